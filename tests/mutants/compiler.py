@@ -39,6 +39,7 @@ from vdla.compiler.targets.vdla.passes import join_results as joining
 from vdla.compiler.targets.vdla.passes.functions_of_one import _Function
 from vdla.compiler.targets.vdla.passes.look_up_again import look_up_again
 from vdla.compiler.targets.vdla.passes.products_of_places import _Images
+from vdla.compiler.targets.vdla.program import _Writer
 from vdla.compiler.targets.vdla.stream import Stream, VectorWork
 from vdla.compiler.targets.vdla.templates import (
     activations,
@@ -98,7 +99,14 @@ COMPILER = (
            "if param and param.par_base < end", "if False and param.par_base < end",
            tests("compiler/targets/vdla/test_order.py::test_parameters_are_not_set_again")),
     Mutant("weights wait for results", "compiler", order.constants_apart,
-           "TRACKS * (segment >= 0", "0 * (segment >= 0",
+           "TRACKS * (1 + turn) * is_constant", "0",
+           tests("compiler/targets/vdla/test_order.py"
+                 "::test_weights_are_loaded_before_the_results_that_they_are_multiplied_by")),
+    Mutant("the first order is taken", "compiler", order.dispatch_order,
+           "min(found, key=lambda known: known[0])", "found[0]",
+           tests("compiler/targets/vdla/test_order.py::test_the_best_order_is_taken")),
+    Mutant("all weights lie at the beginning", "compiler", _Writer._at_top,
+           "self.tensor_operators % 2", "False",
            tests("compiler/targets/vdla/test_order.py"
                  "::test_weights_are_loaded_before_the_results_that_they_are_multiplied_by")),
     Mutant("settings of both tracks repeat each other", "compiler", order.repeated_settings,
@@ -237,8 +245,14 @@ COMPILER = (
            AddedProducts.schedule,
            "requantized(scaled, constants, w.last)", "requantized(scaled, constants, w.ending)",
            tests(f"{ADDED}::test_it_equals_the_interpreter")),
-    Mutant("rows of all threads fill tmp", "compiler", AddedProducts.schedule,
-           "tiling.vthreads * tiling.cols", "tiling.cols", tests(f"{ADDED}::test_tiles")),
+    Mutant("rows of all threads fill tmp", "compiler", planner._room_in_tmp,
+           "tiles.vthreads", "1", tests(f"{ADDED}::test_tiles")),
+    Mutant("threads in turn have a part of tmp each", "compiler", planner._room_in_tmp,
+           "1 if shape.in_turn else tiles.vthreads", "tiles.vthreads",
+           tests("compiler/targets/vdla/test_residual_products.py::test_rows_that_pass_tmp")),
+    Mutant("what outlives a turn is shared", "compiler", _Interleaver.spread,
+           "Allocate(self.copy(buffer), ", "Allocate(buffer, ",
+           tests("compiler/tir/test_vthread.py::test_threads_use_a_memory_in_turn")),
     # ---- masks
     Mutant("a mask that is not far enough", "compiler", masks._masked,
            "high <= low[best] - GAP", "high <= low[best]",

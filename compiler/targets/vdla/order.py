@@ -8,13 +8,18 @@ Operators of the tensor core and those of the vector unit alone are two tracks: 
 order, and a unit takes from either what can start first. So a depthwise convolution or a residual
 addition works on the first results of the convolution before it while that is still computing.
 
-Loads of constants are tracks, too: weights do not depend on results, so those of the next layer are
-loaded while the load of its input still waits for the layer before.
+Loads of constants are tracks, too: weights do not depend on results, so those of the next layers
+are loaded while the load of an input still waits for the layer before.
+
+Where several instructions could begin, a preference decides. No preference is best for all
+networks, so several orders are made, and the one that is estimated to end earliest is taken.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass
+from enum import IntEnum
 
 import numpy as np
 
@@ -34,7 +39,50 @@ LOAD_CYCLES = 3
 #: For each track, the unit that does most of its work.
 ARITHMETIC = (Unit.GEMM, Unit.VECTOR)
 TRACKS = len(ARITHMETIC)
-_UNITS, _LOAD = len(Unit), int(Unit.LOAD)
+_UNITS, _LOAD, _VECTOR, _STORE = len(Unit), int(Unit.LOAD), int(Unit.VECTOR), int(Unit.STORE)
+#: Queues for loads of constants: operators of the tensor track have them in turn.
+TURNS = 3
+
+
+class First(IntEnum):
+    """What the vector unit takes first where both tracks have work for it: the tensor track's; the
+    tensor track's unless its results pass tmp, which keeps the unit busy at least twice; what has
+    been ready for longer.
+    """
+
+    TENSOR = 0
+    TENSOR_UNLESS_TMP = 1
+    LONGEST = 2
+
+
+@dataclass(frozen=True)
+class Preference:
+    """What goes first where several instructions could begin at about the same time.
+
+    Attributes
+    ----------
+    patience_cycles : cycles for which the load unit would rather wait for a load that is needed
+        than begin one that is not needed until later, and keeps the bus for long
+    ahead_cycles : cycles of arithmetic by which loads of the tensor track go before those of the
+        vector track
+    first : what the vector unit takes
+    is_in_order : whether the store unit takes what comes first in the program; else the tensor
+        track goes first, and may hold up the other one while stores are what both wait for
+    """
+
+    patience_cycles: int = 0
+    ahead_cycles: int = 0
+    first: First = First.TENSOR
+    is_in_order: bool = False
+
+
+_UNLESS_TMP, _LONGEST = int(First.TENSOR_UNLESS_TMP), int(First.LONGEST)
+
+#: Preferences where loads are saved (:attr:`~.machine.Machine.saves_loads`). Which one is best
+#: depends on which track has more to do where, so all are tried; one takes milliseconds.
+SAVING = tuple(
+    Preference(100, ahead, first, True) for first in First for ahead in (0, 300, 1000, 3000)
+)
 
 
 def loads_by_need(deadlines: Sequence[int]) -> list[int]:
@@ -47,18 +95,23 @@ def loads_by_need(deadlines: Sequence[int]) -> list[int]:
 
 
 def constants_apart(
-    insns: Sequence[Insn], tracks: Sequence[int], image: Mapping[int, bytes]
+    insns: Sequence[Insn],
+    tracks: Sequence[int],
+    turns: Sequence[int],
+    image: Mapping[int, bytes],
 ) -> list[int]:
     """The tracks of the instructions, where loads of constants are tracks of their own: TRACKS
-    above the others. ``image`` has what lies in DRAM before the program runs.
+    above the others, or as many more as the ``turns`` of their operators say. ``image`` has what
+    lies in DRAM before the program runs.
     """
     begins = np.array(sorted(image), np.int64)
     ends = np.array([at + len(image[at]) for at in begins.tolist()], np.int64)
     apart = []
-    for insn, track in zip(insns, tracks, strict=True):
+    for insn, track, turn in zip(insns, tracks, turns, strict=True):
         if isinstance(insn, Load):
             segment = int(np.searchsorted(begins, insn.dram_addr, "right")) - 1
-            track += TRACKS * (segment >= 0 and insn.dram_addr < int(ends[segment]))
+            is_constant = segment >= 0 and insn.dram_addr < int(ends[segment])
+            track += TRACKS * (1 + turn) * is_constant
         apart.append(int(track))
     return apart
 
@@ -69,9 +122,11 @@ def dispatch_order(
     needs: np.ndarray,
     params: HwParams,
     memory: MemoryParams,
+    preferences: Sequence[Preference] = (Preference(),),
     dropped: tuple[type[Insn], ...] = (),
 ) -> list[int]:
-    """Indices of the instructions in the order of their estimated starts.
+    """Indices of the instructions in the order of their estimated starts: of the orders with these
+    ``preferences``, the first one that is estimated to end earliest.
 
     Parameters
     ----------
@@ -97,19 +152,20 @@ def dispatch_order(
     fronts = np.searchsorted(queue_of[waiting], np.arange(queues + 1))
     bounds = np.searchsorted(group_of, np.arange(len(groups) + 1))
     arithmetic = np.array([track * _UNITS + unit for track, unit in enumerate(ARITHMETIC)])
-    yields = np.zeros(len(groups), np.int64)
-    # Results that pass tmp keep the vector unit busy at least twice. If their track always went
-    # first, the one behind it would wait for all of them.
-    if dropped:
-        yields[group_of[[_passes_tmp(insns[index]) for index in members.tolist()]]] = 1
+    pass_tmp = np.zeros(len(groups), np.int64)
+    pass_tmp[group_of[[_passes_tmp(insns[index]) for index in members.tolist()]]] = 1
     work = _work_before(units, busy, np.asarray(whole, np.int64))
-    order, unknown = np.zeros(len(insns), np.int64), np.full(len(insns), -1)
-    _find_order(
-        needs.reshape(len(insns), -1), members, bounds, waiting, yields, fronts[:-1].copy(),
-        fronts[1:].copy(), np.full(queues, -1), arithmetic, work, busy, latency,
-        np.zeros(_UNITS, np.int64), unknown.copy(), unknown, order,
-    )  # fmt: skip
-    return order.tolist()
+    found: list[tuple[int, list[int]]] = []
+    for preference in preferences:
+        order, ends = np.zeros(len(insns), np.int64), np.full(len(insns), -1)
+        _find_order(
+            needs.reshape(len(insns), -1), members, bounds, waiting, pass_tmp, fronts[:-1].copy(),
+            fronts[1:].copy(), np.full(queues, -1), arithmetic, work, busy, latency,
+            np.zeros(_UNITS, np.int64), ends, np.full(len(insns), -1), order,
+            *map(int, astuple(preference)),
+        )  # fmt: skip
+        found.append((int(ends.max(initial=0)), order.tolist()))
+    return min(found, key=lambda known: known[0])[1]
 
 
 def _work_before(units: np.ndarray, busy: np.ndarray, tracks: np.ndarray) -> np.ndarray:
@@ -135,9 +191,10 @@ def _estimates(
 
 @native
 def _find_order(
-    needs: Table, members: Ints, bounds: Ints, waiting: Ints, yields: Ints, fronts: Ints,
+    needs: Table, members: Ints, bounds: Ints, waiting: Ints, pass_tmp: Ints, fronts: Ints,
     backs: Ints, ready: Ints, arithmetic: Ints, work: Ints, busy: Ints, latency: Ints, free: Ints,
-    ends: Ints, group_of: Ints, order: Ints,
+    ends: Ints, group_of: Ints, order: Ints, patience: int, ahead: int, goes_first: int,
+    is_in_order: int,
 ):  # fmt: skip
     """Take instructions from their queues until all are in ``order``.
 
@@ -145,17 +202,18 @@ def _find_order(
     ----------
     members : instructions by group; group g has those from ``bounds[g]`` to ``bounds[g + 1] - 1``
     waiting : groups by queue; queue q still has those from ``fronts[q]`` to ``backs[q] - 1``
-    yields : by group, whether one of another track goes first if it has been ready for longer
+    pass_tmp : by group, whether its results pass tmp
     ready : by queue, when what its first group needs has ended; -1 where that is not known
     arithmetic : by track, the queue of its arithmetic
     work : for each instruction, the cycles of its track's arithmetic before it
     free : by unit, the first cycle in which it can start something
     ends : by instruction, its last cycle; -1 where it has not started
     group_of : workspace, -1 for each instruction
+    patience, ahead, goes_first, is_in_order : a :class:`Preference`
     """
     done = 0
     while done < len(order):
-        best, best_begin, best_reserve = -1, 0, 0
+        best, best_begin, best_reserve, best_wanted = -1, 0, 0, 0
         for queue in range(len(fronts)):
             if fronts[queue] == backs[queue]:
                 continue
@@ -173,15 +231,23 @@ def _find_order(
             if unit == _LOAD and busiest < len(fronts) and fronts[busiest] < backs[busiest]:
                 first = members[bounds[waiting[fronts[busiest]]]]
                 reserve = work[members[bounds[group]]] - work[first]
-            better = best < 0 or begin < best_begin
-            if not better and begin == best_begin:
+                if busiest % _UNITS == _VECTOR:
+                    reserve += ahead
+            wanted = begin + min(max(reserve, 0), patience)
+            better = best < 0 or wanted < best_wanted
+            if not better and wanted == best_wanted:
                 # Queues come by track: of equal units and reserves, the lower track stays.
                 other = best % _UNITS
                 better = unit < other or (unit == other and reserve < best_reserve)
-                if unit == other and yields[waiting[fronts[best]]]:
-                    better = better or ready[queue] < ready[best]
+                longest = goes_first == _LONGEST
+                if goes_first == _UNLESS_TMP:
+                    longest = pass_tmp[waiting[fronts[best]]] > 0
+                if unit == other and unit == _VECTOR and longest:
+                    better = ready[queue] < ready[best]
+                if unit == other and unit == _STORE and is_in_order:
+                    better = members[bounds[group]] < members[bounds[waiting[fronts[best]]]]
             if better:
-                best, best_begin, best_reserve = queue, begin, reserve
+                best, best_begin, best_reserve, best_wanted = queue, begin, reserve, wanted
         group, unit, begin = waiting[fronts[best]], best % _UNITS, best_begin
         fronts[best] += 1
         ready[best] = -1

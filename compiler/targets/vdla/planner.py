@@ -104,6 +104,8 @@ class ConvShape:
     resident: bool = False
     #: Entries of tmp that results pass through, some rows of a tile at a time; 0 where they do not.
     through_tmp: int = 0
+    #: Whether virtual threads use these entries one after the other, so that all are for each.
+    in_turn: bool = False
     #: Whether another image is loaded, and added to the results.
     adds_image: bool = False
 
@@ -500,18 +502,28 @@ def products_fit(tiles: Tiling, shape: ConvShape, budget: Budget) -> np.ndarray:
     return fits & _passes_tmp(tiles, shape)
 
 
-def rows_through_tmp(rows: int, row_entries: int, tmp_entries: int) -> int:
-    """The most rows of a tile that have room in ``tmp`` and divide its ``rows`` evenly; 0 where not
+def rows_through_tmp(tile: Tiling, shape: ConvShape) -> int:
+    """The most rows of a tile that have room in ``tmp`` and divide its rows evenly; 0 where not
     one has room."""
-    most = min(rows, tmp_entries // row_entries)
-    return next((count for count in range(most, 0, -1) if rows % count == 0), 0)
+    return _even_part(tile.rows, _room_in_tmp(tile, shape))
+
+
+def _room_in_tmp(tiles: Tiling, shape: ConvShape) -> Each:
+    """Rows of tiles that have room in ``tmp``, besides those of other virtual threads if these have
+    entries of their own."""
+    return shape.through_tmp // (tiles.cols * (1 if shape.in_turn else tiles.vthreads))
+
+
+def _even_part(rows: int, room: int) -> int:
+    """The most rows, of those that have room, that divide all rows evenly."""
+    return next((count for count in range(min(rows, room), 0, -1) if rows % count == 0), 0)
 
 
 @np.vectorize(otypes=[bool])
-def _in_even_parts(rows: int, row_entries: int, tmp_entries: int) -> bool:
+def _in_even_parts(rows: int, room: int) -> bool:
     """Whether rows pass through tmp in at most twice as many parts as there must be."""
-    count = rows_through_tmp(rows, row_entries, tmp_entries)
-    return count > 0 and 2 * count >= min(rows, tmp_entries // row_entries)
+    count = _even_part(rows, room)
+    return count > 0 and 2 * count >= min(rows, room)
 
 
 def _passes_tmp(tiles: Tiling, shape: ConvShape) -> np.ndarray:
@@ -519,7 +531,7 @@ def _passes_tmp(tiles: Tiling, shape: ConvShape) -> np.ndarray:
     fit, or half."""
     if not shape.through_tmp:
         return np.ones(np.shape(tiles.rows), bool)
-    return _in_even_parts(tiles.rows, tiles.vthreads * tiles.cols, shape.through_tmp)
+    return _in_even_parts(tiles.rows, _room_in_tmp(tiles, shape))
 
 
 def window_fit(tiles: Tiling, shape: ConvShape, weighted: bool, budget: Budget) -> np.ndarray:

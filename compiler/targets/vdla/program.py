@@ -4,7 +4,7 @@ check.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 
@@ -28,9 +28,18 @@ from ...tir.ir import PrimFunc, written_params
 from ..base import Compiled, Part, layer_info
 from .codegen import Place, generate
 from .machine import Machine
-from .order import constants_apart, dispatch_order, loads_by_need, without_repeated_settings
+from .order import (
+    SAVING,
+    TURNS,
+    Preference,
+    constants_apart,
+    dispatch_order,
+    loads_by_need,
+    without_repeated_settings,
+)
 from .passes.loops import run_loop_passes
 from .placement import place_activations
+from .scopes import SCRATCHPADS, TENSOR_SCRATCHPADS
 from .sharing import Operator, share_scratchpads
 from .stream import Stream
 from .templates.base import AcceleratorTemplate, Track
@@ -119,9 +128,10 @@ def _ordered(
     late = loads_by_need(deadlines(found))
     insns, tracks = [stream.insns[i] for i in late], [tracks[i] for i in late]
     needs = dependencies(found.reordered(late), tracks)
+    preferences = SAVING if machine.saves_loads else (Preference(),)
     repeated = (Param, Table) if machine.saves_loads else (Table,)
     dropped = repeated if machine.saves_loads else ()
-    order = dispatch_order(insns, tracks, needs, params, memory, dropped)
+    order = dispatch_order(insns, tracks, needs, params, memory, preferences, dropped)
     insns, needs = reorder(insns, needs, order)
     kept = without_repeated_settings(insns, params, repeated)
     if len(kept) < len(insns):
@@ -172,6 +182,9 @@ class _Writer:
         self.tracks: list[int] = []
         self.layers: list[LayerInfo] = []
         self.memory_plan: dict = {}
+        # Operators of the tensor track so far, and their number at each instruction.
+        self.tensor_operators = 0
+        self.turns: list[int] = []
 
     def place(self) -> None:
         """Give every activation its place in DRAM."""
@@ -208,6 +221,9 @@ class _Writer:
             self._generate(operator)
             count = len(self.stream.insns) - first
             self.tracks += [operator.template.track] * count
+            is_tensor = operator.template.track is Track.TENSOR
+            self.turns += [self.tensor_operators % TURNS if is_tensor else 0] * count
+            self.tensor_operators += is_tensor
         runs = ((first, len(self.stream.insns) - 1),) if len(self.stream.insns) > first else ()
         choice = self.chooser.of(node.name)
         self.layers.append(layer_info(self.part.graph, node, runs, choice))
@@ -220,9 +236,19 @@ class _Writer:
             name = f"{node.name}.{kind}"
             places.append(Place(self.stream.dram.constant(data.tobytes(), name), name))
         places.append(Place(self.placed[node.output], node.output))
-        at_top = operator.template.track is Track.VECTOR
+        at_top = self._at_top(operator.template.track)
         by_buffer = dict(zip(operator.func.params, places, strict=True))
         generate(operator.func, self.stream, by_buffer, at_top)
+
+    def _at_top(self, track: Track) -> Collection[str]:
+        """The scratchpads at whose end an operator has its buffers. Operators of the tensor track
+        are in turn at the beginning and at the end of those that are theirs alone, so that an
+        operator's first weights are loaded while the one before still uses its own.
+        """
+        if track is Track.VECTOR:
+            return SCRATCHPADS
+        is_turn = self.machine.saves_loads and self.tensor_operators % 2
+        return TENSOR_SCRATCHPADS if is_turn else ()
 
     def finish(self) -> Program:
         """Put the instructions in order, with tokens, and make the program of them. Every layer
@@ -230,7 +256,8 @@ class _Writer:
         """
         tracks: Sequence[int] = self.tracks
         if len(self.made) > 1 and self.machine.saves_loads:
-            tracks = constants_apart(self.stream.insns, tracks, self.stream.dram.image)
+            image = self.stream.dram.image
+            tracks = constants_apart(self.stream.insns, tracks, self.turns, image)
         insns, order, image = _ordered(self.stream, tracks, self.machine)
         self.layers = [_placed_layer(layer, order) for layer in self.layers]
         return _program(self.stream, insns, order, image, self.machine.params, self._meta())

@@ -16,6 +16,7 @@ move onto the statements that they guard.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from ...te.expr import Const, Expr, Var, substitute
@@ -34,27 +35,32 @@ from ..ir import (
 )
 
 
-def interleave_vthreads(func: PrimFunc) -> PrimFunc:
-    """Replace all ``vthread`` loops; other statements stay as they are."""
-    return replace(func, body=_visit(func.body))
+def interleave_vthreads(func: PrimFunc, in_turn: Collection[str] = ()) -> PrimFunc:
+    """Replace all ``vthread`` loops; other statements stay as they are.
+
+    ``in_turn`` names memories that one unit alone reads and writes, in order. In them, a buffer
+    that lives within one thread's turn has no copies: the threads use it one after the other.
+    """
+    return replace(func, body=_visit(func.body, in_turn))
 
 
-def _visit(stmt: Stmt) -> Stmt:
+def _visit(stmt: Stmt, in_turn: Collection[str]) -> Stmt:
     match stmt:
         case For(kind="vthread"):
-            return _Interleaver(stmt.var, stmt.extent).spread(_visit(stmt.body), [])
+            body = _visit(stmt.body, in_turn)
+            return _Interleaver(stmt.var, stmt.extent, in_turn).spread(body, [])
         case For() | If() | Allocate():
-            return replace(stmt, body=_visit(stmt.body))
+            return replace(stmt, body=_visit(stmt.body, in_turn))
         case Seq(stmts):
-            return seq([_visit(s) for s in stmts])
+            return seq([_visit(s, in_turn) for s in stmts])
     return stmt
 
 
 class _Interleaver:
     """Spreads one virtual thread loop over its body."""
 
-    def __init__(self, var: Var, extent: int):
-        self.var, self.extent = var, extent
+    def __init__(self, var: Var, extent: int, in_turn: Collection[str]):
+        self.var, self.extent, self.in_turn = var, extent, in_turn
         self.copies: dict[Buffer, Buffer] = {}
 
     def spread(self, stmt: Stmt, guards: list[Expr]) -> Stmt:
@@ -96,7 +102,8 @@ class _Interleaver:
         """The statement without its allocations; their copies are appended to ``buffers``."""
         match stmt:
             case Allocate(buffer=buffer, body=body):
-                buffers.append(self.copy(buffer))
+                own = buffer.scope not in self.in_turn
+                buffers.append(self.copy(buffer) if own else buffer)
                 return self.hoist(body, buffers)
             case Seq(stmts):
                 return seq([self.hoist(s, buffers) for s in stmts])

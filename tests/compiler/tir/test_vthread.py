@@ -60,6 +60,20 @@ def test_every_thread_has_buffers_of_its_own() -> None:
     assert {name: shape[0] for name, shape in shapes.items()} == {"acc": 2, "pad": 2}
 
 
+def test_threads_use_a_memory_in_turn() -> None:
+    """Where one unit alone uses a memory, what lives within a turn needs no copies. The sums of
+    ``acc`` live longer, because the threads take turns in the loop over input channels."""
+    workload, func = threaded(2)
+    spread = interleave_vthreads(func, in_turn=("global",))
+    verify(spread)
+    found = [s.buffer for s in walk_stmt(spread.body) if isinstance(s, Allocate)]
+    own = [s.buffer for s in walk_stmt(func.body) if isinstance(s, Allocate)]
+    sizes = {b.name: b.size_bytes for b in own}
+    assert {b.name: b.size_bytes // sizes[b.name] for b in found} == {"acc": 2, "pad": 1}
+    arrays = workload.arrays()
+    np.testing.assert_array_equal(run(spread, arrays), workload.numpy(*arrays))
+
+
 def test_threads_take_turns_in_shared_loops() -> None:
     """Each one pads and accumulates for an input channel before the other one does."""
     _, func = threaded(2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from .....isa.params import HwParams
@@ -12,10 +13,13 @@ from ....tir.passes.vthread import interleave_vthreads
 from ....tir.printer import print_func
 from ....tir.scopes import check_scopes
 from ....tir.verify import verify
-from ..scopes import memory_scopes
+from ..scopes import memory_scopes, used_in_turn
 
 #: The passes for the loop program of every operator, in order.
-LOOP_PASSES = (double_buffer, interleave_vthreads)
+LOOP_PASSES: dict[str, Callable[[PrimFunc, HwParams], PrimFunc]] = {
+    "double_buffer": lambda func, _: double_buffer(func),
+    "interleave_vthreads": lambda func, params: interleave_vthreads(func, used_in_turn(params)),
+}
 
 
 def run_loop_passes(func: PrimFunc, params: HwParams, dumps: Dumps) -> PrimFunc:
@@ -23,8 +27,8 @@ def run_loop_passes(func: PrimFunc, params: HwParams, dumps: Dumps) -> PrimFunc:
     verify(func)
     check_scopes(func, memory_scopes(params))
     dumps.write(func.name, "lower", partial(print_func, func))
-    for apply in LOOP_PASSES:
-        func = apply(func)
+    for name, apply in LOOP_PASSES.items():
+        func = apply(func, params)
         verify(func)
-        dumps.write(func.name, apply.__name__, partial(print_func, func))
+        dumps.write(func.name, name, partial(print_func, func))
     return func

@@ -4,7 +4,7 @@ SiLU, hard-swish, GELU."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from ....tir.lower import lower
 from ..machine import Context
 from ..parts import looked_up, requantized
 from ..planner import ConvShape, rows_through_tmp
+from ..scopes import used_in_turn
 from .base import tiling_of
 from .look_ups import table_words
 from .products import Between, Products, ProductsWorkload, schedule_products
@@ -26,10 +27,12 @@ from .products import Between, Products, ProductsWorkload, schedule_products
 class ActivatedWorkload(ProductsWorkload):
     """Products whose results are looked up."""
 
+    in_turn: bool = field(compare=False)
+
     @property
     def shape(self) -> ConvShape:
         """Results pass through ``tmp``."""
-        return replace(super().shape, through_tmp=self.context.budget.tmp)
+        return replace(super().shape, through_tmp=self.context.budget.tmp, in_turn=self.in_turn)
 
 
 class ActivatedProducts(Products):
@@ -51,7 +54,7 @@ class ActivatedProducts(Products):
         room = context.budget.par - self.machine.params.table_entries
         context = replace(context, budget=replace(context.budget, par=room))
         plain = super().workload(graph, replace(node, op=op.conv), context)
-        return ActivatedWorkload(**vars(plain))
+        return ActivatedWorkload(**vars(plain), in_turn="tmp" in used_in_turn(self.machine.params))
 
     def schedule(self, workload: ProductsWorkload, knobs: Knobs, name: str) -> PrimFunc:
         """Parameters: data, weight, param, the table (int32 [entries of par, block]), out."""
@@ -68,9 +71,7 @@ class ActivatedProducts(Products):
             "out",
         )
         tiling = tiling_of(knobs)
-        # Each virtual thread has rows of its own.
-        row_entries = tiling.vthreads * tiling.cols
-        rows = rows_through_tmp(tiling.rows, row_entries, workload.context.budget.tmp)
+        rows = rows_through_tmp(tiling, workload.shape)
         s = schedule_products(
             out, stages.acc, stages.image, stages.weight, table, (0, 1, 2), tiling, self.machine,
             Between(first, (rounded,), stages.par, rows, once=True),

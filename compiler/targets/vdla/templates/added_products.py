@@ -17,6 +17,7 @@ from ....tir.lower import lower
 from ..machine import Context
 from ..parts import REQUANT_ENTRIES, Ending, requantized
 from ..planner import ConvShape, rows_through_tmp
+from ..scopes import used_in_turn
 from .base import tiling_of
 from .channel_addition import addition_constants
 from .products import Between, Products, ProductsWorkload, schedule_products
@@ -29,11 +30,12 @@ class AddedProductsWorkload(ProductsWorkload):
 
     mult: int = field(compare=False)
     last: Ending = field(compare=False)
+    in_turn: bool = field(compare=False)
 
     @property
     def shape(self) -> ConvShape:
         """Results pass through ``tmp``."""
-        return replace(super().shape, through_tmp=self.context.budget.tmp)
+        return replace(super().shape, through_tmp=self.context.budget.tmp, in_turn=self.in_turn)
 
 
 class AddedProducts(Products):
@@ -56,7 +58,12 @@ class AddedProducts(Products):
         context = replace(context, budget=budget)
         plain = super().workload(graph, replace(node, op=op.conv), context)
         own = {f.name: getattr(plain, f.name) for f in fields(plain)}
-        return AddedProductsWorkload(**own, mult=op.last.mult, last=Ending(op.last.zero_point))
+        return AddedProductsWorkload(
+            **own,
+            mult=op.last.mult,
+            last=Ending(op.last.zero_point),
+            in_turn="tmp" in used_in_turn(self.machine.params),
+        )
 
     def schedule(self, workload: ProductsWorkload, knobs: Knobs, name: str) -> PrimFunc:
         """Parameters: data, weight, param of the products, of the addition, out."""
@@ -70,9 +77,7 @@ class AddedProducts(Products):
         scaled = compute(acc.shape, lambda *i: rounded[i] * w.mult, "scaled")
         out = requantized(scaled, constants, w.last)
         tiling = tiling_of(knobs)
-        # Each virtual thread has rows of its own.
-        row_entries = tiling.vthreads * tiling.cols
-        rows = rows_through_tmp(tiling.rows, row_entries, w.context.budget.tmp)
+        rows = rows_through_tmp(tiling, w.shape)
         s = schedule_products(
             out, acc, stages.image, stages.weight, constants, (0, 1, 2), tiling, self.machine,
             Between(first, (rounded,), par, rows),

@@ -14,15 +14,17 @@ from ....graph.ops.joined import QConvAdd
 from ....te.tensor import compute, placeholder
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
+from ....tir.passes.share_buffers import share_buffers
 from ..machine import Context
 from ..parts import REQUANT_ENTRIES, Ending, requantized
 from ..planner import ConvShape, rows_through_tmp
+from ..scopes import used_in_turn
 from .base import tiling_of, uniform_parameters
 from .products import Between, Products, ProductsWorkload, schedule_products
 
 #: Vectors that a result has in tmp: the rounded result of the convolution, the same times its
 #: factor, and the other image times its factor.
-IN_TMP = 3
+IN_TMP = 2
 
 
 @dataclass(frozen=True)
@@ -32,12 +34,13 @@ class ResidualWorkload(ProductsWorkload):
 
     factors: tuple[int, int] = field(compare=False)
     last: Ending = field(compare=False)
+    in_turn: bool = field(compare=False)
 
     @property
     def shape(self) -> ConvShape:
         """Results pass through ``tmp``, and so does the other image."""
         through = self.context.budget.tmp // IN_TMP
-        return replace(super().shape, through_tmp=through, adds_image=True)
+        return replace(super().shape, through_tmp=through, in_turn=self.in_turn, adds_image=True)
 
 
 class ResidualProducts(Products):
@@ -61,7 +64,12 @@ class ResidualProducts(Products):
         plain = super().workload(graph, conv, replace(context, budget=budget))
         own = {f.name: getattr(plain, f.name) for f in fields(plain)}
         last = Ending(op.last.zero_point, op.last.lo, op.last.hi)
-        return ResidualWorkload(**own, factors=(op.last.mult_a, op.last.mult_b), last=last)
+        return ResidualWorkload(
+            **own,
+            factors=(op.last.mult_a, op.last.mult_b),
+            last=last,
+            in_turn="tmp" in used_in_turn(self.machine.params),
+        )
 
     def schedule(self, workload: ProductsWorkload, knobs: Knobs, name: str) -> PrimFunc:
         """Parameters: data, other, weight, param of the products, of the addition, out."""
@@ -77,14 +85,14 @@ class ResidualProducts(Products):
         last = placeholder((1, REQUANT_ENTRIES, self.machine.params.block), "int32", "last")
         out = requantized(total, last, w.last, per_channel=False)
         tiling = tiling_of(knobs)
-        # Each virtual thread has rows of its own.
-        rows = rows_through_tmp(tiling.rows, tiling.vthreads * tiling.cols, w.shape.through_tmp)
+        rows = rows_through_tmp(tiling, w.shape)
         s = schedule_products(
             out, acc, stages.image, stages.weight, last, (0, 1, 2), tiling, self.machine,
             Between(first, (rounded, scaled, added), par, rows, True, (other, added)),
         )  # fmt: skip
         s[total].compute_inline()
-        return lower(s, [stages.data, other, stages.weight, par, last, out], name)
+        func = lower(s, [stages.data, other, stages.weight, par, last, out], name)
+        return share_buffers(func, "tmp")
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
         op = node.op

@@ -16,9 +16,11 @@ from vdla.compiler.graph.ops.integer import QAdd
 from vdla.compiler.graph.ops.joined import QConvAdd
 from vdla.compiler.targets.base import Options
 from vdla.compiler.targets.registry import find_target
-from vdla.compiler.targets.vdla.machine import ACCELERATOR, Machine
+from vdla.compiler.targets.vdla.machine import ACCELERATOR, Budget, Context, Machine
 from vdla.compiler.targets.vdla.passes.join_results import join_results
+from vdla.compiler.targets.vdla.planner import Tiling, rows_through_tmp
 from vdla.compiler.targets.vdla.templates.joining import Joining, JoiningWorkload
+from vdla.compiler.targets.vdla.templates.residual_products import ResidualProducts
 from vdla.isa.params import PRESETS, HwParams
 from vdla.sim.model.core import simulate
 
@@ -83,13 +85,27 @@ def test_it_equals_the_interpreter(case: str) -> None:
     ],
     ids=str,
 )
-def test_tiles(knobs: Knobs) -> None:
-    check_values(residual(64, 96, (8, 8)), replace(DEFAULT, tmp_depth=96), knobs)
+@pytest.mark.parametrize("window", [0, 3])
+def test_tiles(knobs: Knobs, window: int) -> None:
+    """Where windows slide, virtual threads use the entries of tmp in turn."""
+    hw = replace(DEFAULT, tmp_depth=96, vector_window=window)
+    check_values(residual(64, 96, (8, 8)), hw, knobs)
+
+
+def test_rows_that_pass_tmp() -> None:
+    """A result has two entries of tmp. Those are for both threads in turn, where windows slide."""
+    for window, rows in (0, 8), (3, 16):
+        hw, node = HwParams(vector_window=window), residual(32, 32, (16, 4)).nodes[0]
+        machine = Machine(hw, VTA, 2)
+        context = Context(Budget.whole(hw))
+        workload = ResidualProducts(machine).workload(residual(32, 32, (16, 4)), node, context)
+        assert rows_through_tmp(Tiling(2, 16, 4, 2, "weights", 2), workload.shape) == rows
 
 
 @pytest.mark.slow
-def test_the_rtl_takes_the_same_cycles() -> None:
-    check_rtl(residual(10, 9, (5, 6), 3), SMALL)
+@pytest.mark.parametrize("window", [0, 3])
+def test_the_rtl_takes_the_same_cycles(window: int) -> None:
+    check_rtl(residual(10, 9, (5, 6), 3), replace(SMALL, vector_window=window))
 
 
 @pytest.mark.parametrize("case", ["first", "second", "3 x 3", "chosen so", "a factor of 0"])
