@@ -332,7 +332,6 @@ INT16: dict[str, Reader] = {
     "LOGISTIC": _logistic,
     "RELU": _relu(math.inf),
     "RELU6": _relu(6.0),
-    "RSQRT": _rsqrt,
     "SQRT": _sqrt,
     "TANH": _tanh,
 }
