@@ -50,6 +50,17 @@ def _pair(rule: Callable[[Expr, Expr], Expr]) -> Reader:
     return lambda call: emit_map(call, rule, 2)
 
 
+def _whole_power(x: Expr, power: Expr) -> Expr:
+    """By squares. From 32 on, only whether the power is odd matters: other results than those of
+    -1, 0 and 1 do not fit. The kernel stops at powers below 0."""
+    few = select(power < 32, maximum(power, 0), (power & 1) + 32)
+    made, square = _one(x), x
+    for bit in range(6):
+        made = select(((few >> bit) & 1) > 0, made * square, made)
+        square = square * square
+    return made
+
+
 def _sign(x: Expr) -> Expr:
     return select(x > _zero(x), _one(x), select(x < _zero(x), _zero(x) - _one(x), _zero(x)))
 
@@ -272,7 +283,10 @@ TYPED: dict[str, dict[str, Reader]] = {
     "MUL": _of(("int64",), _pair(lambda a, b: a * b)),
     "NEG": _of(_WHOLE, _unary(lambda x: _zero(x) - x)),
     "ONE_HOT": _of(_WHOLE, _one_hot),
-    "POW": {"float32": _pair(lambda a, b: _named("pow", a, b))},
+    "POW": {
+        "float32": _pair(lambda a, b: _named("pow", a, b)),
+        "int32": _pair(_whole_power),
+    },
     "RANGE": _of(_PLAIN, _range),
     "RANK": {"any": lambda call: _known(call, len(call.operand(0).shape))},
     "RELU_0_TO_1": {"float32": _clipped(0.0, 1.0)},

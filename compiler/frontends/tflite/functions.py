@@ -140,6 +140,13 @@ def _rsqrt(call: Call) -> None:
     _emit(call, np.where(values > 0, found, STORED[stored_type(call)][-1]))
 
 
+def _sqrt(call: Call) -> None:
+    """Float32 roots, truncated to whole steps. Below zero the kernel stops; the result is zero."""
+    values, x, y, zero = _centred(call)
+    roots = np.sqrt(x * np.maximum(values, 0).astype(np.float32))
+    _emit(call, np.trunc(roots / y).astype(np.int64) + zero)
+
+
 # ---- sigmoid and tanh of int16 -------------------------------------------------------------------
 
 #: Places where the kernels' table of sigmoid(i / 24) in 16 fraction bits is one above the nearest.
@@ -205,7 +212,7 @@ def _tanh(call: Call) -> None:
 # ---- hard swish ----------------------------------------------------------------------------------
 
 
-def _narrow(multiplier: int) -> int:
+def narrow(multiplier: int) -> int:
     """A multiplier of 31 fraction bits with 15."""
     return (
         (1 << 15) - 1 if multiplier >= (1 << 31) - 1 - (1 << 15) else (multiplier + (1 << 15)) >> 16
@@ -232,9 +239,9 @@ def _hard_swish(call: Call) -> None:
     if shift < 0:
         raise call.refuse("expected a result whose steps are not far finer than the operand's")
     fine_values = (values << 7).astype(np.int16).astype(np.int64)
-    made = _high16(fine_values, _narrow(multiplier))
+    made = _high16(fine_values, narrow(multiplier))
     gate = _left16(fine_values, -gate_shift - 1) if gate_shift < 0 else fine_values
-    gate = _high16(gate, _narrow(gate_multiplier))
+    gate = _high16(gate, narrow(gate_multiplier))
     gate = _left16(gate, 1) if gate_shift < 0 else divide_by_pot(gate, gate_shift)
     gate = (gate + (1 << 15)) >> 1
     _emit(call, divide_by_pot(_high16(gate, made, rounding=False), shift) + zero)
@@ -313,6 +320,7 @@ INT8: dict[str, Reader] = {
     "HARD_SWISH": _hard_swish,
     "LOG": _real8(precise(np.log)),
     "RSQRT": _rsqrt,
+    "SQRT": _sqrt,
 }
 #: Readers of operators of one int16 tensor.
 INT16: dict[str, Reader] = {
@@ -324,6 +332,7 @@ INT16: dict[str, Reader] = {
     "LOGISTIC": _logistic,
     "RELU": _relu(math.inf),
     "RELU6": _relu(6.0),
+    "SQRT": _sqrt,
     "TANH": _tanh,
 }
 

@@ -74,7 +74,9 @@ def _newton(x: Expr, half: Expr) -> Expr:
 
 
 def _norm8(call: Call) -> None:
-    """As ``functions.inverse_roots``, a node for each step."""
+    """As ``functions.inverse_roots``, a node for each step. The kernel of int8 multiplies by 128
+    with the root's power of two, that of uint8 before it, so the two round differently."""
+    lift = 7 if call.operand(0).dtype == "uint8" else 0
     zero = call.quant(call.operand(0))[1]
     value = call.value(0, "plain")
     if call.shape_of(value)[-1] > 1 << 12:
@@ -98,8 +100,8 @@ def _norm8(call: Call) -> None:
         factor = rescaled(r, HALF_SQRT_2, 0) << maximum(Const(0) - shift, 0)
         one = t <= 1
         factor = select(one, Const((1 << 31) - 1), factor)
-        count = select(one, Const(0), maximum(shift, 0)) - 7
-        return clip(rescaled(x, factor, count), -128, 127).astype("int8")
+        count = select(one, Const(0), maximum(shift, 0)) - (7 - lift)
+        return clip(rescaled(x << lift, factor, count), -128, 127).astype("int8")
 
     operands = (wide, root, total)
     call.emit(map_of(call, "L2Normalization", rule, *operands), operands, "plain")

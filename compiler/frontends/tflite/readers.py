@@ -58,10 +58,10 @@ _ANY: dict[str, Reader] = {
     **moves.READERS,
 }
 
-#: Operators whose int8 form means the same of uint8, whose elements the graph stores less 128.
+#: Operators whose readers of int8 take uint8, too, whose elements the graph stores less 128.
 _ALIKE = (
-    "CUMSUM", "DIV", "L2_NORMALIZATION", "MAXIMUM", "MINIMUM", "PRELU", "RESIZE_BILINEAR",
-    "SQUARED_DIFFERENCE", "SUM",
+    "CUMSUM", "DIV", "L2_NORMALIZATION", "MAXIMUM", "MINIMUM", "PRELU", "SQUARED_DIFFERENCE",
+    "SUM",
 )  # fmt: skip
 
 

@@ -10,15 +10,20 @@ import numpy as np
 from ...graph.arithmetic.fixed_point import rescale
 from ...graph.arithmetic.requant import tflite_params
 from ...graph.ops.linear import MatMul
+from ...graph.ops.movement import Reshape, Transpose
 from ...graph.ops.reduction import ArgReduce, Reduce
 from ...te.expr import Const, Expr, integer_range, select
+from .detection import column
 from .elementwise import numbers, same_quant
+from .functions import narrow
 from .graph import QUANTISED, Call
 from .mapping import map_of, rescaled, saturated, step_map, stored_type
 from .moves import axis_of
 from .norms import back, rows_along, triangle
 
 Reader = Callable[[Call], None]
+#: Elements of a product of integers: each is a node.
+LONGEST_PRODUCT = 256
 
 
 def _axes(call: Call, rank: int) -> tuple[int, ...]:
@@ -73,6 +78,47 @@ def _reduced(kind: str) -> Reader:
         call.emit(Reduce(kind, axes, bool(call.option("KeepDims"))), (value,), "plain")
 
     return read
+
+
+def _product(call: Call) -> None:
+    """One element after the other, each product rescaled by a multiplier of 15 bits: the kernel's
+    share of the scales for each of ``count`` elements."""
+    value = call.value(0, "plain")
+    shape = call.shape_of(value)
+    axes = _axes(call, len(shape))
+    kept = tuple(i for i in range(len(shape)) if i not in axes)
+    count = math.prod(shape[i] for i in axes)
+    if not 0 < count <= LONGEST_PRODUCT:
+        raise call.refuse(f"expected products of up to {LONGEST_PRODUCT} elements, got {count}")
+    (x, zero_x), (y, zero_y) = call.quant(call.operand(0)), call.quant(call.result)
+    multiplier, shift = tflite_params(float(x) / float(y) ** (1 / count))
+    down = 15 + shift
+    if not 0 < down < 63:
+        raise call.refuse("expected a result whose steps are not far finer or coarser")
+    factor, half = narrow(multiplier), 1 << (down - 1)
+    moved = call.step("moved", Transpose((*kept, *axes)), value)
+    rows = call.step("rows", Reshape((math.prod(shape[i] for i in kept), count)), moved)
+
+    def times(made: Expr, v: Expr) -> Expr:
+        product = made.astype("int64") * (v.astype("int64") - zero_x)
+        return ((product * factor + half) >> down).astype("int32")
+
+    made = step_map(call, "made", lambda v: v.astype("int32") - zero_x, column(call, rows, 0))
+    for place in range(1, count):
+        made = step_map(call, "made", times, made, column(call, rows, place))
+    final, stored = _reduced_shape(call, shape, axes), stored_type(call)
+
+    def rule(v: Expr) -> Expr:
+        ended = (v.astype("int64") * factor + half) >> down
+        return saturated(ended + zero_y, *integer_range(stored), stored)
+
+    _emit(call, rule, call.step("shape", Reshape(final), made))
+
+
+def _reduced_shape(call: Call, shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape after a reduction, with ones for the axes that are kept."""
+    ones = bool(call.option("KeepDims"))
+    return tuple(1 if i in axes else n for i, n in enumerate(shape) if ones or i not in axes)
 
 
 def _logical(kind: str) -> Reader:
@@ -135,7 +181,10 @@ TYPED: dict[str, dict[str, Reader]] = {
     "REDUCE_ANY": {"bool": _logical("max")},
     "REDUCE_MAX": dict.fromkeys(_NUMBERS, _reduced("max")),
     "REDUCE_MIN": dict.fromkeys(_NUMBERS, _reduced("min")),
-    "REDUCE_PROD": dict.fromkeys(_PLAIN, _reduced("*")),
+    "REDUCE_PROD": {
+        **dict.fromkeys(_PLAIN, _reduced("*")),
+        **dict.fromkeys(("int8", "int16"), _product),
+    },
     "SUM": {
         **dict.fromkeys(("float32", "int8", "int16"), sum_or_mean(mean=False)),
         **dict.fromkeys(("int32", "int64"), _reduced("+")),

@@ -76,7 +76,12 @@ def _scatter_nd(call: Call) -> None:
     places = flat_places(call, indices, shape[:depth])
     size = math.prod(shape[depth:])
     rows = call.step("given", Reshape((math.prod(table[:-1]), size)), updates)
+    unsigned = call.operand(1).dtype == "uint8"
+    if unsigned:  # the file's zero is the graph's -128
+        rows = step_map(call, "file's", lambda x: x.astype("int32") + OFFSET, rows)
     made = _scattered(call, places, rows, math.prod(shape[:depth]), _ADD)
+    if unsigned:
+        made = step_map(call, "graph's", lambda x: (x - OFFSET).astype("int8"), made)
     call.emit(Reshape(tuple(shape)), (made,), "plain")
 
 

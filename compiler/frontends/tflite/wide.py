@@ -11,7 +11,7 @@ import numpy as np
 import tflite
 
 from ...graph.arithmetic.fixed_point import rescale
-from ...graph.arithmetic.requant import tflite_params
+from ...graph.arithmetic.requant import OFFSET, tflite_params
 from ...graph.ops.base import Op
 from ...graph.ops.convolution import (
     Convolution,
@@ -343,8 +343,11 @@ def _softmax(call: Call) -> None:
 
 
 def _resize_bilinear(call: Call) -> None:
-    """Two taps along each axis; integers with weights of 10 fraction bits."""
-    value = call.value(0, "plain")
+    """Two taps along each axis; int8 and int16 with weights of 10 fraction bits. Of uint8, the
+    kernel computes in floats, and rounds halves of what the file stores up."""
+    value, unsigned = call.value(0, "plain"), call.operand(0).dtype == "uint8"
+    if unsigned:
+        value = step_map(call, "real", lambda v: v.astype("float32") + float(OFFSET), value)
     real = importer_dtype(call, value) == "float32"
     align, half = call.option("AlignCorners"), call.option("HalfPixelCenters")
     sizes = numbers(call, 1, "size")
@@ -367,7 +370,11 @@ def _resize_bilinear(call: Call) -> None:
         """The kernel's order: y0 x0, y1 x0, y0 x1, y1 x1."""
         if real:
             other_y, other_x = 1.0 - y, 1.0 - x
-            return a * other_y * other_x + c * y * other_x + b * other_y * x + d * y * x
+            made = a * other_y * other_x + c * y * other_x + b * other_y * x + d * y * x
+            if unsigned:
+                whole = Function("floor", (made + 0.5,), "float32").astype("int32")
+                made = (whole - OFFSET).astype("int8")
+            return made
         wide = [v.astype("int64") for v in (a, b, c, d)]
         other_y, other_x = Const(1 << 10, "int64") - y, Const(1 << 10, "int64") - x
         total = (
@@ -419,7 +426,7 @@ TYPED: dict[str, dict[str, Reader]] = {
     "FULLY_CONNECTED": {"int16": _dense},
     "L2_POOL_2D": {"float32": _l2_pool},
     "MAX_POOL_2D": {"int16": _maximum},
-    "RESIZE_BILINEAR": dict.fromkeys(("float32", "int8"), _resize_bilinear),
+    "RESIZE_BILINEAR": dict.fromkeys(("float32", "int8", "uint8", "int16"), _resize_bilinear),
     "SOFTMAX": {"int16": _softmax},
     "TRANSPOSE_CONV": {"int32": _transpose_conv},
 }

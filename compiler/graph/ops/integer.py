@@ -210,9 +210,12 @@ class QSoftmax(Op):
 
     @cached_property
     def exponentials(self) -> np.ndarray:
-        """exp(-difference * real_scale) in Q0, int32 [256]; 0 where it is too small to count."""
-        multiplier, shift = tflite_params(min(self.real_scale * (1 << 26), float((1 << 31) - 1)))
+        """exp(-difference * real_scale) in Q0, int32 [256]; 0 where it is too small to count. Steps
+        of 16 and more, as of attention with a mask of -1e9, leave only the largest element."""
         difference = -np.arange(256, dtype=np.int32)
+        if self.real_scale >= 16:
+            return np.where(difference == 0, INT32_MAX, 0).astype(np.int32)
+        multiplier, shift = tflite_params(self.real_scale * (1 << 26))
         radius = (31 << 26) >> -shift if shift < 0 else 31 << 26
         exponentials = exp_on_negative_values(rescale(difference, multiplier, shift))
         return np.where(-difference <= radius, exponentials, 0).astype(np.int32)
