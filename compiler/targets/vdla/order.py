@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
-from enum import IntEnum
 
 import numpy as np
 
@@ -44,17 +43,6 @@ _UNITS, _LOAD, _VECTOR, _STORE = len(Unit), int(Unit.LOAD), int(Unit.VECTOR), in
 TURNS = 3
 
 
-class First(IntEnum):
-    """What the vector unit takes first where both tracks have work for it: the tensor track's; the
-    tensor track's unless its results pass tmp, which keeps the unit busy at least twice; what has
-    been ready for longer.
-    """
-
-    TENSOR = 0
-    TENSOR_UNLESS_TMP = 1
-    LONGEST = 2
-
-
 @dataclass(frozen=True)
 class Preference:
     """What goes first where several instructions could begin at about the same time.
@@ -65,24 +53,22 @@ class Preference:
         than begin one that is not needed until later, and keeps the bus for long
     ahead_cycles : cycles of arithmetic by which loads of the tensor track go before those of the
         vector track
-    first : what the vector unit takes
+    defers_tmp : whether the vector unit takes what has been ready for longer before results of the
+        tensor track that pass tmp, which keep it busy at least twice; else the tensor track goes
+        first
     is_in_order : whether the store unit takes what comes first in the program; else the tensor
         track goes first, and may hold up the other one while stores are what both wait for
     """
 
     patience_cycles: int = 0
     ahead_cycles: int = 0
-    first: First = First.TENSOR
+    defers_tmp: bool = False
     is_in_order: bool = False
 
 
-_UNLESS_TMP, _LONGEST = int(First.TENSOR_UNLESS_TMP), int(First.LONGEST)
-
 #: Preferences where loads are saved (:attr:`~.machine.Machine.saves_loads`). Which one is best
 #: depends on which track has more to do where, so all are tried; one takes milliseconds.
-SAVING = tuple(
-    Preference(100, ahead, first, True) for first in First for ahead in (0, 300, 1000, 3000)
-)
+SAVING = tuple(Preference(100, ahead, True, True) for ahead in (0, 300, 1000, 3000))
 
 
 def loads_by_need(deadlines: Sequence[int]) -> list[int]:
@@ -193,7 +179,7 @@ def _estimates(
 def _find_order(
     needs: Table, members: Ints, bounds: Ints, waiting: Ints, pass_tmp: Ints, fronts: Ints,
     backs: Ints, ready: Ints, arithmetic: Ints, work: Ints, busy: Ints, latency: Ints, free: Ints,
-    ends: Ints, group_of: Ints, order: Ints, patience: int, ahead: int, goes_first: int,
+    ends: Ints, group_of: Ints, order: Ints, patience: int, ahead: int, defers_tmp: int,
     is_in_order: int,
 ):  # fmt: skip
     """Take instructions from their queues until all are in ``order``.
@@ -209,7 +195,7 @@ def _find_order(
     free : by unit, the first cycle in which it can start something
     ends : by instruction, its last cycle; -1 where it has not started
     group_of : workspace, -1 for each instruction
-    patience, ahead, goes_first, is_in_order : a :class:`Preference`
+    patience, ahead, defers_tmp, is_in_order : a :class:`Preference`
     """
     done = 0
     while done < len(order):
@@ -239,10 +225,8 @@ def _find_order(
                 # Queues come by track: of equal units and reserves, the lower track stays.
                 other = best % _UNITS
                 better = unit < other or (unit == other and reserve < best_reserve)
-                longest = goes_first == _LONGEST
-                if goes_first == _UNLESS_TMP:
-                    longest = pass_tmp[waiting[fronts[best]]] > 0
-                if unit == other and unit == _VECTOR and longest:
+                is_deferred = defers_tmp and pass_tmp[waiting[fronts[best]]]
+                if unit == other and unit == _VECTOR and is_deferred:
                     better = ready[queue] < ready[best]
                 if unit == other and unit == _STORE and is_in_order:
                     better = members[bounds[group]] < members[bounds[waiting[fronts[best]]]]
