@@ -238,7 +238,8 @@ def _written(insn: Insn, state: State) -> np.ndarray | None:
         case Gemm():
             return _once(gemm_entries(insn, state.micro_ops(insn))["acc"])
         case Vector():
-            return _once(vector_entries(insn)["dst"])
+            entries = vector_entries(insn)["dst"]
+            return _once(entries[entries >= 0])  # those below are of results that are not written
         case Store():
             row_bytes = insn.x_size * params.entry_bytes("out")
             return (dram_rows(insn).reshape(-1, 1) + np.arange(row_bytes)).reshape(-1)

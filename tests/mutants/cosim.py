@@ -27,16 +27,20 @@ from vdla.sim.rtl import toolchain
 from vdla.sim.verify.random_programs import random_program
 
 from ..campaign.programs import tmp_chains, token_stream
-from .checks import MEMORY, NARROW, PARAMS, PASSES, PROGRAMS, ROOT, passes_differ
+from .checks import MEMORY, NARROW, PASSES, PROGRAMS, ROOT
 from .plant import Mutant
 from .rtl import RTL
 
 MODELS = ROOT / "examples" / "models"
 BENCH = Path(__file__).with_name("bench_programs.py")
+#: A core with every feature that a mutant may be planted in.
+ALL = replace(PASSES, vector_table=1, vector_window=3)
 _LEGAL = "the programs are legal"
 #: Mutants that legal programs do not show.
 UNSEEN = {
     "one entry beyond is legal": f"{_LEGAL}: no entry lies beyond a memory",
+    "a table beyond par is legal": f"{_LEGAL}: no table lies beyond par",
+    "a window wider than its row is legal": f"{_LEGAL}: no window is wider than its row",
     "counter wraps unseen": f"{_LEGAL}: no counter of tokens overflows",
     "runs foreign programs": f"{_LEGAL}: they have the core's configuration",
     "deadlock seen only when all is fetched": f"{_LEGAL}: none deadlocks",
@@ -104,7 +108,4 @@ def _digits(params: HwParams) -> tuple[Program, np.ndarray]:
     return compiled.program, compiled.dram([image])
 
 
-COSIM: tuple[Mutant, ...] = tuple(
-    replace(mutant, check=CosimCheck(PASSES if mutant.check is passes_differ else PARAMS))
-    for mutant in RTL
-)
+COSIM: tuple[Mutant, ...] = tuple(replace(mutant, check=CosimCheck(ALL)) for mutant in RTL)
