@@ -22,8 +22,8 @@ from ..scopes import used_in_turn
 from .base import tiling_of, uniform_parameters
 from .products import Between, Products, ProductsWorkload, schedule_products
 
-#: Vectors that a result has in tmp: the rounded result of the convolution, the same times its
-#: factor, and the other image times its factor.
+#: Entries of tmp that a result has: one for the rounded result of the convolution, and then for the
+#: other image times its factor; one for the rounded result times its factor.
 IN_TMP = 2
 
 
