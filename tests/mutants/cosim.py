@@ -34,7 +34,7 @@ from .rtl import RTL
 MODELS = ROOT / "examples" / "models"
 BENCH = Path(__file__).with_name("bench_programs.py")
 #: A core with every feature that a mutant may be planted in.
-ALL = replace(PASSES, vector_table=1, vector_window=3)
+ALL = replace(PASSES, vector_table=2, vector_window=3, par_depth=51)
 _LEGAL = "the programs are legal"
 #: Mutants that legal programs do not show.
 UNSEEN = {
