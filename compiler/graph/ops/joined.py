@@ -18,108 +18,90 @@ from .pooling import QAvgPool
 
 
 @dataclass(frozen=True, eq=False)
-class QConvThen(Op):
-    """``last(conv(x, weight, bias), *others)``: operands are those of ``conv``, then ``others``,
-    int8 of the result's shape. The formulas are those of both, so the result of the convolution is
-    rounded to int8.
+class Pair(Op):
+    """``last(first(*operands), *others)``: operands are those of ``first``, then ``others``. The
+    formulas are those of both, so what is between them is rounded as it was.
     """
 
-    conv: QConv2d
+    first: Op
     last: Op
 
-    fusion = Fusion.REDUCTION
-    #: How many operands ``last`` has besides the result of the convolution.
+    #: How many operands ``last`` has besides the result of ``first``.
     others: ClassVar[int] = 0
 
     def infer(self, *types: Type) -> Type:
         count = len(types) - self.others
-        return self.last.infer(self.conv.infer(*types[:count]), *types[count:])
+        return self.last.infer(self.first.infer(*types[:count]), *types[count:])
 
     def evaluate(self, *args: np.ndarray) -> np.ndarray:
         count = len(args) - self.others
-        return self.last.evaluate(self.conv.evaluate(*args[:count]), *args[count:])
+        return self.last.evaluate(self.first.evaluate(*args[:count]), *args[count:])
 
     def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
         """The stages of both, one behind the other."""
         count = len(inputs) - self.others
-        conv = self.conv.expression(inputs[:count], shapes[:count])
-        operands = [conv.output, *inputs[count:]]
+        first = self.first.expression(inputs[:count], shapes[:count])
+        operands = [first.output, *inputs[count:]]
         last = self.last.expression(operands, [tensor.shape for tensor in operands])
-        constants = (*conv.args[count:], *last.args[len(operands) :])
-        attributes = (*conv.attributes, *last.attributes)
+        constants = (*first.args[count:], *last.args[len(operands) :])
+        attributes = (*first.attributes, *last.attributes)
         return Expression(last.output, (*inputs, *constants), attributes)
 
     def macs(self, *shapes: Shape) -> int:
-        return self.conv.macs(*shapes[: len(shapes) - self.others])
+        return self.first.macs(*shapes[: len(shapes) - self.others])
 
     def attributes(self) -> Iterator[tuple[str, str]]:
-        yield "conv", self.conv.text
+        yield "first", self.first.text
         yield "last", self.last.text
 
 
 @dataclass(frozen=True, eq=False)
-class QConvAddChannels(QConvThen):
+class QConvAddChannels(Pair):
     """A convolution to [1, C, N, 1], and constants that are added to its channels."""
 
+    first: QConv2d
     last: QAddChannels
 
+    fusion = Fusion.REDUCTION
+
 
 @dataclass(frozen=True, eq=False)
-class QConvTable(QConvThen):
+class QConvTable(Pair):
     """A convolution, and a function of its result, such as SiLU."""
 
+    first: QConv2d
     last: QTable
+
+    fusion = Fusion.REDUCTION
 
 
 @dataclass(frozen=True, eq=False)
-class QConvAdd(QConvThen):
+class QConvAdd(Pair):
     """A convolution, and the addition of another image, such as that of a residual connection."""
 
+    first: QConv2d
     last: QAdd
 
+    fusion = Fusion.REDUCTION
     others = 1
 
 
 @dataclass(frozen=True, eq=False)
-class QTableThen(Op):
-    """``last(table(x), *others)``: a reader of a table's values that looks them up by itself."""
+class QTableMean(Pair):
+    """The values that a table has for an image, and the mean of each channel of them."""
 
-    table: QTable
-    last: Op
-
-    def infer(self, *types: Type) -> Type:
-        return self.last.infer(self.table.infer(types[0]), *types[1:])
-
-    def evaluate(self, *args: np.ndarray) -> np.ndarray:
-        return self.last.evaluate(self.table.evaluate(args[0]), *args[1:])
-
-    def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
-        """The stages of both, one behind the other."""
-        table = self.table.expression(inputs[:1], shapes[:1])
-        operands = [table.output, *inputs[1:]]
-        last = self.last.expression(operands, shapes)
-        constants = (*table.args[1:], *last.args[len(operands) :])
-        attributes = (*table.attributes, *last.attributes)
-        return Expression(last.output, (*inputs, *constants), attributes)
-
-    def attributes(self) -> Iterator[tuple[str, str]]:
-        yield "table", self.table.text
-        yield "last", self.last.text
-
-
-@dataclass(frozen=True, eq=False)
-class QTableMean(QTableThen):
-    """The mean of each channel of the values looked up."""
-
+    first: QTable
     last: QAvgPool
 
     fusion = Fusion.REDUCTION
 
 
 @dataclass(frozen=True, eq=False)
-class QTableMul(QTableThen):
-    """The values looked up, times those of another tensor."""
+class QTableMul(Pair):
+    """The values that a table has for an image, times those of another tensor."""
 
+    first: QTable
     last: QMul
 
     fusion = Fusion.ELEMENTWISE
+    others = 1

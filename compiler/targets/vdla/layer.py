@@ -55,7 +55,7 @@ class Layer:
         if reason := self.space.refuse(knobs):
             raise VdlaError(f"layer {name!r}: {reason}")
         func = self.template.schedule(self.workload, knobs, name)
-        func = run_loop_passes(func, self.machine.params, _NO_DUMPS)
+        func = run_loop_passes(func, self.machine, _NO_DUMPS)
         choice = Choice(knobs, "user", self.template.predict(self.workload, knobs))
         operator = Operator(self.node, self.template, self.workload, choice, func)
         part = Part(self.graph, (self.node,), (self.node.output,))

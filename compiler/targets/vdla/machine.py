@@ -32,6 +32,14 @@ class Machine:
         """
         return bool(self.params.vector_window)
 
+    @property
+    def in_turn(self) -> tuple[str, ...]:
+        """Scratchpads whose entries virtual threads use one after the other, where a value lives
+        within one thread's turn: ``tmp``, which the vector unit alone reads and writes, in order.
+        Where loads are not saved, each thread has entries of its own.
+        """
+        return ("tmp",) if self.saves_loads else ()
+
 
 @dataclass(frozen=True)
 class Budget:

@@ -70,7 +70,7 @@ def choose_operators(
     working = [node for node in part.nodes if node.output in templates]
     return share_scratchpads(
         part.graph, working, lambda node: templates[node.output], machine, chooser,
-        partial(run_loop_passes, params=machine.params, dumps=dumps), dumps.step,
+        partial(run_loop_passes, machine=machine, dumps=dumps), dumps.step,
     )  # fmt: skip
 
 
@@ -100,7 +100,7 @@ def build_func(func: PrimFunc, machine: Machine, dumps: Dumps) -> Program:
         checker refuses.
     """
     stream, params = Stream(machine.params), machine.params
-    func = run_loop_passes(func, params, dumps)
+    func = run_loop_passes(func, machine, dumps)
     places = {p: Place(stream.dram.allocate(p.size_bytes), p.name) for p in func.params}
     generate(func, stream, places)
     insns, order, image = _ordered(stream, [0] * len(stream.insns), machine)

@@ -43,11 +43,3 @@ def memory_scopes(params: HwParams) -> Mapping[str, MemoryScope]:
         for name, (doc, dtype) in SCRATCHPADS.items()
     }  # fmt: skip
     return {DRAM.name: DRAM} | scratchpads
-
-
-def used_in_turn(params: HwParams) -> tuple[str, ...]:
-    """Scratchpads whose entries virtual threads use one after the other, where a value lives within
-    one thread's turn. The vector unit alone reads and writes ``tmp``, in order. Where windows do
-    not slide, each thread has entries of its own, as :attr:`~.machine.Machine.saves_loads` says.
-    """
-    return ("tmp",) if params.vector_window else ()

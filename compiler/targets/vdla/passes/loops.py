@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from .....isa.params import HwParams
 from ....dumps import Dumps
 from ....tir.ir import PrimFunc
 from ....tir.passes.double_buffer import double_buffer
@@ -13,22 +12,23 @@ from ....tir.passes.vthread import interleave_vthreads
 from ....tir.printer import print_func
 from ....tir.scopes import check_scopes
 from ....tir.verify import verify
-from ..scopes import memory_scopes, used_in_turn
+from ..machine import Machine
+from ..scopes import memory_scopes
 
 #: The passes for the loop program of every operator, in order.
-LOOP_PASSES: dict[str, Callable[[PrimFunc, HwParams], PrimFunc]] = {
+LOOP_PASSES: dict[str, Callable[[PrimFunc, Machine], PrimFunc]] = {
     "double_buffer": lambda func, _: double_buffer(func),
-    "interleave_vthreads": lambda func, params: interleave_vthreads(func, used_in_turn(params)),
+    "interleave_vthreads": lambda func, machine: interleave_vthreads(func, machine.in_turn),
 }
 
 
-def run_loop_passes(func: PrimFunc, params: HwParams, dumps: Dumps) -> PrimFunc:
+def run_loop_passes(func: PrimFunc, machine: Machine, dumps: Dumps) -> PrimFunc:
     """A loop program after LOOP_PASSES."""
     verify(func)
-    check_scopes(func, memory_scopes(params))
+    check_scopes(func, memory_scopes(machine.params))
     dumps.write(func.name, "lower", partial(print_func, func))
     for name, apply in LOOP_PASSES.items():
-        func = apply(func, params)
+        func = apply(func, machine)
         verify(func)
         dumps.write(func.name, name, partial(print_func, func))
     return func

@@ -4,7 +4,7 @@ SiLU, hard-swish, GELU."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -16,23 +16,16 @@ from ....tir.ir import PrimFunc
 from ....tir.lower import lower
 from ..machine import Context
 from ..parts import looked_up, requantized
-from ..planner import ConvShape, rows_through_tmp
-from ..scopes import used_in_turn
+from ..planner import rows_through_tmp
 from .base import tiling_of
 from .look_ups import table_words
-from .products import Between, Products, ProductsWorkload, schedule_products
-
-
-@dataclass(frozen=True)
-class ActivatedWorkload(ProductsWorkload):
-    """Products whose results are looked up."""
-
-    in_turn: bool = field(compare=False)
-
-    @property
-    def shape(self) -> ConvShape:
-        """Results pass through ``tmp``."""
-        return replace(super().shape, through_tmp=self.context.budget.tmp, in_turn=self.in_turn)
+from .products import (
+    Between,
+    Products,
+    ProductsWorkload,
+    ThroughTmpWorkload,
+    schedule_products,
+)
 
 
 class ActivatedProducts(Products):
@@ -47,14 +40,14 @@ class ActivatedProducts(Products):
     def takes(self, graph: Graph, node: Node) -> str | Refusal:
         return "convolution on the tensor core, a table of its results"
 
-    def workload(self, graph: Graph, node: Node, context: Context) -> ActivatedWorkload:
+    def workload(self, graph: Graph, node: Node, context: Context) -> ThroughTmpWorkload:
         """The table is in ``par``, too."""
         op = node.op
         assert isinstance(op, QConvTable)
         room = context.budget.par - self.machine.params.table_entries
         context = replace(context, budget=replace(context.budget, par=room))
-        plain = super().workload(graph, replace(node, op=op.conv), context)
-        return ActivatedWorkload(**vars(plain), in_turn="tmp" in used_in_turn(self.machine.params))
+        plain = super().workload(graph, replace(node, op=op.first), context)
+        return ThroughTmpWorkload(**vars(plain), in_turn="tmp" in self.machine.in_turn)
 
     def schedule(self, workload: ProductsWorkload, knobs: Knobs, name: str) -> PrimFunc:
         """Parameters: data, weight, param, the table (int32 [entries of par, block]), out."""
@@ -81,5 +74,5 @@ class ActivatedProducts(Products):
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
         op = node.op
         assert isinstance(op, QConvTable)
-        found = super().constants(graph, replace(node, op=op.conv))
+        found = super().constants(graph, replace(node, op=op.first))
         return {**found, "table": table_words(op.last, self.machine)}

@@ -16,26 +16,25 @@ from ....tir.ir import PrimFunc
 from ....tir.lower import lower
 from ..machine import Context
 from ..parts import REQUANT_ENTRIES, Ending, requantized
-from ..planner import ConvShape, rows_through_tmp
-from ..scopes import used_in_turn
+from ..planner import rows_through_tmp
 from .base import tiling_of
 from .channel_addition import addition_constants
-from .products import Between, Products, ProductsWorkload, schedule_products
+from .products import (
+    Between,
+    Products,
+    ProductsWorkload,
+    ThroughTmpWorkload,
+    schedule_products,
+)
 
 
 @dataclass(frozen=True)
-class AddedProductsWorkload(ProductsWorkload):
+class AddedProductsWorkload(ThroughTmpWorkload):
     """Products whose results are multiplied by ``mult``, before constants are added and the sums
     have another ``last`` ending."""
 
     mult: int = field(compare=False)
     last: Ending = field(compare=False)
-    in_turn: bool = field(compare=False)
-
-    @property
-    def shape(self) -> ConvShape:
-        """Results pass through ``tmp``."""
-        return replace(super().shape, through_tmp=self.context.budget.tmp, in_turn=self.in_turn)
 
 
 class AddedProducts(Products):
@@ -56,13 +55,13 @@ class AddedProducts(Products):
         assert isinstance(op, QConvAddChannels)
         budget = replace(context.budget, par=context.budget.par // 2)
         context = replace(context, budget=budget)
-        plain = super().workload(graph, replace(node, op=op.conv), context)
+        plain = super().workload(graph, replace(node, op=op.first), context)
         own = {f.name: getattr(plain, f.name) for f in fields(plain)}
         return AddedProductsWorkload(
             **own,
             mult=op.last.mult,
             last=Ending(op.last.zero_point),
-            in_turn="tmp" in used_in_turn(self.machine.params),
+            in_turn="tmp" in self.machine.in_turn,
         )
 
     def schedule(self, workload: ProductsWorkload, knobs: Knobs, name: str) -> PrimFunc:
@@ -88,5 +87,5 @@ class AddedProducts(Products):
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
         op = node.op
         assert isinstance(op, QConvAddChannels)
-        found = super().constants(graph, replace(node, op=op.conv))
+        found = super().constants(graph, replace(node, op=op.first))
         return {**found, "constants": addition_constants(op.last, self.machine)}

@@ -77,7 +77,7 @@ class ProductsBySteps(AcceleratorTemplate[ProductsWorkload]):
         params = self.machine.params
         try:
             func = self.schedule(workload, {STEPS: text}, "steps")
-            func = run_loop_passes(func, params, Dumps(None))
+            func = run_loop_passes(func, self.machine, Dumps(None))
             return workload.context.budget.lack(scratchpad_use(func, params))
         except VdlaError as error:
             return str(error)

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from ....graph.ir import Graph, Node
-from ....graph.ops.joined import QTableMean, QTableMul, QTableThen
+from ....graph.ops.joined import Pair, QTableMean, QTableMul
 from ....te.expr import Expr
 from ....te.tensor import Tensor, placeholder
 from ..machine import Context, Machine
@@ -56,7 +56,7 @@ class TableProducts(ChannelProducts):
 
 def _last(node: Node) -> Node:
     """The node as if the values had been looked up before."""
-    assert isinstance(node.op, QTableThen)
+    assert isinstance(node.op, Pair)
     return replace(node, op=node.op.last)
 
 
@@ -77,5 +77,5 @@ def _reader(machine: Machine) -> tuple[Callable[[Expr], Expr], tuple[Tensor, ...
 
 
 def _table(node: Node, machine: Machine) -> dict[str, np.ndarray]:
-    assert isinstance(node.op, QTableThen)
-    return {"table": table_words(node.op.table, machine)}
+    assert isinstance(node.op, QTableMean | QTableMul)
+    return {"table": table_words(node.op.first, machine)}

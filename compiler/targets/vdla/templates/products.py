@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -134,6 +134,22 @@ class ProductsWorkload(TensorCoreWorkload):
             *window.kernel, *window.strides, *window.dilations, parts=self.parts,
             blank=window.blank(self.height, self.width),
         )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ThroughTmpWorkload(ProductsWorkload):
+    """Products whose results pass through ``tmp`` before they leave."""
+
+    in_turn: bool = field(compare=False)
+
+    #: Entries of tmp that a result has.
+    in_tmp: ClassVar[int] = 1
+
+    @property
+    def shape(self) -> ConvShape:
+        """The convolution, and the room for its results in ``tmp``."""
+        through = self.context.budget.tmp // self.in_tmp
+        return replace(super().shape, through_tmp=through, in_turn=self.in_turn)
 
 
 class Stages(NamedTuple):

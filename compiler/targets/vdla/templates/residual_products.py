@@ -18,29 +18,32 @@ from ....tir.passes.share_buffers import share_buffers
 from ..machine import Context
 from ..parts import REQUANT_ENTRIES, Ending, requantized
 from ..planner import ConvShape, rows_through_tmp
-from ..scopes import used_in_turn
 from .base import tiling_of, uniform_parameters
-from .products import Between, Products, ProductsWorkload, schedule_products
-
-#: Entries of tmp that a result has: one for the rounded result of the convolution, and then for the
-#: other image times its factor; one for the rounded result times its factor.
-IN_TMP = 2
+from .products import (
+    Between,
+    Products,
+    ProductsWorkload,
+    ThroughTmpWorkload,
+    schedule_products,
+)
 
 
 @dataclass(frozen=True)
-class ResidualWorkload(ProductsWorkload):
+class ResidualWorkload(ThroughTmpWorkload):
     """Products whose results are multiplied by the first of ``factors``, before an image times the
     second one is added and the sums have another ``last`` ending."""
 
     factors: tuple[int, int] = field(compare=False)
     last: Ending = field(compare=False)
-    in_turn: bool = field(compare=False)
+
+    #: One for the rounded result of the convolution, and then for the other image times its factor;
+    #: one for the rounded result times its factor.
+    in_tmp = 2
 
     @property
     def shape(self) -> ConvShape:
-        """Results pass through ``tmp``, and so does the other image."""
-        through = self.context.budget.tmp // IN_TMP
-        return replace(super().shape, through_tmp=through, in_turn=self.in_turn, adds_image=True)
+        """The other image is loaded, too."""
+        return replace(super().shape, adds_image=True)
 
 
 class ResidualProducts(Products):
@@ -60,7 +63,7 @@ class ResidualProducts(Products):
         op = node.op
         assert isinstance(op, QConvAdd)
         budget = replace(context.budget, par=context.budget.par - REQUANT_ENTRIES)
-        conv = replace(node, op=op.conv, inputs=node.inputs[:-1])
+        conv = replace(node, op=op.first, inputs=node.inputs[:-1])
         plain = super().workload(graph, conv, replace(context, budget=budget))
         own = {f.name: getattr(plain, f.name) for f in fields(plain)}
         last = Ending(op.last.zero_point, op.last.lo, op.last.hi)
@@ -68,7 +71,7 @@ class ResidualProducts(Products):
             **own,
             factors=(op.last.mult_a, op.last.mult_b),
             last=last,
-            in_turn="tmp" in used_in_turn(self.machine.params),
+            in_turn="tmp" in self.machine.in_turn,
         )
 
     def schedule(self, workload: ProductsWorkload, knobs: Knobs, name: str) -> PrimFunc:
@@ -97,6 +100,6 @@ class ResidualProducts(Products):
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
         op = node.op
         assert isinstance(op, QConvAdd)
-        conv = replace(node, op=op.conv, inputs=node.inputs[:-1])
+        conv = replace(node, op=op.first, inputs=node.inputs[:-1])
         last = uniform_parameters(op.last.const, 1, op.last.shift, self.machine)
         return {**super().constants(graph, conv), "addition": last}

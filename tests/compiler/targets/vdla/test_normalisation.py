@@ -134,7 +134,7 @@ def test_entries_of_tmp(tiles: int) -> None:
     template = RowFactors(machine)
     whole = Context(Budget.whole(HW))
     workload = RowDigitsWorkload(4, 24 * HW.block, 24, whole, Numbers(64, 0.004))
-    func = run_loop_passes(template.schedule(workload, {"tiles": tiles}, "n"), HW, Dumps(None))
+    func = run_loop_passes(template.schedule(workload, {"tiles": tiles}, "n"), machine, Dumps(None))
     used = scratchpad_use(func, HW)
     needs = _digits_needs(4, tiles, HW)
     assert {name: needs[name] for name in used} == used
