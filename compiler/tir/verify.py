@@ -115,9 +115,8 @@ class _Place:
                     if found is not None:
                         ranges[node] = found[0] // d, found[1] // d
         known = [_slack(f) for f in self.facts if isinstance(f, Binary) and f.op in ("<", "<=")]
-        lows = [found[0] for e in _weakened(expr, known) if (found := interval(e, ranges))]
-        negated = binary("-", 0, expr)
-        highs = [-found[0] for e in _weakened(negated, known) if (found := interval(e, ranges))]
+        lows = list(_least(expr, known, ranges))
+        highs = [-low for low in _least(binary("-", 0, expr), known, ranges)]
         for low, high in self._bounds_undivided(expr):
             lows.append(low)
             highs.append(high)
@@ -148,6 +147,24 @@ class _Place:
                     if dividend and added:
                         ends = sorted(factor * (end // divisor) for end in dividend)
                         yield ends[0] + added[0], ends[1] + added[1]
+
+
+def _least(expr: Expr, known: list[Expr], ranges: dict[Expr, tuple[int, int]]) -> Iterator[int]:
+    """Numbers that an integer is never less than, by ranges and by ``known`` expressions, which are
+    never negative. These may be of a multiple: with the guard ``4 * i + j < 10``, ``2 * i`` is at
+    most 4, because twice that is at most 9.
+    """
+    for scale in sorted(_scales(expr, known)):
+        for weaker in _weakened(expr * scale, known):
+            if (found := interval(weaker, ranges)) is not None:
+                yield -(-found[0] // scale)
+
+
+def _scales(expr: Expr, known: list[Expr]) -> set[int]:
+    """1, and multiples of an expression that have a variable as often as a known one has it."""
+    mine = affine(expr).coefficients
+    pairs = [(c, mine[t]) for e in known for t, c in affine(e).coefficients.items() if t in mine]
+    return {1, *(its // own for its, own in pairs if its % own == 0 and its // own > 1)}
 
 
 def _weakened(expr: Expr, known: list[Expr], depth: int = 2) -> Iterator[Expr]:

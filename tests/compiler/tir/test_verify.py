@@ -59,6 +59,7 @@ SOUND: dict[str, Stmt] = {
     "guard of a negated dividend": loop(
         loop(If(U * 4 + V < 16, copy(7 - U * 2 - V // 2)), 4, V), 8
     ),
+    "guard of a multiple": loop(loop(If(U * 4 + V < 16, copy(U * 2)), 4, V), 8),
     "guard of two dividends": loop(
         loop(If(U * 6 + V < 18, copy(U * 2 + V // 3 + (U * 3 + V // 2) // 5)), 6, V), 8
     ),
@@ -79,6 +80,10 @@ FAULTS: dict[str, tuple[Stmt, str]] = {
     "weak guard of a dividend": (
         loop(loop(If(U * 4 + V < 17, copy(U * 2 + V // 2)), 4, V), 8),
         r"index 0 of a, i \* 2 \+ j // 2, cannot be shown",
+    ),
+    "weak guard of a multiple": (
+        loop(loop(If(U * 4 + V < 17, copy(U * 2)), 4, V), 8),
+        r"index 0 of a, i \* 2, cannot be shown",
     ),
     "dividend before": (
         loop(loop(If(U * 4 + V < 16, copy(6 - U * 2 - V // 2)), 4, V), 8),
