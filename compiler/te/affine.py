@@ -54,6 +54,8 @@ def _affine(expr: Expr) -> tuple[int, dict[Expr, int]]:
             return int(value), {}
         case Cast(dtype, a) if a.dtype in INT_DTYPES and dtype in _WIDER[a.dtype]:
             return _affine(a)
+        case Binary("+" | "-" | "*") if bits_of(expr.dtype) < 32:
+            return 0, {expr: 1}  # it wraps: an int8 sum is not the sum of its operands
         case Binary("+" | "-", a, b):
             sign = 1 if expr.op == "+" else -1
             (ca, ta), (cb, tb) = _affine(a), _affine(b)

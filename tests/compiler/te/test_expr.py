@@ -120,6 +120,12 @@ def test_narrowing_casts_are_opaque_to_affine_forms() -> None:
     assert affine(cast("int64", X)) == affine(X)
 
 
+def test_narrow_sums_wrap_before_they_are_widened() -> None:
+    data = placeholder((9,), "int8", "p")
+    for narrow in (data[X] - data[Y], data[X] + data[Y], data[X] * 3):
+        assert affine(cast("int32", narrow)).terms == ((narrow, 1),)
+
+
 @pytest.mark.parametrize(
     ("build", "message"),
     [
