@@ -3,7 +3,8 @@ itself, and the answers.
 
 The networks have random weights, and ``vdla quantize`` makes them int8 from one random image. A
 step that one operator is off moves on to the answers, so these are of several images, and have a
-standard error.
+standard error. They are compared with two readings of the definition: with ONNX Runtime's sums of
+float32, and with exact numbers.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import onnx.numpy_helper
 from ..compiler.onnx_backend import VdlaRep
 from ..compiler.quantize import quantize
 from .distance import Distance, distances, runtime
+from .exact import exact_answers
 from .modern import check_names, efficientnet_lite0, mobilenet_v3, resnet50
 from .workloads import mobilenet_v2
 
@@ -88,22 +90,33 @@ def operators(found: list[Distance]) -> Iterator[Row]:
 
 
 def answers(model: onnx.ModelProto, images: Sequence[np.ndarray]) -> Iterator[Row]:
-    """The answers of VDLA and of ONNX Runtime's optimised run, against the run as written."""
-    name, step = model.graph.input[0].name, _last_step(model)
+    """The answers of VDLA and of ONNX Runtime's optimised run, against the run as written; then all
+    three against the definition in exact numbers.
+    """
+    name, step, module = model.graph.input[0].name, _last_step(model), VdlaRep(model)
 
     def of_onnx_runtime(optimised: bool) -> np.ndarray:
         session = runtime(optimised=optimised)(model)
         return np.stack([session.run(None, {name: image})[0] for image in images])
 
-    written, module = of_onnx_runtime(optimised=False), VdlaRep(model)
-    for what, made in (
-        ("answers", np.stack([module.run([image])[0] for image in images])),
-        ("answers of ONNX Runtime, optimised", of_onnx_runtime(optimised=True)),
-    ):
-        steps = np.rint(np.abs(made - written) / step).astype(int).reshape(len(images), -1)
-        shares = (steps == 0).mean(axis=1)
-        error = float(shares.std(ddof=1) / len(images) ** 0.5) if len(images) > 1 else None
-        yield Row(what, steps.size, int((steps == 0).sum()), int(steps.max()), error)
+    ours = np.stack([module.run([image])[0] for image in images])
+    optimised, written = (of_onnx_runtime(optimised=value) for value in (True, False))
+    exact = np.stack([exact_answers(model, {name: image}) for image in images])
+    of_optimised = "answers of ONNX Runtime, optimised"
+    yield _answers("answers", ours, written, step)
+    yield _answers(of_optimised, optimised, written, step)
+    yield _answers("answers, in exact numbers", ours, exact, step)
+    yield _answers(f"{of_optimised}, in exact numbers", optimised, exact, step)
+    yield _answers("answers of ONNX Runtime, as written, in exact numbers", written, exact, step)
+
+
+def _answers(what: str, made: np.ndarray, wanted: np.ndarray, step: float) -> Row:
+    """The distance of some answers to all images from others."""
+    images = len(made)
+    steps = np.rint(np.abs(made - wanted) / step).astype(int).reshape(images, -1)
+    shares = (steps == 0).mean(axis=1)
+    error = float(shares.std(ddof=1) / images**0.5) if images > 1 else None
+    return Row(what, steps.size, int((steps == 0).sum()), int(steps.max()), error)
 
 
 def _last_step(model: onnx.ModelProto) -> float:
