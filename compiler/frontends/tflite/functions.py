@@ -133,7 +133,7 @@ def inverse_roots(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _rsqrt(call: Call) -> None:
     values, x, y, zero = _centred(call)
-    multiplier, shift = tflite_params(1.0 / float(np.sqrt(x) * y))
+    multiplier, shift = tflite_params(1.0 / (math.sqrt(x) * float(y)))  # the kernel's is float64
     inverses, shifts = inverse_roots(np.maximum(values, 1))
     data = rescale(np.ones_like(inverses), inverses, shifts - _SQRT_BITS)
     found = rescale(data, multiplier, shift + _SQRT_BITS) + zero
@@ -332,6 +332,7 @@ INT16: dict[str, Reader] = {
     "LOGISTIC": _logistic,
     "RELU": _relu(math.inf),
     "RELU6": _relu(6.0),
+    "RSQRT": _rsqrt,
     "SQRT": _sqrt,
     "TANH": _tanh,
 }

@@ -15,6 +15,7 @@ from vdla.compiler.graph.interpret import interpret
 from vdla.compiler.graph.passes import run_passes
 from vdla.compiler.targets.cpu.graph_code import build_cpu
 
+from .single.draft import Draft, micro
 from .single.table import (
     EXACT,
     NONE,
@@ -57,6 +58,16 @@ def test_operator_is_what_the_table_says(kind: str) -> None:
         word = CELLS[kind, dtype]
         for number in range(CASES if word else 1):
             assert outcome(draw(kind, dtype, number)) in ALLOWED[word], (dtype, number)
+
+
+def test_inverse_roots_of_every_int16() -> None:
+    """With a scale whose multiplier shows every rounding of the kernel: in float32 it is wrong."""
+    d = Draft(np.random.default_rng(0), "int16")
+    values = np.arange(1, 1 << 15, dtype=np.int16)
+    x = d.x(values.shape, quant=(0.001, 0), values=values)
+    case = d.case("RSQRT", [x], [d.y(values.shape, quant=(0.0001, 0))])
+    (y,) = interpret(import_tflite(case.data), values)
+    np.testing.assert_array_equal(y, micro(case)[0])
 
 
 @pytest.mark.slow
