@@ -38,8 +38,11 @@ from vdla.compiler.targets.vdla.codegen import _Walker
 from vdla.compiler.targets.vdla.passes import join_results as joining
 from vdla.compiler.targets.vdla.passes.functions_of_one import _Function
 from vdla.compiler.targets.vdla.passes.look_up_again import look_up_again
+from vdla.compiler.targets.vdla.passes.needed_first import needed_first
 from vdla.compiler.targets.vdla.passes.products_of_places import _Images
+from vdla.compiler.targets.vdla.passes.weights_ahead import _Copies
 from vdla.compiler.targets.vdla.program import _Writer
+from vdla.compiler.targets.vdla.rotation import Rotation
 from vdla.compiler.targets.vdla.stream import Stream, VectorWork
 from vdla.compiler.targets.vdla.templates import (
     activations,
@@ -121,15 +124,15 @@ COMPILER = (
            "len(insns) * insn_cycles", "0",
            tests("compiler/targets/vdla/test_order.py"
                  "::test_loads_are_expected_to_take_longer_where_instructions_need_the_bus")),
-    Mutant("threads share the copies of weights", "compiler", weights_ahead,
+    Mutant("threads share the copies of weights", "compiler", _Copies.visit,
            "self.room // (threads *", "self.room // (",
            tests("compiler/targets/vdla/passes/test_weights_ahead.py"
                  "::test_it_has_no_more_than_there_is_room_for")),
     Mutant("what is needed last goes first", "compiler", needed_first,
-           "uses[1] < uses[0]", "uses[1] > uses[0]",
+           "uses[1] >= uses[0]", "uses[1] <= uses[0]",
            tests("compiler/targets/vdla/passes/test_needed_first.py"
                  "::test_what_is_read_at_the_end_is_computed_later")),
-    Mutant("what threads use in turn is allocated where it was", "compiler", vthread,
+    Mutant("what threads use in turn is allocated where it was", "compiler", _Interleaver.spread,
            "if buffer.scope in self.in_turn else stmt", "if False else stmt",
            tests("compiler/tir/test_vthread.py"
                  "::test_what_threads_use_in_turn_is_allocated_around_its_uses")),

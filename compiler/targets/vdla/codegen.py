@@ -85,8 +85,8 @@ def generate(
     """
     fusable = fusable_buffers(func.body)
     bases = plan_storage(func, stream.params)
-    for buffer in bases if firsts else ():
-        bases[buffer] += firsts.get(buffer.scope, 0)
+    for buffer in bases:
+        bases[buffer] += (firsts or {}).get(buffer.scope, 0)
     _Walker(func.name, stream, bases, places, fusable).walk(func.body)
 
 

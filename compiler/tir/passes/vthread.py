@@ -148,8 +148,8 @@ def _around_its_uses(allocate: Allocate) -> Stmt:
             return allocate if nearer is outside else replace(body, body=nearer)
         case Seq(stmts):
             using = [place for place, stmt in enumerate(stmts) if _uses(stmt, buffer)]
-            first, last = using[0], using[-1] + 1
-            if last - first < len(stmts):
+            if 0 < len(using) and using[-1] - using[0] + 1 < len(stmts):
+                first, last = using[0], using[-1] + 1
                 inner = replace(allocate, body=seq(list(stmts[first:last])))
                 return seq([*stmts[:first], inner, *stmts[last:]])
     return allocate

@@ -77,21 +77,20 @@ def test_threads_use_a_memory_in_turn() -> None:
 
 def test_what_threads_use_in_turn_is_allocated_around_its_uses() -> None:
     """An allocation around a shared loop that does not use the buffer moves behind the loop."""
-    element = Buffer("x", (4,), "float32"), Buffer("y", (4,), "float32"), Buffer("late", (1,), "float32")
-    x, y, late = element
+    x, y = Buffer("x", (4,), "float32"), Buffer("y", (4,), "float32")
+    late, sums = Buffer("late", (1,), "float32"), Buffer("sums", (1,), "float32", "other")
     thread, turn, zero = Var("thread"), Var("turn"), (Const(0),)
-    sums = Buffer("sums", (1,), "float32", "other")
     add = Store(sums, zero, Read(sums, zero) + Read(x, (turn,)))
-    shared = For(turn, 2, "serial", seq([add, add]))
-    body = [
-        Store(sums, zero, Const(0.0, "float32")), shared, Store(late, zero, Read(sums, zero)),
-        Store(y, (thread,), Read(late, zero)),
+    statements = [
+        Store(sums, zero, Const(0.0, "float32")), For(turn, 2, "serial", seq([add, add])),
+        Store(late, zero, Read(sums, zero)), Store(y, (thread,), Read(late, zero)),
     ]  # fmt: skip
-    func = PrimFunc("f", (x, y), For(thread, 2, "vthread", Allocate(late, Allocate(sums, seq(body)))))
+    body = Allocate(late, Allocate(sums, seq(statements)))
+    func = PrimFunc("f", (x, y), For(thread, 2, "vthread", body))
     spread = interleave_vthreads(func, in_turn=("global",))
     verify(spread)
-    shapes = {s.buffer.name: s.buffer.shape for s in walk_stmt(spread.body) if isinstance(s, Allocate)}
-    assert shapes == {"sums": (2, 1), "late": (1,)}
+    buffers = [s.buffer for s in walk_stmt(spread.body) if isinstance(s, Allocate)]
+    assert {b.name: b.shape for b in buffers} == {"sums": (2, 1), "late": (1,)}
 
 
 def test_threads_take_turns_in_shared_loops() -> None:

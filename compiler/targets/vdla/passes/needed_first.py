@@ -19,19 +19,20 @@ def needed_first(graph: Graph) -> Graph:
     """Exchange neighbours on the accelerator, where the second one does not read the first one and
     is read earlier, until there are none. Results of the graph are needed at its end."""
     nodes = list(graph.nodes)
-    is_changed = True
-    while is_changed:
-        is_changed = False
-        first_use = _first_uses(nodes)
-        for place in range(len(nodes) - 1):
+    first_use = _first_uses(nodes)
+    # What lies behind a node is in order already when the node finds its place there.
+    for start in reversed(range(len(nodes) - 1)):
+        for place in range(start, len(nodes) - 1):
             one, other = nodes[place : place + 2]
-            if one.target != ACCELERATOR or other.target != ACCELERATOR:
-                continue
             uses = [first_use.get(node.output, len(nodes)) for node in (one, other)]
-            if one.output not in other.inputs and uses[1] < uses[0]:
-                nodes[place : place + 2] = other, one
-                is_changed = True
+            is_free = one.target == other.target == ACCELERATOR and one.output not in other.inputs
+            if not is_free or uses[1] >= uses[0]:
                 break
+            nodes[place : place + 2] = other, one
+            for name in one.inputs:
+                first_use[name] += first_use[name] == place
+            for name in other.inputs:
+                first_use[name] = min(first_use[name], place)
     return graph.with_nodes(nodes)
 
 

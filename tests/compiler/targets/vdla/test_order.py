@@ -57,9 +57,7 @@ def ordered(
     turns = [i // 16 % TURNS for i in late]
     tracks = constants_apart(insns, [tracks[i] for i in late], turns, image)
     needs = dependencies(found.reordered(late), tracks)
-    order = dispatch_order(
-        insns, tracks, needs, params, VTA, preferences, insn_cycles=insn_cycles
-    )
+    order = dispatch_order(insns, tracks, needs, params, VTA, preferences, insn_cycles=insn_cycles)
     tokens = order_by_tokens(*reorder(insns, needs, order))
     return replace(program, insns=tuple(tokens)), [late[i] for i in order]
 
