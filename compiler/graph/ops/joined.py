@@ -105,3 +105,20 @@ class QTableMul(Pair):
 
     fusion = Fusion.ELEMENTWISE
     others = 1
+
+
+@dataclass(frozen=True, eq=False)
+class QConvWindow(Pair):
+    """A convolution, perhaps with a function of its result, and the depthwise convolution of that:
+    the expansion and the filter of an inverted residual block."""
+
+    first: QConv2d | QConvTable
+    last: QConv2d
+
+    fusion = Fusion.REDUCTION
+    others = 2
+
+    def macs(self, *shapes: Shape) -> int:
+        image, weight, bias, *others = shapes
+        between, _ = self.first.infer((image, "int8"), (weight, "int8"), (bias, "int32"))
+        return self.first.macs(image, weight, bias) + self.last.macs(between, *others)

@@ -9,7 +9,8 @@ VECTOR, the tensor intrinsic a GEMM. ``stream.py`` fits nests to instructions.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import reduce
 from itertools import product
 from math import prod
 from typing import Any, TypeVar
@@ -55,6 +56,8 @@ from .scopes import memory_scopes
 from .stream import Loop, Padding, Stream, VectorWork
 
 LOADED_SCOPES = ("inp", "wgt", "par")
+#: Where the vector unit reads what it makes an image in tmp of.
+READ = ("acc", "tmp")
 #: Marks entries that do not hold padding: a value that no padding has.
 NO_PADDING = 1 << 40
 #: An instruction is split only into instructions of at least this many cycles.
@@ -112,11 +115,12 @@ def plan_storage(func: PrimFunc, params: HwParams) -> dict[Buffer, int]:
 
 @dataclass(frozen=True)
 class _Axis:
-    """A loop of a nest after its guards: runs over 0 <= var < stop of ``extent``."""
+    """A loop of a nest after its guards: runs over start <= var < stop of ``extent``."""
 
     var: Var
     extent: int
     stop: int
+    start: int = 0
 
 
 @dataclass
@@ -177,6 +181,8 @@ class _Walker:
     filled: dict[str, np.ndarray] = field(default_factory=dict)
     #: The values of the loops around the current statement.
     known: dict[Var, int] = field(default_factory=dict)
+    #: The first values of the current nest's loops, where these are not 0.
+    starts: dict[Expr, int] = field(default_factory=dict)
     #: What does not depend on the loops outside of a nest is made once, by the identity of parts of
     #: the loop program: offsets of accesses (:meth:`form`), slacks of conditions, whether a loop is
     #: around several statements, what an innermost statement is for and computes.
@@ -188,6 +194,8 @@ class _Walker:
     shapes: dict[tuple, Any] = field(default_factory=dict)
     notes: dict[int, Note] = field(default_factory=dict)
     computed: dict[int, _Computed] = field(default_factory=dict)
+    #: What a statement that makes a border computes inside of it.
+    insides: dict[int, Store] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         scopes = memory_scopes(self.params)
@@ -255,13 +263,9 @@ class _Walker:
             return bounds
         assert bounds is not None
         low, high, axis = bounds
-        if low > 0:
-            raise VdlaError(
-                f"{self.name}: guard {self.text(cond)} excludes the beginning of a loop"
-            )
-        position = axes.index(axis)
-        axes[position] = _Axis(axis.var, axis.extent, min(axis.stop, high))
-        return high > 0
+        shorter = replace(axis, start=max(axis.start, low), stop=min(axis.stop, high))
+        axes[axes.index(axis)] = shorter
+        return shorter.start < shorter.stop
 
     def bounds(self, cond: Expr, axes: list[_Axis] | None) -> bool | tuple[int, int, _Axis] | None:
         """Whether a condition holds in the current iteration of the outer loops; if that depends on
@@ -304,7 +308,8 @@ class _Walker:
                     f"{self.name}: index {expr_text(term)} of {buffer.name} is not affine in the "
                     f"nest's loops"
                 )
-        return _Offset(constant, coefficients)
+        begin = sum(coefficients.get(var, 0) * start for var, start in self.starts.items())
+        return _Offset(constant + begin, coefficients)
 
     def form(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Form:
         """Element offset of an access as a form of all loops, also those outside of its nest."""
@@ -374,11 +379,17 @@ class _Walker:
         if id(core) not in self.notes:
             self.notes[id(core)] = self.note(core)
         self.stream.note = self.notes[id(core)]
+        self.starts = {}
+        if isinstance(core, Store) and core.buffer.scope in LOADED_SCOPES:
+            self.emit_load(nest, core)
+            return
+        if isinstance(core, Store) and isinstance(core.value, Select):
+            self.emit_bordered(nest, core, core.value)
+            return
+        nest = self.begin(nest)
         match core:
             case TensorCall():
                 self.emit_gemm(nest, core)
-            case Store(Buffer(scope=scope)) if scope in LOADED_SCOPES:
-                self.emit_load(nest, core)
             case Store(Buffer(scope="global"), _, Read(Buffer(scope="out"))):
                 self.emit_store(nest, core)
             case Store(Buffer(scope="tmp" | "out")):
@@ -388,6 +399,11 @@ class _Walker:
                     f"{self.name}: no instruction computes {core.buffer.name} "
                     f"({core.buffer.scope}) = {expr_text(core.value)}"
                 )
+
+    def begin(self, nest: _Nest) -> _Nest:
+        """The nest with loops that begin with 0. Their first values are part of all offsets."""
+        self.starts = {axis.var: axis.start for axis in nest.axes if axis.start}
+        return _Nest([_Axis(a.var, a.extent, a.stop - a.start) for a in nest.axes], nest.core)
 
     def note(self, core: Store | TensorCall) -> Note:
         """What the instructions of a nest are for: the stage that they compute, and the tensor of
@@ -399,21 +415,14 @@ class _Walker:
 
     def emit_load(self, nest: _Nest, core: Store) -> None:
         value, fill = core.value, 0
-        inside = {axis.var: (0, axis.stop) for axis in nest.axes}
+        inside = {axis.var: (axis.start, axis.stop) for axis in nest.axes}
         if isinstance(value, Select):
             assert isinstance(value.b, Const)
             fill = value.b.value
-            for term in _conjunction(value.cond):
-                bounds = self.bounds(term, nest.axes)
-                if isinstance(bounds, bool):
-                    if not bounds:
-                        raise VdlaError(f"{self.name}: a load of padding only is not supported")
-                    continue
-                assert bounds is not None
-                low, high, axis = bounds
-                old = inside[axis.var]
-                inside[axis.var] = (max(old[0], low), min(old[1], high))
-            value = value.a
+            found = self.box(nest, value.cond)
+            if found is None:
+                raise VdlaError(f"{self.name}: a load of padding only is not supported")
+            inside, value = found, value.a
         widen = isinstance(value, Cast) and (core.buffer.scope, value.dtype) == ("par", "int32")
         if widen:
             value = value.a  # type: ignore[union-attr]
@@ -437,6 +446,22 @@ class _Walker:
             return
         base, padding = self.keep_padding(scope, base, loops, padding, fill)
         self.stream.load(scope, base, address, loops, padding, fill, widen)
+
+    def box(self, nest: _Nest, cond: Expr) -> dict[Var, tuple[int, int]] | None:
+        """For each loop of a nest, the first value with which a condition holds, and the one behind
+        the last; None where it holds with none."""
+        inside = {axis.var: (axis.start, axis.stop) for axis in nest.axes}
+        for term in _conjunction(cond):
+            bounds = self.bounds(term, nest.axes)
+            if isinstance(bounds, bool):
+                if not bounds:
+                    return None
+                continue
+            assert bounds is not None
+            low, high, axis = bounds
+            old = inside[axis.var]
+            inside[axis.var] = (max(old[0], low), min(old[1], high))
+        return inside
 
     def load_shape(
         self,
@@ -487,17 +512,16 @@ class _Walker:
         """The base and the padding of a load without the padding before and after its rows that an
         earlier load has left there: that is not written again.
         """
-        if scope not in self.filled:
-            self.filled[scope] = np.full(self.params.depth(scope), NO_PADDING, np.int64)
+        filled = self.filled_of(scope)
         extents = [x.extent + p.before + p.after for x, p in zip(loops, padding, strict=True)]
         if all(pad == Padding() for pad in padding):
-            self.filled[scope][base : base + prod(extents)] = NO_PADDING
+            filled[base : base + prod(extents)] = NO_PADDING
             return base, padding
         # Only the padding of the outermost dimension lies at the ends of the box. Other padding
         # lies between rows, and is written each time.
         rows = next((i for i, extent in enumerate(extents) if extent > 1), len(extents) - 1)
         row = prod(extents[rows + 1 :])
-        entries = self.filled[scope][base : base + prod(extents)]
+        entries = filled[base : base + prod(extents)]
         before, after = row * padding[rows].before, row * padding[rows].after
         first, last = entries[:before], entries[entries.size - after :]
         entries[before : entries.size - after] = NO_PADDING
@@ -610,7 +634,7 @@ class _Walker:
             if core.buffer in self.fusable:
                 self.reductions[key] = work
             else:
-                self.stream.vector(work)
+                self.vector(work)
             return
         requant, arithmetic = computed.requantize, computed.arithmetic
         if arithmetic is None:
@@ -618,7 +642,7 @@ class _Walker:
         work = self.vector_work(nest, core, arithmetic, 0)
         self.set_table(arithmetic)
         if requant is None:
-            self.stream.vector(work)
+            self.vector(work)
             return
         source = arithmetic.a.source
         if source in self.fusable:
@@ -632,7 +656,65 @@ class _Walker:
         for moved, step in work.steps(steps):
             base = self.entry(par, parameters) + step
             self.stream.param(base, requant.zero_point, requant.lo, requant.hi)
-            self.stream.vector(moved, post=requant.post)
+            self.vector(moved, requant.post)
+
+    def emit_bordered(self, nest: _Nest, core: Store, value: Select) -> None:
+        """A nest of the vector unit that makes an image in tmp with a border: what is inside, and
+        a number around it where that is not there already."""
+        assert isinstance(value.b, Const)
+        inside = self.box(nest, value.cond)
+        if core.buffer.scope != "tmp" or inside is None:
+            raise VdlaError(f"{self.name}: {core.buffer.name}: a border only is not supported")
+        if id(core) not in self.insides:
+            self.insides[id(core)] = Store(core.buffer, core.indices, value.a)
+        own = [replace(a, start=inside[a.var][0], stop=inside[a.var][1]) for a in nest.axes]
+        part = _Nest(own, self.insides[id(core)])
+        self.emit(part)
+        for at, (whole, mine) in enumerate(zip(nest.axes, own, strict=True)):
+            for start, stop in (whole.start, mine.start), (mine.stop, whole.stop):
+                if start < stop:
+                    side = replace(whole, start=start, stop=stop)
+                    axes = [*own[:at], side, *nest.axes[at + 1 :]]
+                    self.fill(_Nest(axes, core), part, value.b.value)
+
+    def fill(self, nest: _Nest, beside: _Nest, number: int) -> None:
+        """Put a number into the entries of tmp that a nest writes, if it is not there. No operator
+        copies an immediate, so it is added to 0 times a value that the nest ``beside`` reads."""
+        core, inner = nest.core, beside.core
+        assert isinstance(core, Store) and isinstance(inner, Store)
+        read = next(n for n in walk(inner.value) if isinstance(n, Read) and n.source.scope in READ)
+        self.begin(beside)
+        source = self.entry(read.source, self.offset(read.source, read.indices))
+        begun = self.begin(nest)
+        target = self.offset(core.buffer, core.indices)
+        kept, _ = self.split_entry(begun.axes, target, "tmp")
+        base = self.entry(core.buffer, target)
+        steps = [(axis.stop, self.stride(core.buffer, target, axis)) for axis in kept]
+        entries = _entries(base, steps)
+        filled = self.filled_of("tmp")
+        if (filled[entries] == number).all():
+            return
+        loops = tuple(Loop(n, (by, 0, 0)) for n, by in steps)
+        zero = VectorWork("mul", 0, ("tmp", read.source.scope, "imm"), (base, source, 0), loops)
+        self.vector(zero)
+        if number:
+            loops = tuple(Loop(n, (by, by, 0)) for n, by in steps)
+            add = VectorWork("add", number, ("tmp", "tmp", "imm"), (base, base, 0), loops)
+            self.vector(add)
+        filled[entries] = number
+
+    def vector(self, work: VectorWork, post: str = "none") -> None:
+        """Append the instructions of a nest of the vector unit."""
+        if work.memories[0] == "tmp" and "tmp" in self.filled:
+            steps = [(loop.extent, loop.strides[0]) for loop in work.loops]
+            self.filled["tmp"][_entries(work.bases[0], steps)] = NO_PADDING
+        self.stream.vector(work, post)
+
+    def filled_of(self, scope: str) -> np.ndarray:
+        """What the entries of a scratchpad are padded with."""
+        if scope not in self.filled:
+            self.filled[scope] = np.full(self.params.depth(scope), NO_PADDING, np.int64)
+        return self.filled[scope]
 
     def set_table(self, arithmetic: Arithmetic) -> None:
         """Set the table that an operator looks up in."""
@@ -713,6 +795,12 @@ class _Walker:
             tuple(loop for loop, x in loops if not offset.of(x) and x.var is not slides),
             next((loop for loop, x in loops if x.var is slides), None),
         )
+
+
+def _entries(base: int, steps: Sequence[tuple[int, int]]) -> np.ndarray:
+    """The entries of a box: ``steps`` has how many there are along each dimension, and how far
+    apart they are."""
+    return base + reduce(np.add.outer, (np.arange(count) * by for count, by in steps), 0)
 
 
 def _read_buffers(core: Store | TensorCall) -> list[Buffer]:

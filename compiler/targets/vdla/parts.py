@@ -96,7 +96,7 @@ def padded(data: Tensor, pads: Pads, value: int, row_step: int = 1) -> Tensor:
         rows: Border(top, top + height + bottom, row_step),
         cols: Border(left, left + width + right),
     }
-    return bordered(data, borders, Const(value, "int8"), name="padded")
+    return bordered(data, borders, Const(value, data.dtype), name="padded")
 
 
 def requantized(

@@ -199,8 +199,8 @@ def match_accumulation(value: Expr, buffer: Buffer) -> Arithmetic | None:
             a, b = _operand(a), _operand(b)
             if isinstance(a, Read) and isinstance(b, Read):
                 return Arithmetic("mul", a, b)
-            if isinstance(a, Read) and (found := _byte(b)):
-                return Arithmetic("window", a, found[0], slides=found[1])
+            if (found := _byte(b)) and (low := _low_byte(a)):
+                return Arithmetic("window", low, found[0], slides=found[1])
         case Binary("+", Read(source=source), term) if source is buffer and (
             found := match_difference(term)
         ):
@@ -228,6 +228,14 @@ def _byte(value: Expr) -> tuple[Read, Var] | None:
             match form.terms:
                 case ((Var() as var, factor),) if (form.constant, factor) == (unused, -INT8_BITS):
                     return word, var
+    return None
+
+
+def _low_byte(value: Expr) -> Read | None:
+    """The element of which a window multiplies the lowest byte."""
+    match value:
+        case (Read(dtype="int8") as read) | Cast("int32", Cast("int8", Read() as read)):
+            return read
     return None
 
 

@@ -224,6 +224,11 @@ def plan_windows(
     return _fastest(candidates, machine.memory, _Prices.of(context, machine))
 
 
+def load_price(context: Context) -> float:
+    """What a cycle of the load unit costs other operators."""
+    return SCARCE if context.scarce_loads else OTHERS
+
+
 def product_orders(shape: ConvShape) -> tuple[Order, ...]:
     """The loop orders for products. In groups, no output channels share their input, so that none
     can stay for others.
@@ -447,6 +452,18 @@ def row_cycles(
     tiles = -(-entries // size)
     work = _Work(1, tiles, 1, 1, 0.0, inp, 0.0, vector, 0.0, store, fetch)
     return round(_replay(work, memory, vthreads).item())
+
+
+def steps_cycles(
+    changes: Each, tiles: Each, staying: Each, loaded: Each, gemm: Each, vector: Each, store: Each,
+    insns: Each, vthreads: int, machine: Machine,
+) -> float:  # fmt: skip
+    """The cycles that the cost model predicts for ``changes`` groups of so many tiles. The other
+    numbers are cycles of units, and instructions, for each tile; ``staying`` for each group."""
+    params, memory = machine.params, machine.memory
+    fetch = insns * _fetch_cycles(params, memory)
+    work = _Work(changes, tiles, 1, 1, staying, 0.0, loaded, gemm, vector, store, fetch)
+    return _replay(work, memory, vthreads).item()
 
 
 def read_cycles(read_bytes: int, machine: Machine) -> int:

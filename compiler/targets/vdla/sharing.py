@@ -20,6 +20,7 @@ from ...graph.ir import Graph, Node
 from ...tir.ir import PrimFunc
 from .codegen import scratchpad_use
 from .machine import Budget, Context, Machine
+from .scopes import TENSOR_SCRATCHPADS
 from .templates.base import AcceleratorTemplate, Track
 from .templates.by_steps import by_steps_of
 from .templates.joining import SCARCE_SHARE, reading_share
@@ -98,8 +99,10 @@ def share_scratchpads(
 
     for index, node in enumerate(nodes):
         if tracks[index] is Track.VECTOR:
-            share = template_of(node).share
-            kept = {m: params.depth(m) - int(params.depth(m) * share) for m in SHARED}
+            share, memories = template_of(node).share, SHARED
+            if template_of(node).multiplies:
+                memories = *SHARED, *TENSOR_SCRATCHPADS
+            kept = {m: params.depth(m) - int(params.depth(m) * share) for m in memories}
             operator = decide(node, kept if beside else {})
             used[index] = scratchpad_use(operator.func, params)
     for index, node in enumerate(nodes):
@@ -107,7 +110,8 @@ def share_scratchpads(
             before = max((i for i in used if i < index), default=-1)
             after = min((i for i in used if i > index), default=-1)
             near = [used[i] for i in (before, after) if i >= 0]
-            decide(node, {m: max((use.get(m, 0) for use in near), default=0) for m in SHARED})
+            memories = *SHARED, *TENSOR_SCRATCHPADS
+            decide(node, {m: max((use.get(m, 0) for use in near), default=0) for m in memories})
     return made
 
 

@@ -30,6 +30,7 @@ from .machine import ACCELERATOR, Machine
 from .passes.absorb_flatten import absorb_flatten
 from .passes.fit_layout import fit_layout
 from .passes.join_results import join_results
+from .passes.join_windows import join_windows
 from .passes.look_up_again import look_up_again
 from .passes.needed_first import needed_first
 from .passes.pack_windows import pack_windows
@@ -44,6 +45,7 @@ from .templates.base import AcceleratorTemplate
 from .templates.channel_addition import ChannelAddition
 from .templates.channel_products import ChannelProducts
 from .templates.elementwise import ELEMENTWISE
+from .templates.expanded_windows import ExpandedWindows
 from .templates.grouped import Grouped
 from .templates.groups_transposed import GroupsTransposed
 from .templates.in_place import Joined, Renamed
@@ -70,7 +72,7 @@ from .templates.windows import Windows
 #: A node is computed by the first template that handles it; these have instructions.
 TEMPLATES: list[type[AcceleratorTemplate]] = [
     Grouped, Products, AddedProducts, ActivatedProducts, ResidualProducts, Activations,
-    GroupsTransposed, Transposed, Means, TableMeans, Windows, *ELEMENTWISE, ChannelProducts,
+    GroupsTransposed, Transposed, Means, TableMeans, Windows, ExpandedWindows, *ELEMENTWISE, ChannelProducts,
     TableProducts, MaskedSoftmax, Softmax, RowFactors, Normalise, ChannelAddition, PlacesMoved,
     LookUps, Tables,
 ]  # fmt: skip
@@ -140,6 +142,7 @@ class Accelerator(Target):
             ("pack_windows", partial(pack_windows, packs=partial(self._packs, chooser))),
             ("reshape_blocks", partial(reshape_blocks, block=params.block)),
             ("join_results", partial(self._join_results, chooser)),
+            *([("join_windows", self._join_windows)] if self.machine.saves_loads else []),
             *([("look_up_again", self._look_up_again)] if self._joins_tables else []),
             *([("needed_first", needed_first)] if self.machine.saves_loads else []),
         )
@@ -163,6 +166,10 @@ class Accelerator(Target):
             return chooser.choose(joining, workload, node.name).knobs["addition"] == JOINED
 
         return join_results(graph, self._joins_tables, adds_image)
+
+    def _join_windows(self, graph: Graph) -> Graph:
+        expanded = ExpandedWindows(self.machine)
+        return join_windows(graph, expanded.pays)
 
     def _packs(self, chooser: Chooser, graph: Graph, node: Node) -> bool:
         """Whether the host packs a convolution's windows; False where there is no choice."""

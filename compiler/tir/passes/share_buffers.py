@@ -8,7 +8,8 @@
           y = c                                 y = a
 
 A buffer takes the place of an earlier one of its shape, type and memory that no statement reads any
-more. It is for long chains of small steps, such as Newton's.
+more; or of one whose elements are read for the last time where its own are written, each for the
+element in its place. It is for long chains of small steps, such as Newton's.
 """
 
 from __future__ import annotations
@@ -30,21 +31,24 @@ from ..ir import (
     seq,
     walk_stmt,
 )
+from ..printer import expr_text
 
 
-def share_buffers(func: PrimFunc, scope: str) -> PrimFunc:
+def share_buffers(func: PrimFunc, scope: str, in_place: bool = False) -> PrimFunc:
     """Let buffers of a memory share entries where they live one after the other, within each
-    sequence of statements that they are allocated in. Double buffers keep theirs."""
-    return replace(func, body=_visit(func.body, scope))
+    sequence of statements that they are allocated in. Double buffers keep theirs. With
+    ``in_place``, elements may replace those that they are made of."""
+    return replace(func, body=_visit(func.body, scope, in_place))
 
 
-def _visit(stmt: Stmt, scope: str) -> Stmt:
+def _visit(stmt: Stmt, scope: str, in_place: bool) -> Stmt:
     match stmt:
         case For() | If():
-            return replace(stmt, body=_visit(stmt.body, scope))
+            return replace(stmt, body=_visit(stmt.body, scope, in_place))
         case Seq() | Allocate():
             allocated, stmts = _flat(stmt)
-            return _shared(allocated, [_visit(s, scope) for s in stmts], scope)
+            visited = [_visit(s, scope, in_place) for s in stmts]
+            return _shared(allocated, visited, scope, in_place)
     return stmt
 
 
@@ -60,7 +64,9 @@ def _flat(stmt: Stmt) -> tuple[list[Allocate], list[Stmt]]:
     return [], [stmt]
 
 
-def _shared(allocated: list[Allocate], stmts: list[Stmt], scope: str) -> Stmt:
+def _shared(
+    allocated: list[Allocate], stmts: list[Stmt], scope: str, in_place: bool
+) -> Stmt:
     """The sequence with fewer buffers."""
     used = [_buffers(s) for s in stmts]
     last = {b: index for index, buffers in enumerate(used) for b in buffers}
@@ -77,6 +83,11 @@ def _shared(allocated: list[Allocate], stmts: list[Stmt], scope: str) -> Stmt:
             found = next((f for f in free if _alike(f, buffer)), None)
             if found is not None:
                 free.remove(found)
+            ending = [b for b in buffers if in_place and b in places and last[b] == index]
+            replaced = (b for b in ending if _alike(b, buffer) and _replaces(stmts[index], b, buffer))
+            if found is None and (own := next(replaced, None)) is not None:
+                found = places[own]
+                last[own] = len(stmts)
             places[buffer] = found or buffer
         free += [places[b] for b in buffers if b in mine and last[b] == index]
     body = seq([_renamed(s, places) for s in stmts])
@@ -89,6 +100,19 @@ def _shared(allocated: list[Allocate], stmts: list[Stmt], scope: str) -> Stmt:
 def _alike(one: Buffer, other: Buffer) -> bool:
     """Whether a buffer has the shape and type of another one of its memory."""
     return (one.shape, one.dtype, one.strides) == (other.shape, other.dtype, other.strides)
+
+
+def _replaces(stmt: Stmt, read: Buffer, written: Buffer) -> bool:
+    """Whether a statement reads of a buffer only the element in the place that it writes."""
+    stores = [inner for inner in walk_stmt(stmt) if isinstance(inner, Store | TensorCall)]
+    match stores:
+        case [Store(buffer, indices, value)] if buffer is written:
+            texts = [*map(expr_text, indices)]
+            return all(
+                [*map(expr_text, node.indices)] == texts
+                for node in walk(value) if isinstance(node, Read) and node.source is read
+            )  # fmt: skip
+    return False
 
 
 def _buffers(stmt: Stmt) -> list[Buffer]:

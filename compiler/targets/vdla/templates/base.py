@@ -37,6 +37,8 @@ class AcceleratorTemplate(Template[W]):
     """A template whose operators become instructions."""
 
     track: ClassVar[Track]
+    #: Whether an operator of the vector track uses the tensor core, too.
+    multiplies: ClassVar[bool] = False
 
     def __init__(self, machine: Machine):
         self.machine = machine

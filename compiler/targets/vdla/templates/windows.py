@@ -26,6 +26,7 @@ from ..machine import Context
 from ..parts import (
     REQUANT_ENTRIES,
     Ending,
+    Pads,
     Window,
     attach,
     byte_of,
@@ -79,6 +80,14 @@ class Slide:
     def cols(self) -> int:
         """Columns of the kernel, with those that are zero."""
         return self.sums * self.phases
+
+    def pads(self, window: Window, height: int, width: int) -> Pads:
+        """The border of an image. The window reads columns behind the last one of the kernel, which
+        it multiplies by zero."""
+        top, left, bottom, right = window.pads
+        _, cols = window.output(height, width)
+        read = (cols - 1) * window.strides[1] + self.cols
+        return top, left, bottom, max(right, read - left - width)
 
     def pack(self, weight: np.ndarray, params: HwParams) -> np.ndarray:
         """[C][1][H][W] int8 to [C/block][H][phases][block] int32, whose bytes are the weights of
@@ -292,7 +301,8 @@ def _reduced(
     size = window.output(workload.height, workload.width)
     ky, kx = reduce_axis(kh, "ky"), reduce_axis(kw, "kx")
     if slide:
-        return _slid(workload, data, wide, (*part, ky), slide)
+        image = padded(data, slide.pads(window, *data.shape[1:3]), workload.pad_value)
+        return slid(window, size, image, wide, (*part, ky), slide), image
     image = padded(data, window.pads, workload.pad_value)
 
     def rule(c: Expr, y: Expr, x: Expr, b: Expr, i: Expr) -> Expr:
@@ -305,27 +315,28 @@ def _reduced(
     return compute((workload.blocks, *size, *data.shape[3:]), rule, "reduced"), image
 
 
-def _slid(
-    workload: WindowWorkload, data: Tensor, words: Tensor, rows: tuple[IterVar, ...], slide: Slide
-) -> tuple[Tensor, Tensor]:
-    """As :func:`_reduced`, for a window that slides; ``rows`` are the axes over the parts and the
-    rows of the kernel."""
-    window, (*_, ky) = workload.window, rows
+def slid(
+    window: Window,
+    size: tuple[int, int],
+    image: Tensor,
+    words: Tensor,
+    rows: tuple[IterVar, ...],
+    slide: Slide,
+) -> Tensor:
+    """Every channel reduced over a window that slides to ``size`` rows and columns. ``image`` (int8,
+    or int32 of which the lowest byte counts) has its border, ``words`` has the weights, and
+    ``rows`` are the axes over the parts and the rows of the kernel."""
+    *_, ky = rows
     (sh, sw), (dh, _) = window.strides, window.dilations
-    size = window.output(workload.height, workload.width)
-    top, left, bottom, right = window.pads
-    # The window reads columns behind the last one, which it multiplies by zero.
-    right = max(right, (size[1] - 1) * sw + slide.cols - left - workload.width)
-    image = padded(data, (top, left, bottom, right), workload.pad_value)
     phase, group = reduce_axis(slide.phases, "phase"), reduce_axis(slide.sums, "group")
 
     def rule(c: Expr, y: Expr, x: Expr, b: Expr, i: Expr) -> Expr:
         column = x * sw + phase + group * slide.phases
-        element = image[c, y * sh + ky * dh, column, b, i].astype("int32")
+        element = image[c, y * sh + ky * dh, column, b, i].astype("int8").astype("int32")
         weight = byte_of(words[(c, *rows, phase, i)], group)
         return sum_of(element * weight, (*rows, phase, group))
 
-    return compute((workload.blocks, *size, *data.shape[3:]), rule, "reduced"), image
+    return compute((image.shape[0], *size, *image.shape[3:]), rule, "reduced")
 
 
 def _schedule(

@@ -1,0 +1,41 @@
+"""Let an expanded image stay on chip.
+
+In an inverted residual block, a convolution of one place makes many channels of few, perhaps with a
+function such as SiLU behind it, and a depthwise convolution filters them::
+
+    h = QConv2d(x, w, b);  y = QConv2d(h, v, c)      ->      y = QConvWindow(x, w, b, v, c)
+
+The result of the first one is rounded to int8 as before, but it does not go to DRAM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from ....graph.ir import Graph, Node
+from ....graph.ops.convolution import QConv2d
+from ....graph.ops.joined import QConvTable, QConvWindow
+from ..machine import ACCELERATOR
+
+
+def join_windows(graph: Graph, pays: Callable[[Graph, Node], bool]) -> Graph:
+    """Join each convolution whose only reader is a depthwise one with it, if that ``pays``."""
+    producers, readers = graph.producers(), graph.consumers()
+    joined: dict[str, Node] = {}
+    gone: set[str] = set()
+    for node in graph.nodes:
+        source = producers.get(node.inputs[0]) if node.inputs else None
+        if source is None or len(readers[source.output]) > 1 or source.output in graph.outputs:
+            continue
+        if ACCELERATOR != node.target or ACCELERATOR != source.target:
+            continue
+        match source.op, node.op:
+            case (QConv2d() | QConvTable()) as first, QConv2d() as last if last.groups > 1:
+                inputs = *source.inputs, *node.inputs[1:]
+                made = replace(node, op=QConvWindow(first, last), inputs=inputs)
+                if pays(graph, made):
+                    joined[node.output] = made
+                    gone.add(source.output)
+    nodes = [joined.get(n.output, n) for n in graph.nodes if n.output not in gone]
+    return graph.with_nodes(nodes)
