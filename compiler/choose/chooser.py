@@ -68,6 +68,10 @@ class Chooser:
         """A chooser for another target of the same compilation, which adds to the same choices."""
         return replace(self, target=target, machine=machine)
 
+    def copy(self) -> Chooser:
+        """A chooser with the same choices so far, for an attempt."""
+        return replace(self, made={layer: [*choices] for layer, choices in self.made.items()})
+
     def prefers(self, first: Decision[W], other: Decision[W], workload: W, layer: str) -> bool:
         """Whether the first of two decisions, of which one is enough, is made for a layer: the user
         or the cheaper record says so.

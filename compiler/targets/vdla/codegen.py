@@ -800,7 +800,8 @@ class _Walker:
 def _entries(base: int, steps: Sequence[tuple[int, int]]) -> np.ndarray:
     """The entries of a box: ``steps`` has how many there are along each dimension, and how far
     apart they are."""
-    return base + reduce(np.add.outer, (np.arange(count) * by for count, by in steps), 0)
+    steps_of = (np.arange(count) * by for count, by in steps)
+    return base + reduce(np.add.outer, steps_of, np.zeros((), np.int64))
 
 
 def _read_buffers(core: Store | TensorCall) -> list[Buffer]:

@@ -7,12 +7,13 @@ after the other. What two parts share, the tensor core and the vector unit compu
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
+from math import inf
 
-from ...choose.space import Knobs
+from ...choose.space import Knobs, KnobValue
 from .machine import Budget, Context, Machine
 from .parts import REQUANT_ENTRIES, Window
 from .planner import INSN_CYCLES, Fixed, even_sizes, load_price, steps_cycles
@@ -22,8 +23,6 @@ VTHREADS = (1, 2, 3, 4)
 #: Cycles of the vector unit for a block of channels besides its iterations: two PARAM, and the
 #: first cycles of instructions.
 BLOCK_CYCLES = 16
-
-
 #: How often a depthwise convolution of its own reads an element of its image, because tiles share
 #: rows and columns.
 HALO = 1.2
@@ -70,7 +69,7 @@ class Expansion:
         return self.window.output(self.height, self.width)
 
     @property
-    def knobs(self) -> Mapping[str, object]:
+    def knobs(self) -> Mapping[str, Sequence[KnobValue]]:
         """The knobs, with their legal values."""
         rows, cols = map(even_sizes, self.size)
         return {"rows": rows, "cols": cols, "vthreads": VTHREADS}
@@ -180,7 +179,8 @@ class Expansion:
         apart = ("wgt" not in staying) * wgt + ("par" not in staying) * par
         once = ("wgt" in staying) * wgt + ("par" in staying) * par
         image = self.ic_blocks * places * beats
-        insns = 5 + self.passes + leaving * (1 + pieces) + 3 * ("par" not in staying) + ("wgt" not in staying)
+        insns = 5 + self.passes + leaving * (1 + pieces)
+        insns += 3 * ("par" not in staying) + ("wgt" not in staying)
         cycles = steps_cycles(
             tiles, self.blocks, image + once * self.blocks / tiles, apart,
             self.ic_blocks * places, vector, mean_rows * mean_cols * beats, insns, part.vthreads,
@@ -205,15 +205,14 @@ def usable(context: Context) -> Budget:
     return replace(context.budget, uop=context.budget.uop // 2)
 
 
-def pays(expansion: Expansion, context: Context, machine: Machine) -> bool:
-    """Whether one operator costs less than two."""
+def cost_ratio(expansion: Expansion, context: Context, machine: Machine) -> float:
+    """What one operator costs, for each cycle that two cost; infinity where it does not fit."""
     found = plan_expansion(expansion, context, machine)
     if isinstance(found, str):
-        return False
+        return inf
     price = load_price(context)
     cost = expansion.cost(Part.of(found[0]), usable(context), machine, price)
-    import os
-    return cost <= expansion.apart_cost(machine, price) * float(os.environ.get('BIAS','1'))
+    return cost / expansion.apart_cost(machine, price)
 
 
 @lru_cache(maxsize=1024)
@@ -226,7 +225,7 @@ def plan_expansion(
     wanted = {"vthreads": machine.vthreads, **dict(fixed)}
     choices = [[wanted[name]] if name in wanted else values
                for name, values in expansion.knobs.items()]  # fmt: skip
-    parts = [Part(*values) for values in product(*choices)]
+    parts = [Part(*map(int, values)) for values in product(*choices)]
     fitting = [p for p in parts if not budget.lack(expansion.needs(p, budget))]
     if not fitting:
         return f"windows of products: {budget.lack(expansion.needs(parts[0], budget))}"

@@ -68,7 +68,8 @@ def read(place: Path, chooser: Chooser) -> Compiled | None:
         (layer, [Choice(*choice) for choice in made])
         for layer, made in found.head["choices"].items()
     )
-    return Compiled(program, [LayerInfo.from_dict(layer) for layer in found.head["layers"]])
+    layers = [LayerInfo.from_dict(layer) for layer in found.head["layers"]]
+    return Compiled(program, layers, found.head["estimated_cycles"])
 
 
 def keep(place: Path, compiled: Compiled, chooser: Chooser, seconds: float) -> None:
@@ -78,7 +79,10 @@ def keep(place: Path, compiled: Compiled, chooser: Chooser, seconds: float) -> N
         layer: [(dict(choice.knobs), choice.chosen_by, choice.predicted_cycles) for choice in made]
         for layer, made in chooser.made.items()
     }
-    head = {"layers": [asdict(layer) for layer in compiled.layers], "choices": choices}
+    head = {
+        "layers": [asdict(layer) for layer in compiled.layers], "choices": choices,
+        "estimated_cycles": compiled.estimated_cycles,
+    }  # fmt: skip
     kept.keep(place, kept.Kept(head, compiled.step.to_bytes()), seconds)
 
 

@@ -114,9 +114,9 @@ def dispatch_order(
     preferences: Sequence[Preference] = (Preference(),),
     dropped: tuple[type[Insn], ...] = (),
     insn_cycles: int = 0,
-) -> list[int]:
+) -> tuple[list[int], int]:
     """Indices of the instructions in the order of their estimated starts: of the orders with these
-    ``preferences``, the first one that is estimated to end earliest.
+    ``preferences``, the first one that is estimated to end earliest. And the cycle of that end.
 
     Parameters
     ----------
@@ -148,7 +148,7 @@ def dispatch_order(
     pass_tmp = np.zeros(len(groups), np.int64)
     pass_tmp[group_of[[_passes_tmp(insns[index]) for index in members.tolist()]]] = 1
     work = _work_before(units, busy, np.asarray(whole, np.int64))
-    found: list[tuple[int, list[int]]] = []
+    found: list[tuple[list[int], int]] = []
     for preference in preferences:
         order, ends = np.zeros(len(insns), np.int64), np.full(len(insns), -1)
         _find_order(
@@ -157,8 +157,8 @@ def dispatch_order(
             np.zeros(_UNITS, np.int64), ends, np.full(len(insns), -1), order,
             *map(int, astuple(preference)),
         )  # fmt: skip
-        found.append((int(ends.max(initial=0)), order.tolist()))
-    return min(found, key=lambda known: known[0])[1]
+        found.append((order.tolist(), int(ends.max(initial=0))))
+    return min(found, key=lambda known: known[1])
 
 
 def _work_before(units: np.ndarray, busy: np.ndarray, tracks: np.ndarray) -> np.ndarray:

@@ -89,7 +89,8 @@ def write_program(
     for node in part.nodes:
         writer.generate(node)
         dumps.step()
-    return Compiled(_checked(writer.finish(), dumps), writer.layers)
+    program, estimated_cycles = writer.finish()
+    return Compiled(_checked(program, dumps), writer.layers, estimated_cycles)
 
 
 def build_func(func: PrimFunc, machine: Machine, dumps: Dumps) -> Program:
@@ -105,7 +106,7 @@ def build_func(func: PrimFunc, machine: Machine, dumps: Dumps) -> Program:
     func = run_loop_passes(func, machine, dumps)
     places = {p: Place(stream.dram.allocate(p.size_bytes), p.name) for p in func.params}
     generate(func, stream, places)
-    insns, order, image = _ordered(stream, [0] * len(stream.insns), machine)
+    insns, order, image, _ = _ordered(stream, [0] * len(stream.insns), machine)
     regions = {
         p: {"name": p.name, "address": place.address, "bytes": p.size_bytes,
             "shape": list(p.shape), "dtype": p.dtype, "layout": "C"}
@@ -121,9 +122,9 @@ def build_func(func: PrimFunc, machine: Machine, dumps: Dumps) -> Program:
 
 def _ordered(
     stream: Stream, tracks: Sequence[int], machine: Machine
-) -> tuple[list[Insn], list[int], dict[int, bytes]]:
+) -> tuple[list[Insn], list[int], dict[int, bytes], int]:
     """The instructions with tokens in the order in which they are fetched, the index that each one
-    had in the stream, and the constants in DRAM.
+    had in the stream, the constants in DRAM, and the cycles that the order is estimated to take.
     """
     params, memory, image = machine.params, machine.memory, dict(stream.dram.image)
     found = Footprints.of(stream.insns, params, image)
@@ -134,13 +135,15 @@ def _ordered(
     repeated = (Param, Table) if machine.saves_loads else (Table,)
     dropped = repeated if machine.saves_loads else ()
     insn_cycles = round(fetch_beats(params, memory)) if machine.saves_loads else 0
-    order = dispatch_order(insns, tracks, needs, params, memory, preferences, dropped, insn_cycles)
+    order, estimated_cycles = dispatch_order(
+        insns, tracks, needs, params, memory, preferences, dropped, insn_cycles
+    )
     insns, needs = reorder(insns, needs, order)
     kept = without_repeated_settings(insns, params, repeated)
     if len(kept) < len(insns):
         insns, order = [insns[i] for i in kept], [order[i] for i in kept]
         needs = dependencies(Footprints.of(insns, params, image))[:, 0]
-    return order_by_tokens(insns, needs), [late[i] for i in order], image
+    return order_by_tokens(insns, needs), [late[i] for i in order], image, estimated_cycles
 
 
 def _program(
@@ -259,17 +262,18 @@ class _Writer:
             return {}
         return {name: self.turn_taking[name].take(used[name]) for name in TENSOR_SCRATCHPADS}
 
-    def finish(self) -> Program:
+    def finish(self) -> tuple[Program, int]:
         """Put the instructions in order, with tokens, and make the program of them. Every layer
-        gets the places of its instructions.
+        gets the places of its instructions. Also returns the cycles that are estimated.
         """
         tracks: Sequence[int] = self.tracks
         if len(self.made) > 1 and self.machine.saves_loads:
             image = self.stream.dram.image
             tracks = constants_apart(self.stream.insns, tracks, self.turns, image)
-        insns, order, image = _ordered(self.stream, tracks, self.machine)
+        insns, order, image, cycles = _ordered(self.stream, tracks, self.machine)
         self.layers = [_placed_layer(layer, order) for layer in self.layers]
-        return _program(self.stream, insns, order, image, self.machine.params, self._meta())
+        params = self.machine.params
+        return _program(self.stream, insns, order, image, params, self._meta()), cycles
 
     def _meta(self) -> dict:
         graph, nodes = self.part.graph, self.part.nodes

@@ -46,6 +46,7 @@ from .templates.channel_addition import ChannelAddition
 from .templates.channel_products import ChannelProducts
 from .templates.elementwise import ELEMENTWISE
 from .templates.expanded_windows import ExpandedWindows
+from .templates.expanding import BOUNDS, KNOB, Expanding, has_own_knobs
 from .templates.grouped import Grouped
 from .templates.groups_transposed import GroupsTransposed
 from .templates.in_place import Joined, Renamed
@@ -72,9 +73,9 @@ from .templates.windows import Windows
 #: A node is computed by the first template that handles it; these have instructions.
 TEMPLATES: list[type[AcceleratorTemplate]] = [
     Grouped, Products, AddedProducts, ActivatedProducts, ResidualProducts, Activations,
-    GroupsTransposed, Transposed, Means, TableMeans, Windows, ExpandedWindows, *ELEMENTWISE, ChannelProducts,
-    TableProducts, MaskedSoftmax, Softmax, RowFactors, Normalise, ChannelAddition, PlacesMoved,
-    LookUps, Tables,
+    GroupsTransposed, Transposed, Means, TableMeans, Windows, ExpandedWindows, *ELEMENTWISE,
+    ChannelProducts, TableProducts, MaskedSoftmax, Softmax, RowFactors, Normalise, ChannelAddition,
+    PlacesMoved, LookUps, Tables,
 ]  # fmt: skip
 
 
@@ -123,6 +124,7 @@ class Accelerator(Target):
     def graph_passes(self, chooser: Chooser) -> Sequence[tuple[str, GraphPass]]:
         params = self.machine.params
         most_places = min(params.wgt_depth, params.inp_depth) // 8
+        join = partial(self._join_windows, chooser)
         return (
             ("absorb_flatten", partial(absorb_flatten, most_places=most_places)),
             ("rows_as_places", partial(rows_as_places, batch=params.batch)),
@@ -142,9 +144,9 @@ class Accelerator(Target):
             ("pack_windows", partial(pack_windows, packs=partial(self._packs, chooser))),
             ("reshape_blocks", partial(reshape_blocks, block=params.block)),
             ("join_results", partial(self._join_results, chooser)),
-            *([("join_windows", self._join_windows)] if self.machine.saves_loads else []),
             *([("look_up_again", self._look_up_again)] if self._joins_tables else []),
             *([("needed_first", needed_first)] if self.machine.saves_loads else []),
+            *([("join_windows", join)] if self.machine.saves_loads else []),
         )
 
     @property
@@ -167,9 +169,39 @@ class Accelerator(Target):
 
         return join_results(graph, self._joins_tables, adds_image)
 
-    def _join_windows(self, graph: Graph) -> Graph:
-        expanded = ExpandedWindows(self.machine)
-        return join_windows(graph, expanded.pays)
+    def _join_windows(self, chooser: Chooser, graph: Graph) -> Graph:
+        """The graph of several whose programs are estimated to end first. They differ in how much a
+        joined operator may cost."""
+        made: dict[int, tuple[Graph, Chooser]] = {}
+        for bound in BOUNDS:
+            trial = chooser.copy()
+            joined = self._joined_windows(trial, graph, bound)
+            made.setdefault(len(joined.nodes), (joined, trial))
+        found = [*made.values()]
+        if len(found) > 1:
+            found.sort(key=lambda one: self._estimated_cycles(*one))
+        best, trial = found[0]
+        chooser.made.update(trial.made)
+        return best
+
+    def _joined_windows(self, chooser: Chooser, graph: Graph, bound: float) -> Graph:
+        expanded, expanding = ExpandedWindows(self.machine), Expanding(self.machine, bound)
+
+        def joins(first: Node, node: Node) -> bool:
+            if has_own_knobs(chooser.given, first, node) or not expanded.handles(graph, node):
+                return False
+            workload = expanded.workload(graph, node, expanded.usual_context)
+            return chooser.choose(expanding, workload, node.name).knobs[KNOB] == JOINED
+
+        return join_windows(graph, joins)
+
+    def _estimated_cycles(self, graph: Graph, chooser: Chooser) -> int:
+        """The cycles that a graph's nodes on the accelerator are estimated to take as a program."""
+        nodes = [node for node in graph.nodes if node.target == self.name]
+        others = (node for node in graph.nodes if node.target != self.name)
+        read = {*graph.outputs, *(name for node in others for name in node.inputs)}
+        part = Part(graph, tuple(nodes), [n.output for n in nodes if n.output in read])
+        return self.compile(part, chooser.copy(), Dumps(None)).estimated_cycles or 0
 
     def _packs(self, chooser: Chooser, graph: Graph, node: Node) -> bool:
         """Whether the host packs a convolution's windows; False where there is no choice."""

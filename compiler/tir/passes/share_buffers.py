@@ -64,9 +64,7 @@ def _flat(stmt: Stmt) -> tuple[list[Allocate], list[Stmt]]:
     return [], [stmt]
 
 
-def _shared(
-    allocated: list[Allocate], stmts: list[Stmt], scope: str, in_place: bool
-) -> Stmt:
+def _shared(allocated: list[Allocate], stmts: list[Stmt], scope: str, in_place: bool) -> Stmt:
     """The sequence with fewer buffers."""
     used = [_buffers(s) for s in stmts]
     last = {b: index for index, buffers in enumerate(used) for b in buffers}
@@ -84,7 +82,9 @@ def _shared(
             if found is not None:
                 free.remove(found)
             ending = [b for b in buffers if in_place and b in places and last[b] == index]
-            replaced = (b for b in ending if _alike(b, buffer) and _replaces(stmts[index], b, buffer))
+            replaced = (
+                b for b in ending if _alike(b, buffer) and _replaces(stmts[index], b, buffer)
+            )
             if found is None and (own := next(replaced, None)) is not None:
                 found = places[own]
                 last[own] = len(stmts)

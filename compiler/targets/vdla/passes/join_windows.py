@@ -19,8 +19,9 @@ from ....graph.ops.joined import QConvTable, QConvWindow
 from ..machine import ACCELERATOR
 
 
-def join_windows(graph: Graph, pays: Callable[[Graph, Node], bool]) -> Graph:
-    """Join each convolution whose only reader is a depthwise one with it, if that ``pays``."""
+def join_windows(graph: Graph, joins: Callable[[Node, Node], bool]) -> Graph:
+    """Join convolutions whose only reader is a depthwise one with it, where ``joins`` says so of
+    the first one and the node of both."""
     producers, readers = graph.producers(), graph.consumers()
     joined: dict[str, Node] = {}
     gone: set[str] = set()
@@ -28,13 +29,13 @@ def join_windows(graph: Graph, pays: Callable[[Graph, Node], bool]) -> Graph:
         source = producers.get(node.inputs[0]) if node.inputs else None
         if source is None or len(readers[source.output]) > 1 or source.output in graph.outputs:
             continue
-        if ACCELERATOR != node.target or ACCELERATOR != source.target:
+        if not source.target == node.target == ACCELERATOR:
             continue
         match source.op, node.op:
             case (QConv2d() | QConvTable()) as first, QConv2d() as last if last.groups > 1:
                 inputs = *source.inputs, *node.inputs[1:]
                 made = replace(node, op=QConvWindow(first, last), inputs=inputs)
-                if pays(graph, made):
+                if joins(source, made):
                     joined[node.output] = made
                     gone.add(source.output)
     nodes = [joined.get(n.output, n) for n in graph.nodes if n.output not in gone]

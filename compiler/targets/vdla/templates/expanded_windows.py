@@ -21,7 +21,7 @@ from ....te.tensor import Tensor, compute, placeholder, reduce_axis
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
 from ....tir.passes.share_buffers import share_buffers
-from ..expansion import Expansion, Part, pays, plan_expansion
+from ..expansion import Expansion, Part, plan_expansion
 from ..machine import Budget, Context
 from ..parts import (
     REQUANT_ENTRIES,
@@ -83,29 +83,34 @@ class ExpandedWindows(AcceleratorTemplate[ExpandedWorkload]):
 
     @property
     def share(self) -> Fraction:
-        import os; return Fraction(os.environ.get('SHARE','1/2'))
+        return Fraction(1, 2)
 
     def takes(self, graph: Graph, node: Node) -> str | Refusal:
         return "convolution on the tensor core, a depthwise one of its results"
 
-    def pays(self, graph: Graph, node: Node) -> bool:
-        """Whether a convolution and a depthwise one, joined in a node, are better than apart."""
-        op, (_, weight, _, taps, _) = node.op, (graph[name] for name in node.inputs)
+    def handles(self, graph: Graph, node: Node) -> bool:
+        """Whether a convolution of single places comes first, and a window slides over its
+        result."""
+        op, (_, weight, _, taps, _) = node.op, (graph[name] for name in node.inputs[:5])
         assert isinstance(op, QConvWindow)
         first, last = _convolution(op), op.last
-        plain = first.strides == (1, 1) and not any(first.pads)
+        plain = first.groups == 1 and first.strides == (1, 1) and not any(first.pads)
         if not plain or weight.shape[2:] != (1, 1):
             return False
         if weight.dtype != "int8" or taps.dtype != "int8" or not last.is_depthwise(taps.shape):
             return False
         window = Window((taps.shape[2], taps.shape[3]), last.strides, last.pads, last.dilations)
         height, width = graph[node.inputs[0]].shape[2:]
-        if slide_of(window, height, width, self.machine.params.vector_window) is None:
-            return False
+        if any(map(any, window.blank(height, width))):
+            return False  # a tile might be a border only
+        return slide_of(window, height, width, self.machine.params.vector_window) is not None
+
+    @property
+    def usual_context(self) -> Context:
+        """The context beside operators of the tensor track, in a network that loads much."""
         params = self.machine.params
         memories = {m: params.depth(m) - int(params.depth(m) * self.share) for m in SHARED}
-        context = Context(Budget.whole(params).without(memories), beside=True, scarce_loads=True)
-        return pays(self.workload(graph, node, context).expansion, context, self.machine)
+        return Context(Budget.whole(params).without(memories), beside=True, scarce_loads=True)
 
     def workload(self, graph: Graph, node: Node, context: Context) -> ExpandedWorkload:
         op, weight = node.op, graph[node.inputs[3]]
@@ -227,7 +232,7 @@ def _convolution(op: QConvWindow) -> QConv2d:
 def _looked_up(
     image: Tensor, table: Tensor, inside: Tensor, pads: Pads, params: HwParams
 ) -> Tensor:
-    """The values of a table for an image with its border, without that: of the shape of ``inside``."""
+    """The values of a table for an image, but not for its border: as many as ``inside`` has."""
     top, left, *_ = pads
 
     def rule(c: Expr, y: Expr, x: Expr, b: Expr, i: Expr) -> Expr:

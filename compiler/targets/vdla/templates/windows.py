@@ -323,8 +323,8 @@ def slid(
     rows: tuple[IterVar, ...],
     slide: Slide,
 ) -> Tensor:
-    """Every channel reduced over a window that slides to ``size`` rows and columns. ``image`` (int8,
-    or int32 of which the lowest byte counts) has its border, ``words`` has the weights, and
+    """Every channel reduced over a window that slides to ``size`` rows and columns. ``image`` has
+    its border (int8, or int32 of which the lowest byte counts), ``words`` has the weights, and
     ``rows`` are the axes over the parts and the rows of the kernel."""
     *_, ky = rows
     (sh, sw), (dh, _) = window.strides, window.dilations
