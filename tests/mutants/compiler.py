@@ -39,8 +39,11 @@ from vdla.compiler.targets.vdla.codegen import _Walker
 from vdla.compiler.targets.vdla.passes import join_results as joining
 from vdla.compiler.targets.vdla.passes.functions_of_one import _Function
 from vdla.compiler.targets.vdla.passes.look_up_again import look_up_again
+from vdla.compiler.targets.vdla.passes.needed_first import needed_first
 from vdla.compiler.targets.vdla.passes.products_of_places import _Images
+from vdla.compiler.targets.vdla.passes.weights_ahead import _Copies
 from vdla.compiler.targets.vdla.program import _Writer
+from vdla.compiler.targets.vdla.rotation import Rotation
 from vdla.compiler.targets.vdla.stream import Stream, VectorWork
 from vdla.compiler.targets.vdla.templates import (
     activations,
@@ -100,16 +103,40 @@ COMPILER = (
            "if param and param.par_base < end", "if False and param.par_base < end",
            tests("compiler/targets/vdla/test_order.py::test_parameters_are_not_set_again")),
     Mutant("weights wait for results", "compiler", order.constants_apart,
-           "TRACKS * (1 + turn) * is_constant", "0",
+           "TRACKS * (1 + queue) * is_constant", "0",
            tests("compiler/targets/vdla/test_order.py"
                  "::test_weights_are_loaded_before_the_results_that_they_are_multiplied_by")),
     Mutant("the first order is taken", "compiler", order.dispatch_order,
            "min(found, key=lambda known: known[0])", "found[0]",
            tests("compiler/targets/vdla/test_order.py::test_the_best_order_is_taken")),
-    Mutant("all weights lie at the beginning", "compiler", _Writer._at_top,
-           "self.tensor_operators % 2", "False",
+    Mutant("all weights lie at the beginning", "compiler", _Writer._firsts,
+           "self.turn_taking[name].take(used[name])", "0",
            tests("compiler/targets/vdla/test_order.py"
                  "::test_weights_are_loaded_before_the_results_that_they_are_multiplied_by")),
+    Mutant("entries are taken that were used last", "compiler", Rotation.take,
+           "argmin()", "argmax()",
+           tests("compiler/targets/vdla/test_rotation.py"
+                 "::test_operators_have_other_entries_while_there_are_any")),
+    Mutant("parameters hold up weights", "compiler", order.constants_apart,
+           'TURNS * (insn.memory != "wgt")', "0",
+           tests("compiler/targets/vdla/test_order.py"
+                 "::test_parameters_do_not_hold_up_weights")),
+    Mutant("instructions take no time of the bus", "compiler", order.dispatch_order,
+           "len(insns) * insn_cycles", "0",
+           tests("compiler/targets/vdla/test_order.py"
+                 "::test_loads_are_expected_to_take_longer_where_instructions_need_the_bus")),
+    Mutant("threads share the copies of weights", "compiler", _Copies.visit,
+           "self.room // (threads *", "self.room // (",
+           tests("compiler/targets/vdla/passes/test_weights_ahead.py"
+                 "::test_it_has_no_more_than_there_is_room_for")),
+    Mutant("what is needed last goes first", "compiler", needed_first,
+           "uses[1] >= uses[0]", "uses[1] <= uses[0]",
+           tests("compiler/targets/vdla/passes/test_needed_first.py"
+                 "::test_what_is_read_at_the_end_is_computed_later")),
+    Mutant("what threads use in turn is allocated where it was", "compiler", _Interleaver.spread,
+           "if buffer.scope in self.in_turn else stmt", "if False else stmt",
+           tests("compiler/tir/test_vthread.py"
+                 "::test_what_threads_use_in_turn_is_allocated_around_its_uses")),
     Mutant("settings of both tracks repeat each other", "compiler", order.repeated_settings,
            "if other == track", "if True",
            tests("compiler/targets/vdla/test_order.py"

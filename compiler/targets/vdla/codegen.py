@@ -8,7 +8,7 @@ VECTOR, the tensor intrinsic a GEMM. ``stream.py`` fits nests to instructions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from math import prod
@@ -73,19 +73,20 @@ class Place:
 
 
 def generate(
-    func: PrimFunc, stream: Stream, places: Mapping[Buffer, Place], at_top: Collection[str] = ()
+    func: PrimFunc,
+    stream: Stream,
+    places: Mapping[Buffer, Place],
+    firsts: Mapping[str, int] | None = None,
 ) -> None:
     """Append the instructions of a loop program to the stream. Its parameters lie at ``places`` in
-    DRAM, its buffers at the beginning of the scratchpads, or at the end of those in ``at_top``.
+    DRAM, its buffers at the beginning of the scratchpads, or behind the entries of ``firsts``.
 
     Raises VdlaError for a nest that no instruction computes, with the nest's statement.
     """
     fusable = fusable_buffers(func.body)
     bases = plan_storage(func, stream.params)
-    used = scratchpad_use(func, stream.params) if at_top else {}
     for buffer in bases:
-        if buffer.scope in at_top:
-            bases[buffer] += stream.params.depth(buffer.scope) - used.get(buffer.scope, 0)
+        bases[buffer] += (firsts or {}).get(buffer.scope, 0)
     _Walker(func.name, stream, bases, places, fusable).walk(func.body)
 
 

@@ -39,8 +39,9 @@ LOAD_CYCLES = 3
 ARITHMETIC = (Unit.GEMM, Unit.VECTOR)
 TRACKS = len(ARITHMETIC)
 _UNITS, _LOAD, _VECTOR, _STORE = len(Unit), int(Unit.LOAD), int(Unit.VECTOR), int(Unit.STORE)
-#: Queues for loads of constants: operators of the tensor track have them in turn.
-TURNS = 3
+#: Queues for loads of weights, and as many for loads of other constants: operators of the tensor
+#: track have them in turn.
+TURNS = 8
 
 
 @dataclass(frozen=True)
@@ -87,8 +88,9 @@ def constants_apart(
     image: Mapping[int, bytes],
 ) -> list[int]:
     """The tracks of the instructions, where loads of constants are tracks of their own: TRACKS
-    above the others, or as many more as the ``turns`` of their operators say. ``image`` has what
-    lies in DRAM before the program runs.
+    above the others, or as many more as the ``turns`` of their operators say. Weights do not wait
+    for parameters, which have fewer buffers. ``image`` has what lies in DRAM before the program
+    runs.
     """
     begins = np.array(sorted(image), np.int64)
     ends = np.array([at + len(image[at]) for at in begins.tolist()], np.int64)
@@ -97,7 +99,8 @@ def constants_apart(
         if isinstance(insn, Load):
             segment = int(np.searchsorted(begins, insn.dram_addr, "right")) - 1
             is_constant = segment >= 0 and insn.dram_addr < int(ends[segment])
-            track += TRACKS * (1 + turn) * is_constant
+            queue = turn + TURNS * (insn.memory != "wgt")
+            track += TRACKS * (1 + queue) * is_constant
         apart.append(int(track))
     return apart
 
@@ -110,6 +113,7 @@ def dispatch_order(
     memory: MemoryParams,
     preferences: Sequence[Preference] = (Preference(),),
     dropped: tuple[type[Insn], ...] = (),
+    insn_cycles: int = 0,
 ) -> list[int]:
     """Indices of the instructions in the order of their estimated starts: of the orders with these
     ``preferences``, the first one that is estimated to end earliest.
@@ -123,8 +127,11 @@ def dispatch_order(
         depends on, or -1 (:func:`~vdla.isa.depend.dependencies`)
     dropped : settings that are dropped afterwards where they repeat, so that only the first of
         those that a track repeats is expected to take time
+    insn_cycles : cycles of the bus for an instruction, by which loads are expected to take longer
     """
     units, busy, latency = _estimates(insns, params, memory)
+    loads = units == _LOAD
+    busy[loads] += busy[loads] * len(insns) * insn_cycles // max(1, int(busy[loads].sum()))
     whole = [track % TRACKS for track in tracks]
     busy[repeated_settings(insns, whole, params, dropped)] = 0
     groups = _groups(insns, whole)

@@ -52,6 +52,9 @@ OTHERS, SCARCE, TAKEOVER_CYCLES = 1 / 16, 1 / 4, 16
 
 #: Passes of the vector unit over results to which an image is added, besides their requantisation.
 ADDING_PASSES = 3
+#: Instructions for each part of such results that passes tmp: two PARAMs, and a VECTOR for each
+#: pass. A block also has the LOAD of an image.
+ADDING_INSNS = 6
 
 Order = Literal["weights", "pixels", "stream"]
 ORDERS: tuple[Order, ...] = get_args(Order)
@@ -185,7 +188,7 @@ def plan_products(
         wanted = [c.where(c.tiles.rows_first(shape) == context.rows_first) for c in candidates]
         candidates = wanted if any(len(c) for c in wanted) else candidates
     takeover = TAKEOVER_CYCLES if context.beside else 0
-    return _fastest(candidates, machine.memory, _load_price(context), takeover)
+    return _fastest(candidates, machine.memory, _Prices.of(context, machine, takeover))
 
 
 @lru_cache(maxsize=1024)
@@ -218,12 +221,7 @@ def plan_windows(
         least = _least(orders[-1], vthreads, fixed)
         reason = window_misfit(least, shape, weighted, context.budget)
         return f"a window of {shape.kh}x{shape.kw}: {_no_tile(least, reason)}"
-    return _fastest(candidates, machine.memory, _load_price(context))
-
-
-def _load_price(context: Context) -> float:
-    """What a cycle of the load unit costs other operators."""
-    return SCARCE if context.scarce_loads else OTHERS
+    return _fastest(candidates, machine.memory, _Prices.of(context, machine))
 
 
 def product_orders(shape: ConvShape) -> tuple[Order, ...]:
@@ -281,21 +279,40 @@ class _Candidates:
         return _Candidates(_pick(self.tiles, mask), _pick(self.work, mask))
 
 
+@dataclass(frozen=True)
+class _Prices:
+    """What a tiling costs other operators: for a cycle of the load unit, for a cycle in which
+    instructions are fetched, and for a tile.
+    """
+
+    load: float
+    fetch: float
+    tile: int
+
+    @classmethod
+    def of(cls, context: Context, machine: Machine, tile: int = 0) -> _Prices:
+        """The prices for an operator. Where loads are scarce, instructions cost what loads of as
+        many bytes do, because they come over the same bus."""
+        if not context.scarce_loads:
+            return cls(OTHERS, 0.0, tile)
+        params, memory = machine.params, machine.memory
+        share = fetch_beats(params, memory) / _fetch_cycles(params, memory)
+        return cls(SCARCE, SCARCE * share, tile)
+
+    def cost(self, work: _Work) -> Each:
+        """What all tiles cost."""
+        tiles = work.changes * work.tiles
+        return self.load * work.load_cycles + tiles * (self.fetch * work.fetch + self.tile)
+
+
 def _fastest(
-    candidates: Sequence[_Candidates],
-    memory: MemoryParams,
-    load_price: float,
-    takeover_cycles: int = 0,
+    candidates: Sequence[_Candidates], memory: MemoryParams, prices: _Prices
 ) -> tuple[Tiling, int]:
     """Find the tiling of the least cost, and the cycles of its replay. The cost is these cycles and
     those that the tiling costs other operators. Tilings are tried in the order of a lower bound of
     their cost, until that bound reaches the least cost so far.
     """
-
-    def others(work: _Work) -> Each:
-        return load_price * work.load_cycles + takeover_cycles * work.changes * work.tiles
-
-    bounds = np.concatenate([c.work.bound_cycles + others(c.work) for c in candidates])
+    bounds = np.concatenate([c.work.bound_cycles + prices.cost(c.work) for c in candidates])
     # Of equal bounds, the smaller tile comes first, then the earlier order of loops.
     sizes = [np.concatenate([getattr(c.tiles, n) for c in candidates]) for n in _SIZES]
     first = np.cumsum([0, *(len(c) for c in candidates)])
@@ -308,7 +325,7 @@ def _fastest(
         tile = _pick(candidates[group].tiles, index)
         work = _pick(candidates[group].work, index)
         cycles = _replay(work, memory, tile.vthreads).item()
-        cost = cycles + others(work)
+        cost = cycles + prices.cost(work)
         if best is None or cost < best[0]:
             best = cost, tile, cycles
     assert best is not None
@@ -691,6 +708,9 @@ def _work(tile: Tiling, shape: ConvShape, params: HwParams, memory: MemoryParams
     # Each chunk has loads and products; each block of results has a PARAM, a VECTOR and a STORE.
     weights = tile.oc_blocks if tile.order != "weights" else 0
     insns = chunks * (1 + weights + tile.oc_blocks) + 3 * tile.oc_blocks * shape.phases
+    if shape.adds_image:
+        parts = -(-tile.rows // np.clip(_room_in_tmp(tile, shape), 1, tile.rows))
+        insns = insns + tile.oc_blocks * (ADDING_INSNS * parts - 1)
     fetch = insns * _fetch_cycles(params, memory)
     return _Work(*counts, staying, inp, wgt, gemm, vector, store, fetch)
 
@@ -750,10 +770,15 @@ def _read_cycles(rows: Each, row_bytes: Each, params: HwParams, memory: MemoryPa
     return rows * bursts * np.maximum(beats / bursts, latency) + INSN_CYCLES
 
 
+def fetch_beats(params: HwParams, memory: MemoryParams) -> float:
+    """Cycles for which an instruction keeps the bus."""
+    return params.insn_bytes / params.bus_bytes * memory.cycles_per_beat
+
+
 def _fetch_cycles(params: HwParams, memory: MemoryParams) -> float:
     """Cycles to fetch an instruction. Each answer of the memory fills the prefetch buffer, and it
     waits behind a burst or two of loads.
     """
-    beats = params.insn_bytes / params.bus_bytes * memory.cycles_per_beat
+    beats = fetch_beats(params, memory)
     answer = memory.read_latency_cycles + beats * params.fetch_chunk + 2 * params.max_burst_beats
     return max(beats, answer / params.fetch_depth)

@@ -4,7 +4,7 @@ check.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 
@@ -26,7 +26,7 @@ from ...dumps import Dumps
 from ...graph.ir import Graph, Node
 from ...tir.ir import PrimFunc, written_params
 from ..base import Compiled, Part, layer_info
-from .codegen import Place, generate
+from .codegen import Place, generate, scratchpad_use
 from .machine import Machine
 from .order import (
     SAVING,
@@ -39,7 +39,9 @@ from .order import (
 )
 from .passes.loops import run_loop_passes
 from .placement import place_activations
-from .scopes import SCRATCHPADS, TENSOR_SCRATCHPADS
+from .planner import fetch_beats
+from .rotation import Rotation
+from .scopes import TENSOR_SCRATCHPADS
 from .sharing import Operator, share_scratchpads
 from .stream import Stream
 from .templates.base import AcceleratorTemplate, Track
@@ -131,7 +133,8 @@ def _ordered(
     preferences = SAVING if machine.saves_loads else (Preference(),)
     repeated = (Param, Table) if machine.saves_loads else (Table,)
     dropped = repeated if machine.saves_loads else ()
-    order = dispatch_order(insns, tracks, needs, params, memory, preferences, dropped)
+    insn_cycles = round(fetch_beats(params, memory)) if machine.saves_loads else 0
+    order = dispatch_order(insns, tracks, needs, params, memory, preferences, dropped, insn_cycles)
     insns, needs = reorder(insns, needs, order)
     kept = without_repeated_settings(insns, params, repeated)
     if len(kept) < len(insns):
@@ -182,6 +185,9 @@ class _Writer:
         self.tracks: list[int] = []
         self.layers: list[LayerInfo] = []
         self.memory_plan: dict = {}
+        self.turn_taking = {
+            name: Rotation(self.machine.params.depth(name)) for name in TENSOR_SCRATCHPADS
+        }
         # Operators of the tensor track so far, and their number at each instruction.
         self.tensor_operators = 0
         self.turns: list[int] = []
@@ -236,19 +242,22 @@ class _Writer:
             name = f"{node.name}.{kind}"
             places.append(Place(self.stream.dram.constant(data.tobytes(), name), name))
         places.append(Place(self.placed[node.output], node.output))
-        at_top = self._at_top(operator.template.track)
         by_buffer = dict(zip(operator.func.params, places, strict=True))
-        generate(operator.func, self.stream, by_buffer, at_top)
+        generate(operator.func, self.stream, by_buffer, self._firsts(operator))
 
-    def _at_top(self, track: Track) -> Collection[str]:
-        """The scratchpads at whose end an operator has its buffers. Operators of the tensor track
-        are in turn at the beginning and at the end of those that are theirs alone, so that an
-        operator's first weights are loaded while the one before still uses its own.
+    def _firsts(self, operator: Operator) -> Mapping[str, int]:
+        """The first entries of an operator's buffers, by scratchpad. Operators of the vector track
+        have theirs at the end. Operators of the tensor track have those that are theirs alone where
+        the longest time has passed since the last use, so that an operator's first weights are
+        loaded while others before it still use theirs.
         """
-        if track is Track.VECTOR:
-            return SCRATCHPADS
-        is_turn = self.machine.saves_loads and self.tensor_operators % 2
-        return TENSOR_SCRATCHPADS if is_turn else ()
+        params = self.machine.params
+        used = scratchpad_use(operator.func, params)
+        if operator.template.track is Track.VECTOR:
+            return {name: params.depth(name) - entries for name, entries in used.items()}
+        if not self.machine.saves_loads:
+            return {}
+        return {name: self.turn_taking[name].take(used[name]) for name in TENSOR_SCRATCHPADS}
 
     def finish(self) -> Program:
         """Put the instructions in order, with tokens, and make the program of them. Every layer

@@ -31,6 +31,7 @@ from .passes.absorb_flatten import absorb_flatten
 from .passes.fit_layout import fit_layout
 from .passes.join_results import join_results
 from .passes.look_up_again import look_up_again
+from .passes.needed_first import needed_first
 from .passes.pack_windows import pack_windows
 from .passes.products_of_places import products_of_places
 from .passes.reshape_blocks import reshape_blocks
@@ -140,6 +141,7 @@ class Accelerator(Target):
             ("reshape_blocks", partial(reshape_blocks, block=params.block)),
             ("join_results", partial(self._join_results, chooser)),
             *([("look_up_again", self._look_up_again)] if self._joins_tables else []),
+            *([("needed_first", needed_first)] if self.machine.saves_loads else []),
         )
 
     @property

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from ...te.expr import Const, Expr, Var, substitute
+from ...te.expr import Const, Expr, Read, Var, substitute, walk
 from ..ir import (
     Allocate,
     Buffer,
@@ -28,6 +28,8 @@ from ..ir import (
     PrimFunc,
     Seq,
     Stmt,
+    Store,
+    TensorCall,
     index_copies,
     map_stmt,
     seq,
@@ -69,6 +71,9 @@ class _Interleaver:
             return self.turns(stmt, guards)
         match stmt:
             case Allocate(buffer=buffer, body=body):
+                nearer = _around_its_uses(stmt) if buffer.scope in self.in_turn else stmt
+                if nearer is not stmt:
+                    return self.spread(nearer, guards)
                 return Allocate(self.copy(buffer), self.spread(body, guards))
             case If():
                 return self.spread(stmt.body, [*guards, stmt.cond])
@@ -130,6 +135,37 @@ class _Interleaver:
             return map_stmt(node, lambda expr: substitute(expr, values), on_stmt=renamed)
 
         return index_copies(copied(stmt), self.copies, index)
+
+
+def _around_its_uses(allocate: Allocate) -> Stmt:
+    """The statement with the allocation around those statements alone that use the buffer; itself
+    where these are all."""
+    buffer, body = allocate.buffer, allocate.body
+    match body:
+        case Allocate():
+            outside = replace(allocate, body=body.body)
+            nearer = _around_its_uses(outside)
+            return allocate if nearer is outside else replace(body, body=nearer)
+        case Seq(stmts):
+            using = [place for place, stmt in enumerate(stmts) if _uses(stmt, buffer)]
+            if 0 < len(using) and using[-1] - using[0] + 1 < len(stmts):
+                first, last = using[0], using[-1] + 1
+                inner = replace(allocate, body=seq(list(stmts[first:last])))
+                return seq([*stmts[:first], inner, *stmts[last:]])
+    return allocate
+
+
+def _uses(stmt: Stmt, buffer: Buffer) -> bool:
+    """Whether a statement reads or writes a buffer."""
+    for inner in walk_stmt(stmt):
+        match inner:
+            case Store(written, _, value):
+                if buffer in (written, *(e.source for e in walk(value) if isinstance(e, Read))):
+                    return True
+            case TensorCall(output=output, inputs=inputs):
+                if buffer in (output.buffer, *(region.buffer for region in inputs)):
+                    return True
+    return False
 
 
 def _is_shared_loop(stmt: Stmt) -> bool:

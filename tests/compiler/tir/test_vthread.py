@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from vdla.compiler.tir.ir import Allocate, For, PrimFunc, Store, walk_stmt
+from vdla.compiler.te.expr import Const, Read, Var
+from vdla.compiler.tir.ir import Allocate, Buffer, For, PrimFunc, Store, seq, walk_stmt
 from vdla.compiler.tir.lower import lower
 from vdla.compiler.tir.passes.vthread import interleave_vthreads
 from vdla.compiler.tir.printer import print_func
@@ -72,6 +73,24 @@ def test_threads_use_a_memory_in_turn() -> None:
     assert {b.name: b.size_bytes // sizes[b.name] for b in found} == {"acc": 2, "pad": 1}
     arrays = workload.arrays()
     np.testing.assert_array_equal(run(spread, arrays), workload.numpy(*arrays))
+
+
+def test_what_threads_use_in_turn_is_allocated_around_its_uses() -> None:
+    """An allocation around a shared loop that does not use the buffer moves behind the loop."""
+    x, y = Buffer("x", (4,), "float32"), Buffer("y", (4,), "float32")
+    late, sums = Buffer("late", (1,), "float32"), Buffer("sums", (1,), "float32", "other")
+    thread, turn, zero = Var("thread"), Var("turn"), (Const(0),)
+    add = Store(sums, zero, Read(sums, zero) + Read(x, (turn,)))
+    statements = [
+        Store(sums, zero, Const(0.0, "float32")), For(turn, 2, "serial", seq([add, add])),
+        Store(late, zero, Read(sums, zero)), Store(y, (thread,), Read(late, zero)),
+    ]  # fmt: skip
+    body = Allocate(late, Allocate(sums, seq(statements)))
+    func = PrimFunc("f", (x, y), For(thread, 2, "vthread", body))
+    spread = interleave_vthreads(func, in_turn=("global",))
+    verify(spread)
+    buffers = [s.buffer for s in walk_stmt(spread.body) if isinstance(s, Allocate)]
+    assert {b.name: b.shape for b in buffers} == {"sums": (2, 1), "late": (1,)}
 
 
 def test_threads_take_turns_in_shared_loops() -> None:

@@ -14,9 +14,11 @@ from ....tir.scopes import check_scopes
 from ....tir.verify import verify
 from ..machine import Machine
 from ..scopes import memory_scopes
+from .weights_ahead import weights_ahead
 
 #: The passes for the loop program of every operator, in order.
 LOOP_PASSES: dict[str, Callable[[PrimFunc, Machine], PrimFunc]] = {
+    "weights_ahead": weights_ahead,
     "double_buffer": lambda func, _: double_buffer(func),
     "interleave_vthreads": lambda func, machine: interleave_vthreads(func, machine.in_turn),
 }

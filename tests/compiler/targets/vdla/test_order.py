@@ -45,6 +45,7 @@ def ordered(
     program: Program,
     tracks: list[int] | None = None,
     preferences: Sequence[Preference] = (Preference(),),
+    insn_cycles: int = 0,
 ) -> tuple[Program, list[int]]:
     """The program as the compiler would order it, and the places before. Each 16 instructions are
     another operator's."""
@@ -56,7 +57,7 @@ def ordered(
     turns = [i // 16 % TURNS for i in late]
     tracks = constants_apart(insns, [tracks[i] for i in late], turns, image)
     needs = dependencies(found.reordered(late), tracks)
-    order = dispatch_order(insns, tracks, needs, params, VTA, preferences)
+    order = dispatch_order(insns, tracks, needs, params, VTA, preferences, insn_cycles=insn_cycles)
     tokens = order_by_tokens(*reorder(insns, needs, order))
     return replace(program, insns=tuple(tokens)), [late[i] for i in order]
 
@@ -135,6 +136,27 @@ def test_the_best_order_is_taken() -> None:
     assert len(chosen) > 1
 
 
+def test_loads_are_expected_to_take_longer_where_instructions_need_the_bus() -> None:
+    """Some programs then have another order, in which they compute the same."""
+    moved = 0
+    for seed in range(12):
+        program, tracks = two_tracks(random_program(PARAMS, seed))
+        other, order = ordered(program, tracks, insn_cycles=40)
+        assert_same(program, other, order)
+        moved += order != ordered(program, tracks)[1]
+    assert moved
+
+
+def test_parameters_do_not_hold_up_weights() -> None:
+    """Loads of weights, of parameters and of activations are three tracks."""
+    loads = [
+        Load(memory=memory, base=0, dram_addr=address, x_size=1)
+        for memory, address in (("wgt", 0), ("par", 64), ("inp", 256))
+    ]
+    apart = constants_apart(loads, [0] * 3, [1] * 3, {0: bytes(128)})
+    assert len(set(apart)) == 3 and apart[2] == 0
+
+
 def test_the_second_step_keeps_every_unit_in_order() -> None:
     program = random_program(PARAMS, 3)
     needs = dependencies(Footprints.of(program.insns, PARAMS, program.image))
@@ -164,7 +186,7 @@ def test_weights_are_loaded_before_the_results_that_they_are_multiplied_by() -> 
 
     [image] = loads(second, "inp")
     assert min(loads(second, "wgt")) < image
-    # They are at the other end of wgt, and so do not wait for products of the first layer.
+    # They have other entries of wgt, and so do not wait for products of the first layer.
     entries = [
         {entry for load in loads(layer, "wgt").values()
          for entry in range(load.base, load.base + load.entries)}
