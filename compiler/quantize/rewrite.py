@@ -25,6 +25,8 @@ class _Rewriter:
     dequantized: dict[str, str] = field(default_factory=dict)
     #: Tensors that exist only in quantised form.
     replaced: set[str] = field(default_factory=set)
+    #: By group of tensors, its scale and zero point.
+    constants_of: dict[str, list[str]] = field(default_factory=dict)
     #: By what a weight or bias is made of, the tensor that is dequantised from it.
     parameters_of: dict[tuple[int, Scale | None], str] = field(default_factory=dict)
 
@@ -55,10 +57,13 @@ class _Rewriter:
             return
         scale = self.scales[name]
         result = name if real != name else f"{name}.dequantized"
-        constants = [
-            self.draft.constant(f"{name}.scale", np.array(scale.scale, np.float32)),
-            self.draft.constant(f"{name}.zero_point", np.array(scale.zero_point, np.int8)),
-        ]
+        group = self.plan.groups[name]
+        if group not in self.constants_of:
+            self.constants_of[group] = [
+                self.draft.constant(f"{group}.scale", np.array(scale.scale, np.float32)),
+                self.draft.constant(f"{group}.zero_point", np.array(scale.zero_point, np.int8)),
+            ]
+        constants = self.constants_of[group]
         stored = f"{name}.int8"
         steps = [("quantize", real, stored), ("dequantize", stored, result)]
         if name in self.draft.constants:
