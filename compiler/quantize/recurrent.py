@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import onnx
@@ -125,7 +126,7 @@ class _Layer:
         inputs: Sequence[str],
         shape: tuple[int, ...],
         name: str = "",
-        **attributes: object,
+        **attributes: Any,
     ) -> str:
         """Add a node; the name of its result, which is new unless ``name`` says it."""
         return self.emit_several(kind, inputs, [shape], name, **attributes)[0]
@@ -136,7 +137,7 @@ class _Layer:
         inputs: Sequence[str],
         shapes: Sequence[tuple[int, ...]],
         name: str = "",
-        **attributes: object,
+        **attributes: Any,
     ) -> list[str]:
         """The same for a node with several results."""
         base = f"{label(self.node)}.{kind} {len(self.nodes)}"
@@ -204,7 +205,8 @@ class _Direction:
             products.append(self.layer.reshape(flat, (steps, -1, width), shape))
         state, history = self.first, []
         for time in range(steps - 1, -1, -1) if self.reverse else range(steps):
-            state = self.step(*(self.row(product, time) for product in products), state)
+            gates, mine = (self.row(product, time) for product in products)
+            state = self.step(gates, mine, state)
             history.append(state)
         self.layer.draft.alike += self.alike.values()
         return history[::-1] if self.reverse else history
@@ -245,7 +247,7 @@ class _Direction:
         return self.emit(weight, "Gemm", inputs, shape, transB=1)
 
     def emit(
-        self, what: str, kind: str, inputs: list[str], shape: tuple[int, ...], **attributes: object
+        self, what: str, kind: str, inputs: list[str], shape: tuple[int, ...], **attributes: Any
     ) -> str:
         """Add a node whose result is ``what`` of a step."""
         name = self.layer.emit(kind, inputs, shape, **attributes)
