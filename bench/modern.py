@@ -368,6 +368,23 @@ def mobilenet_v3(side: int = 224) -> onnx.ModelProto:
     return net.model()
 
 
+def regnety_002() -> onnx.ModelProto:
+    """RegNetY of 200 million MACs (Radosavovic et al. 2020): groups of 8 channels."""
+    net = FloatNet("regnety_002")
+    x = net.conv(net.input(1, 3, 224, 224), 32, 3, 2)
+    for width, depth in ((24, 1), (56, 1), (152, 4), (368, 7)):
+        for layer in range(depth):
+            before, stride = net.shapes[x][1], 1 if layer else 2
+            y = net.conv(net.conv(x, width, 1), width, 3, stride, groups=width // 8)
+            inner = net.conv(net.channel_means(y), round(before / 4), 1)
+            y = net.times(y, net.unary("Sigmoid", net.conv(inner, width, 1, relu=False)))
+            y = net.conv(y, width, 1, relu=False)
+            x = x if layer else net.conv(x, width, 1, stride, relu=False)
+            x = net.add(y, x)
+    net.output(net.dense(net.global_average(x), 1000))
+    return net.model()
+
+
 def resnet50(side: int = 224) -> onnx.ModelProto:
     """ResNet-50 (He et al. 2015), with the stride at the 3 x 3 convolutions."""
     net = FloatNet("resnet50")
@@ -426,6 +443,7 @@ MODERN: dict[str, Callable[[], onnx.ModelProto]] = {
     "gru": gru,
     "efficientnet_b0": efficientnet_b0,
     "mobilenet_v3": mobilenet_v3,
+    "regnety_002": regnety_002,
     "resnet50": resnet50,
     "densenet121": densenet121,
 }

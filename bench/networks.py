@@ -1,4 +1,8 @@
-"""Whole networks on the accelerator, and on the CPU for comparison."""
+"""Whole networks on the accelerator, and on the CPU for comparison.
+
+Those of ``workloads.py`` are built in integers. Those of ``modern.py`` are built in float, and
+quantised as ``vdla quantize`` does.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ import numpy as np
 import onnx
 
 from ..compiler.build import CompiledModel, build
+from ..compiler.quantize import quantize
 from ..compiler.targets.base import Options
 from ..compiler.targets.registry import find_target
 from ..isa.errors import VdlaError
@@ -20,10 +25,22 @@ from ..isa.params import HwParams
 from ..report import accelerator_report, join_programs
 from ..runtime.files import whole_file
 from .measure import measure
-from .workloads import NETWORKS
+from .modern import MODERN, check_names, efficientnet_lite0
+from .quantised import samples_of
+from .workloads import NETWORKS, mobilenet_v2
 
 #: Inferences on the CPU of which the median counts.
 CPU_RUNS = 5
+#: Builders of networks in integers and in float, by batch and whether quantised.
+IN_INTEGERS: dict[str, Callable[[int, bool], onnx.ModelProto]] = {
+    **NETWORKS,
+    "mobilenet_v2": mobilenet_v2,
+}
+#: Builders of networks in float.
+IN_FLOAT: dict[str, Callable[[], onnx.ModelProto]] = {
+    **MODERN,
+    "efficientnet_lite0": efficientnet_lite0,
+}
 
 
 def network_rows(
@@ -34,20 +51,27 @@ def network_rows(
     progress: Callable[[int, int], None] | None = None,
     save: Path | None = None,
 ) -> list[dict[str, Any]]:
-    """One row for each named network; for all networks if none is named. ``save`` is a folder for
-    the models, NAME-int8.onnx and NAME.onnx.
+    """One row for each named network; for those of ``workloads.py`` if none is named. ``save`` is a
+    folder for the models, NAME-int8.onnx and NAME.onnx.
 
     Raises VdlaError for an unknown name, and as :func:`~vdla.bench.measure.measure`.
     """
-    for name in models:
-        if name not in NETWORKS:
-            raise VdlaError(f"models: expected names from {', '.join(NETWORKS)}, got {name!r}")
+    models = models or tuple(NETWORKS)
+    check_names(models, (*IN_INTEGERS, *IN_FLOAT))
     rows = []
-    for done, name in enumerate(models or NETWORKS):
+    for done, name in enumerate(models):
         rows.append(_row(name, hw, memory, simulators, save))
         if progress is not None:
-            progress(done + 1, len(models or NETWORKS))
+            progress(done + 1, len(models))
     return rows
+
+
+def _models(name: str, batch: int) -> tuple[onnx.ModelProto, onnx.ModelProto]:
+    """A network in int8 and in float32. Those of ``modern.py`` are for one image or sentence."""
+    if name in IN_INTEGERS:
+        return IN_INTEGERS[name](batch, True), IN_INTEGERS[name](batch, False)
+    real = IN_FLOAT[name]()
+    return quantize(real, samples_of(real)).model, real
 
 
 def _row(
@@ -57,7 +81,7 @@ def _row(
     simulators: tuple[str, ...],
     save: Path | None,
 ) -> dict[str, Any]:
-    model, real_model = (NETWORKS[name](hw.batch, integer) for integer in (True, False))
+    model, real_model = _models(name, hw.batch)
     if save is not None:
         save.mkdir(parents=True, exist_ok=True)
         for stem, saved in ((f"{name}-int8", model), (name, real_model)):

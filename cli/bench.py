@@ -73,7 +73,9 @@ def networks(
     target: BenchTarget = "sim",
     memory: Memory = "vta",
     hw: Hw = "16x16",
-    models: Annotated[str, typer.Option(help="Names such as resnet18; by default all.")] = "",
+    models: Annotated[
+        str, typer.Option(help="Names such as resnet18,bert; by default the five of the paper.")
+    ] = "",
     compare: Compare = False,
     save: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Write the models here, as ONNX."), Fills()

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.shape_inference
 import onnx.version_converter
 from onnx import helper, numpy_helper
 
@@ -26,7 +27,8 @@ QUANTISED = {"DequantizeLinear", "DynamicQuantizeLinear", "DynamicQuantizeLSTM",
 @dataclass
 class Draft:
     """``shapes`` and ``dtypes`` are those of one batch (the model's own batch, or 1). ``fused``
-    names the nodes that became part of other nodes, for the report."""
+    names the nodes that became part of other nodes, for the report. ``alike`` are groups of tensors
+    that share a scale, where they are quantised."""
 
     model: onnx.ModelProto
     nodes: list[onnx.NodeProto]
@@ -34,6 +36,7 @@ class Draft:
     shapes: dict[str, tuple[int, ...]]
     dtypes: dict[str, str]
     fused: list[str] = field(default_factory=list)
+    alike: list[list[str]] = field(default_factory=list)
 
     @staticmethod
     def load(source: str | Path | bytes | onnx.ModelProto) -> Draft:
@@ -77,6 +80,17 @@ class Draft:
         """How often each tensor is read; an output of the model counts as a read."""
         read = [name for node in self.nodes for name in node.input if name]
         return Counter([*read, *self.outputs])
+
+    def written_shapes(self) -> dict[str, list[int]]:
+        """The shapes that a Reshape can name, by tensor: one dimension may be open, which is -1."""
+        known = onnx.shape_inference.infer_shapes(self.finish()).graph
+        found = {}
+        for value in (*known.input, *known.value_info, *known.output):
+            dims = value.type.tensor_type.shape.dim
+            sizes = [d.dim_value if d.HasField("dim_value") else -1 for d in dims]
+            if sizes.count(-1) <= 1 and len(sizes) == len(self.shapes.get(value.name, ())):
+                found[value.name] = sizes
+        return found
 
     def fresh(self, base: str) -> str:
         """A tensor name that nothing has yet."""

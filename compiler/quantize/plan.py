@@ -12,6 +12,7 @@ import onnx
 
 from .draft import Draft, attribute, operands
 from .functions import STEPS, functions
+from .recurrent import why_not_unrolled
 
 #: Functions of one value: on integers they are a table, or bounds.
 FUNCTIONS = {
@@ -223,6 +224,7 @@ _RULES: dict[str, Callable[[Draft, onnx.NodeProto], str]] = {
     **dict.fromkeys(PRODUCTS, _product),
     **dict.fromkeys(POOLS, _pool),
     "Add": _add,
+    "GRU": why_not_unrolled,
     "MaxPool": _max_pool,
 }
 
@@ -301,8 +303,17 @@ def _collect(draft: Draft, made: Plan) -> None:
         if made.reasons[i] or node.op_type not in MOVES:
             continue
         results = [name for name in draft.nodes[made.chain(i)[-1]].output if name]
-        shared = {made.groups[name] for name in (*data_operands(draft, node), *results)}
-        first = next(name for name in made.groups if made.groups[name] in shared)
-        for name, group in made.groups.items():
-            if group in shared:
-                made.groups[name] = made.groups[first]
+        _join(made, (*data_operands(draft, node), *results))
+    for names in draft.alike:
+        _join(made, [name for name in names if name in made.groups])
+
+
+def _join(made: Plan, names: Collection[str]) -> None:
+    """Let tensors, and all that share a scale with one of them, share one."""
+    shared = {made.groups[name] for name in names}
+    if len(shared) < 2:
+        return
+    first = next(name for name in made.groups if made.groups[name] in shared)
+    for name, group in made.groups.items():
+        if group in shared:
+            made.groups[name] = made.groups[first]

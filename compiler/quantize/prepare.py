@@ -4,7 +4,7 @@ Constants are folded, batch normalisation becomes part of the convolution before
 own), a product and the constant added to it become one node, zeros padded around an image become
 the pads of its convolution, and a mean over height and width an average pool. A product of tokens
 by a weight becomes one of rows, which takes over a number that scores of attention are multiplied
-by.
+by. A GRU becomes products, sums and functions for each step.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from collections.abc import Callable
 
 import numpy as np
 import onnx
-import onnx.shape_inference
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
 from .draft import Draft, attribute, label, operands, set_attribute
+from .recurrent import unroll_gru
 
 #: Nodes without inputs whose result differs from run to run.
 _RANDOM = ("RandomNormal", "RandomUniform", "Multinomial", "Bernoulli")
@@ -180,7 +180,7 @@ def flatten_products(draft: Draft) -> None:
     """``MatMul(x, w)`` of more than two dimensions by a constant matrix becomes a Gemm of all rows
     between two Reshapes, and takes over a constant per channel that is added to it."""
     rows: dict[str, str] = {}
-    sizes = _written_shapes(draft)
+    sizes = draft.written_shapes()
     for node in list(draft.nodes):
         result = node.output[0]
         if node.op_type != "MatMul" or not _is_of_tokens(draft, node) or result not in sizes:
@@ -262,6 +262,7 @@ REWRITINGS: tuple[Rewriting, ...] = (
     mean_to_pool,
     flatten_products,
     scale_weights,
+    unroll_gru,
 )
 
 
@@ -276,18 +277,6 @@ def _is_of_tokens(draft: Draft, node: onnx.NodeProto) -> bool:
     x, weight = node.input
     known = draft.constants.get(weight)
     return known is not None and known.ndim == 2 and len(draft.shapes.get(x, ())) > 2
-
-
-def _written_shapes(draft: Draft) -> dict[str, list[int]]:
-    """The shapes that a Reshape can name, by tensor: one dimension may be open, which is -1."""
-    known = onnx.shape_inference.infer_shapes(draft.finish()).graph
-    found = {}
-    for value in (*known.value_info, *known.output):
-        dims = value.type.tensor_type.shape.dim
-        sizes = [d.dim_value if d.HasField("dim_value") else -1 for d in dims]
-        if sizes.count(-1) <= 1 and len(sizes) == len(draft.shapes.get(value.name, ())):
-            found[value.name] = sizes
-    return found
 
 
 def _added_constant(draft: Draft, node: onnx.NodeProto) -> tuple[onnx.NodeProto, np.ndarray] | None:

@@ -25,6 +25,10 @@ class _Rewriter:
     dequantized: dict[str, str] = field(default_factory=dict)
     #: Tensors that exist only in quantised form.
     replaced: set[str] = field(default_factory=set)
+    #: By group of tensors, its scale and zero point.
+    constants_of: dict[str, list[str]] = field(default_factory=dict)
+    #: By what a weight or bias is made of, the tensor that is dequantised from it.
+    parameters_of: dict[tuple[int, Scale | None], str] = field(default_factory=dict)
 
     def run(self) -> None:
         for name in (*self.draft.inputs, *self.draft.constants):
@@ -53,10 +57,13 @@ class _Rewriter:
             return
         scale = self.scales[name]
         result = name if real != name else f"{name}.dequantized"
-        constants = [
-            self.draft.constant(f"{name}.scale", np.array(scale.scale, np.float32)),
-            self.draft.constant(f"{name}.zero_point", np.array(scale.zero_point, np.int8)),
-        ]
+        group = self.plan.groups[name]
+        if group not in self.constants_of:
+            self.constants_of[group] = [
+                self.draft.constant(f"{group}.scale", np.array(scale.scale, np.float32)),
+                self.draft.constant(f"{group}.zero_point", np.array(scale.zero_point, np.int8)),
+            ]
+        constants = self.constants_of[group]
         stored = f"{name}.int8"
         steps = [("quantize", real, stored), ("dequantize", stored, result)]
         if name in self.draft.constants:
@@ -71,12 +78,19 @@ class _Rewriter:
         """Give a product its weight, and its bias, as dequantised integers."""
         base = node.output[0]
         first = node.input[0]
-        names = [self.stored(f"{base}.weight", weight.stored, weight.scale, weight.axis)]
+        key = (id(weight.stored), None)
+        if key not in self.parameters_of:
+            made = self.stored(f"{base}.weight", weight.stored, weight.scale, weight.axis)
+            self.parameters_of[key] = made
+        names = [self.parameters_of[key]]
         if weight.bias is not None:
-            step = np.float32(x.scale) * weight.scale
-            steps = np.rint(weight.bias / step.astype(np.float64))
-            bias = np.clip(steps, -MOST_BIAS_STEPS, MOST_BIAS_STEPS).astype(np.int32)
-            names.append(self.stored(f"{base}.bias", bias, step, 0))
+            key = (id(weight), x)
+            if key not in self.parameters_of:
+                step = np.float32(x.scale) * weight.scale
+                steps = np.rint(weight.bias / step.astype(np.float64))
+                bias = np.clip(steps, -MOST_BIAS_STEPS, MOST_BIAS_STEPS).astype(np.int32)
+                self.parameters_of[key] = self.stored(f"{base}.bias", bias, step, 0)
+            names.append(self.parameters_of[key])
         if node.op_type == "MatMul" and weight.bias is not None:
             node.op_type = "Gemm"
         del node.input[:]

@@ -77,12 +77,19 @@ def quantize_weight(draft: Draft, node: onnx.NodeProto, x: Scale) -> Weight:
 
 
 def quantize_weights(draft: Draft, made: Plan, scales: Mapping[str, Scale]) -> dict[str, Weight]:
-    """The weights of all products on integers, by the names of their results."""
-    return {
-        node.output[0]: quantize_weight(draft, node, scales[node.input[0]])
-        for node, reason in zip(draft.nodes, made.reasons, strict=True)
-        if not reason and has_weights(draft, node)
-    }
+    """The weights of all products on integers, by the names of their results. Products of one
+    weight and bias by operands of one scale have one of them."""
+    found: dict[str, Weight] = {}
+    known: dict[tuple[str | Scale, ...], Weight] = {}
+    for node, reason in zip(draft.nodes, made.reasons, strict=True):
+        if reason or not has_weights(draft, node):
+            continue
+        x = scales[node.input[0]]
+        key = (x, node.op_type, *node.input[1:])
+        if key not in known:
+            known[key] = quantize_weight(draft, node, x)
+        found[node.output[0]] = known[key]
+    return found
 
 
 def corrected(

@@ -12,6 +12,7 @@ from vdla.compiler.graph.arithmetic import (
 )
 from vdla.compiler.graph.ops import normalisation as normalisation_of_graph
 from vdla.compiler.graph.ops import softmax as softmax_of_graph
+from vdla.compiler.graph.ops.blocked import windows as windows_of_blocks
 from vdla.compiler.graph.ops.blocked.matrix import BlockedMatrixConv2d
 from vdla.compiler.graph.ops.pooling import QAvgPoolValid
 from vdla.compiler.graph.passes import masks
@@ -193,6 +194,12 @@ COMPILER = (
            "copy_with(loop.body", "copy_with(first",
            tests("compiler/targets/cpu/test_products.py"
                  "::test_schedules_compute_what_plain_loops_do")),
+    Mutant("all groups read the first one's channels", "compiler", windows_of_blocks.block_read,
+           "(ob // results if results > 1 else ob) * weight[1] + ic", "ic",
+           tests("compiler/targets/cpu/test_cpu_blocks.py::test_groups_of_integers")),
+    Mutant("groups of a block share their weights", "compiler", block_channels._Rewriting._kernels,
+           "of_all // channels % (self.block // channels)", "0",
+           tests("compiler/targets/cpu/test_cpu_blocks.py::test_groups_of_integers")),
     Mutant("sums of integers that float32 does not hold", "compiler",
            block_channels._Rewriting._is_exact, "most * a.shape[-1] < EXACT_FLOATS", "True",
            tests("compiler/targets/cpu/test_products.py"

@@ -21,6 +21,7 @@ from .windows import (
     conv_sums,
     depthwise_sums,
     depthwise_value,
+    groups_of,
     image_blocks,
     plain_image,
     plain_weight,
@@ -78,8 +79,9 @@ class BlockedConv2d(_FloatConvolution):
     [N, C, H, W]          [OC/B, C, KH, KW, B]
     ====================  =============================================
 
-    The bias is [OC/B, B]; the residual, if there is one, has the result's shape
-    [N, OC/B, OH, OW, B]. Sums may be rounded fewer times than there are operations.
+    A weight of fewer channels has those of a group: each group of results reads its own. The bias
+    is [OC/B, B]; the residual, if there is one, has the result's shape [N, OC/B, OH, OW, B]. Sums
+    may be rounded fewer times than there are operations.
     """
 
     strides: Pair
@@ -92,7 +94,8 @@ class BlockedConv2d(_FloatConvolution):
         x, weight, bias = _three_shapes(types)
         blocked = len(x) == 5 and len(weight) == 6 and x[4] == weight[4]
         expect(blocked or (len(x) == 4 and len(weight) == 5), "an image and a weight that fit it")
-        expect(weight[1] == x[1] and bias == (weight[0], weight[-1]), "equal channels")
+        groups_of(x, weight)
+        expect(bias == (weight[0], weight[-1]), "a bias for each channel")
         return self._finished_type(types, self._kernel(weight))
 
     def _kernel(self, weight: Shape) -> Shape:
@@ -100,7 +103,7 @@ class BlockedConv2d(_FloatConvolution):
 
     def evaluate(self, *args: np.ndarray) -> np.ndarray:
         x, weight, *rest = args
-        attributes = self.strides, self.pads, self.dilations
+        attributes = self.strides, self.pads, self.dilations, groups_of(x.shape, weight.shape)
         sums = convolve(plain_image(x), plain_weight(weight), *attributes)
         return self._finished_value(image_blocks(sums, weight.shape[-1]), rest)
 

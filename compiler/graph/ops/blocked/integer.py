@@ -16,10 +16,12 @@ from ..base import Expression, Pads, Pair, Shape, Type, expect
 from ..layout import lift, lifted, unblocked
 from .windows import (
     Windowed,
+    block_read,
     conv_sums,
     counts_inside,
     depthwise_sums,
     depthwise_value,
+    groups_of,
     image_blocks,
     plain_image,
     plain_weight,
@@ -119,8 +121,9 @@ class BlockedQConv2d(Windowed):
     def infer(self, *types: Type) -> Type:
         (x, _), (weight, _), *columns = types
         expect([dtype for _, dtype in types[:2]] == ["int8", "int32"], "int8, then int32")
+        groups = 1 if self.depthwise else groups_of(x, weight)
         wide = (x[1], x[4]) if self.depthwise else (x[1], *x[4:])
-        given = (weight[0], weight[3]) if self.depthwise else (weight[1], *weight[4:-1])
+        given = (weight[0], weight[3]) if self.depthwise else (weight[1] * groups, *weight[4:-1])
         expect(wide == given, "an image and a weight that fit it")
         shape = (weight[0], weight[-1])
         _expect_columns(columns, shape)
@@ -136,7 +139,8 @@ class BlockedQConv2d(Windowed):
             sums = depthwise_value(self, shifted, weight)
         else:
             kernels = plain_weight(weight).astype(np.int64)
-            sums = convolve(shifted, kernels, self.strides, self.pads, self.dilations)
+            groups = groups_of(x.shape, weight.shape)
+            sums = convolve(shifted, kernels, self.strides, self.pads, self.dilations, groups)
         return _rescaled_value(self.requant, image_blocks(sums, weight.shape[-1]), columns)
 
     def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
@@ -156,7 +160,8 @@ class BlockedDotConv2d(Windowed):
     at once: of four channels, or, where ``depthwise``, of four places of a row for each channel by
     itself.
 
-    x is int8 [N, C/X, H, W, X], X a multiple of 4; weight int8 [OC/B, C/X, KH, KW, X/4, B, 4], or
+    x is int8 [N, C/X, H, W, X], X a multiple of 4; weight int8 [OC/B, C/X, KH, KW, X/4, B, 4], with
+    fewer channels where there are groups as in :class:`~.convolution.BlockedConv2d`, or
     for depthwise [C/B, KH, KW/4, B, 4]; columns [OC/B, B] as in :class:`BlockedQConv2d`; the result
     is int8. Elements become uint8 by adding 128, and the border consists of zero points. So the
     bias is ``(zero point + 128) * sum of weights`` less than the operator's. x is uint8 already
@@ -175,7 +180,9 @@ class BlockedDotConv2d(Windowed):
         (x, x_dtype), (weight, _), *columns = types
         fits = x_dtype in ("int8", "uint8") and types[1][1] == "int8"
         expect(fits, "int8 or uint8, then int8")
-        given = (weight[0], weight[3]) if self.depthwise else (weight[1], weight[4] * weight[6])
+        groups = 1 if self.depthwise else groups_of(x, weight)
+        blocks = (weight[0], weight[3])
+        given = blocks if self.depthwise else (weight[1] * groups, weight[4] * weight[6])
         expect((x[1], x[4]) == given, "an image and a weight that fit it")
         shape = (weight[0], weight[-2])
         _expect_columns(columns, shape)
@@ -201,7 +208,8 @@ class BlockedDotConv2d(Windowed):
             top, left, bottom, right = self.pads
             spread = ((0, 0), (0, 0), (top, bottom), (left, right))
             padded = np.pad(image, spread, constant_values=border)
-            sums = convolve(padded, kernels, self.strides, (0, 0, 0, 0), self.dilations)
+            groups = groups_of(x.shape, weight.shape)
+            sums = convolve(padded, kernels, self.strides, (0, 0, 0, 0), self.dilations, groups)
         found = _rescaled_value(self.requant, image_blocks(sums, lanes), columns)
         return lift(found) if self.lifts else found
 
@@ -227,7 +235,8 @@ class BlockedDotConv2d(Windowed):
                 element = image[n, ob, oh * sh + kh * dh, ow * sw + (fours * four + k) * dw, o]
             else:
                 ic, kh, kw, fours = taps
-                element = image[n, ic, oh * sh + kh * dh, ow * sw + kw * dw, fours * four + k]
+                block = block_read(image.shape, weight.shape, ob, ic.var)
+                element = image[n, block, oh * sh + kh * dh, ow * sw + kw * dw, fours * four + k]
             factor = weight[(ob, *taps, o, k)]
             product = element.astype("int32") * factor.astype("int32")
             return sum_of(product, (*taps, k), init=bias[ob, o])

@@ -12,7 +12,7 @@ from ....te.expr import Expr
 from ....te.tensor import Tensor, compute, reduce_axis, sum_of
 from ....topi.windows import window_place
 from ...arithmetic.windows import windows
-from ..base import Fusion, Op, Pads, Pair, Shape
+from ..base import Fusion, Op, Pads, Pair, Shape, expect
 from ..convolution import window_shape
 from ..layout import in_blocks, unblocked
 
@@ -66,6 +66,23 @@ class Windowed(Op):
         return x[0] * math.prod(self._sizes(x, self._kernel(weight))) * math.prod(weight)
 
 
+def groups_of(x: Shape, weight: Shape) -> int:
+    """Into how many groups the channels of an image and of the result are divided, by shapes whose
+    second dimension is of the image's channels, or of blocks of them."""
+    groups = x[1] // max(weight[1], 1)
+    expect(weight[1] * groups == x[1] and weight[0] % max(groups, 1) == 0, "equal channels")
+    return groups
+
+
+def block_read(x: Shape, weight: Shape, ob: Expr, ic: Expr) -> Expr:
+    """Which block of the image is number ``ic`` of those that block ``ob`` of the result reads."""
+    groups = groups_of(x, weight)
+    if groups <= 1:
+        return ic
+    results = weight[0] // groups
+    return (ob // results if results > 1 else ob) * weight[1] + ic
+
+
 def conv_sums(op: Windowed, image: Tensor, weight: Tensor, first: Tensor | None = None) -> Tensor:
     """Sums of products, which start from ``first`` for each channel."""
     counts = counts_inside(image, weight.shape[2:4], op)
@@ -76,7 +93,8 @@ def conv_sums(op: Windowed, image: Tensor, weight: Tensor, first: Tensor | None 
 
     def rule(n: Expr, ob: Expr, oh: Expr, ow: Expr, o: Expr) -> Expr:
         place = window_place((oh, ow), (kh, kw), op.strides, op.dilations)
-        product = image[(n, channels, *place, *lanes)] * weight[(ob, *taps, o)]
+        block = block_read(image.shape, weight.shape, ob, channels.var)
+        product = image[(n, block, *place, *lanes)] * weight[(ob, *taps, o)]
         return sum_of(product, taps, None if first is None else first[ob, o])
 
     return compute((image.shape[0], weight.shape[0], *counts, weight.shape[-1]), rule, "acc")

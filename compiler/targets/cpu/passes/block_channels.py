@@ -195,10 +195,32 @@ class _Rewriting:
         if not rest_is_known or 0 in (*weight.shape, *self.graph.result(node).shape):
             return False
         if isinstance(node.op, Conv2d | QConv2d):
-            channels = self.graph[node.inputs[0]].shape[1]
-            depthwise = node.op.groups == channels == weight.shape[0]
-            return node.op.groups == 1 or depthwise
+            return self._groups_fit(node, node.op.groups)
         return True
+
+    def _groups_fit(self, node: Node, groups: int) -> bool:
+        """Whether a convolution has one group, is depthwise, or has as many results as channels in
+        each group, which divide a block or consist of whole blocks."""
+        channels, results = self.graph[node.inputs[0]].shape[1], self.graph.result(node).shape[1]
+        each = channels // groups
+        whole = each % self.block == 0 or self.block % each == 0
+        return groups == 1 or (channels == results and whole)
+
+    def _is_depthwise(self, node: Node, groups: int) -> bool:
+        """Whether each channel has a group of its own, if the groups fit."""
+        return 1 < groups == self.graph[node.inputs[0]].shape[1]
+
+    def _kernels(self, node: Node, groups: int) -> np.ndarray:
+        """The weight of a convolution; with zeros for the other groups of a block where groups are
+        smaller."""
+        weight = self._data(node.inputs[1])
+        results, channels, *kernel = weight.shape
+        if groups == 1 or channels >= self.block:
+            return weight
+        wide = np.zeros((results, self.block // channels, channels, *kernel), weight.dtype)
+        of_all = np.arange(results)
+        wide[of_all, of_all // channels % (self.block // channels)] = weight
+        return wide.reshape(results, self.block, *kernel)
 
     def _conv(self, node: Node, op: Conv2d) -> None:
         size = ALGORITHMS.get(self.algorithm(self.graph, node))
@@ -207,7 +229,8 @@ class _Rewriting:
             return
         attributes = (op.strides, op.pads, op.dilations, op.lo, op.hi)
         image, packed = self._image_and_weight(node, op.groups)
-        new = BlockedDepthwise(*attributes) if op.groups > 1 else BlockedConv2d(*attributes)
+        depthwise = self._is_depthwise(node, op.groups)
+        new = BlockedDepthwise(*attributes) if depthwise else BlockedConv2d(*attributes)
         weight = self._constant(f"{node.name}.weight", packed)
         self._emit_blocked(
             node, new, image, weight, self._packed_bias(node, self._data(node.inputs[1]).shape[0])
@@ -226,20 +249,20 @@ class _Rewriting:
 
     def _qconv(self, node: Node, op: QConv2d) -> None:
         rest = (op.x_zero_point, op.requant)
-        columns = self._columns(node, op.requant)
+        columns, depthwise = self._columns(node, op.requant), self._is_depthwise(node, op.groups)
         new: BlockedQConv2d | BlockedDotConv2d
         if self._adds_fours(node, op):
             matrices = self.uses_matrices(self.graph, node)
             image, packed, missing = self._image_and_fours(node, op.groups, matrices)
             pads = (*op.pads[:3], op.pads[3] + missing)
             kind = BlockedMatrixConv2d if matrices else BlockedDotConv2d
-            new = kind(op.strides, pads, op.dilations, op.groups > 1, *rest)
+            new = kind(op.strides, pads, op.dilations, depthwise, *rest)
             weight = self._data(node.inputs[1])
             columns["bias"] = _lifted_bias(columns["bias"], weight, op.x_zero_point)
         else:
             image, packed = self._image_and_weight(node, op.groups)
             packed = packed.astype(np.int32)
-            new = BlockedQConv2d(op.strides, op.pads, op.dilations, op.groups > 1, *rest)
+            new = BlockedQConv2d(op.strides, op.pads, op.dilations, depthwise, *rest)
         names = self._packed_columns(node, columns)
         weights = self._constant(f"{node.name}.weight", packed)
         self._emit_blocked(node, new, image, weights, *names)
@@ -269,10 +292,12 @@ class _Rewriting:
 
     def _image_and_weight(self, node: Node, groups: int) -> tuple[str, np.ndarray]:
         """The name of a convolution's image in the layout to read, and the weight that fits it."""
-        x, weight = node.inputs[0], self._data(node.inputs[1])
-        if groups > 1:
-            packed = in_blocks(weight[:, 0], self.block, 0).transpose(0, 2, 3, 1)
+        x = node.inputs[0]
+        if self._is_depthwise(node, groups):
+            packed = in_blocks(self._data(node.inputs[1])[:, 0], self.block, 0)
+            packed = packed.transpose(0, 2, 3, 1)
             return self._blocks(x), packed
+        weight = self._kernels(node, groups)
         packed = in_blocks(weight, self.block, 0)  # [OC/B, B, C, KH, KW]
         if x in self.blocked or weight.shape[1] >= self.block:
             packed = in_blocks(packed, self.block, 2).transpose(0, 2, 4, 5, 3, 1)
@@ -283,7 +308,8 @@ class _Rewriting:
     def _adds_fours(self, node: Node, op: QConv2d) -> bool:
         """Whether products can be added by fours: places of a row must lie together."""
         fits = self._data(node.inputs[1]).dtype == np.int8
-        return self.dots and fits and (op.groups == 1 or op.dilations[1] == 1)
+        depthwise = self._is_depthwise(node, op.groups)
+        return self.dots and fits and (not depthwise or op.dilations[1] == 1)
 
     def _image_and_fours(
         self, node: Node, groups: int, matrices: bool
@@ -293,9 +319,10 @@ class _Rewriting:
         a row. An image of fewer channels than a block gets a smaller block. For products of
         ``matrices``, the weights of several blocks lie together."""
         x, weight = node.inputs[0], self._data(node.inputs[1])
-        if groups > 1:
+        if self._is_depthwise(node, groups):
             packed = in_blocks(in_blocks(weight[:, 0], self.block, 0), 4, 3)
             return self._blocks(x), packed.transpose(0, 2, 3, 1, 4), -weight.shape[3] % 4
+        weight = self._kernels(node, groups)
         channels = weight.shape[1]
         wide = x in self.blocked or channels >= self.block
         size = self.block if wide else -(-channels // 4) * 4

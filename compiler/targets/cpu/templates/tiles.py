@@ -28,6 +28,7 @@ from ....graph.ops.blocked.dense import PackColumns, PackedDense
 from ....graph.ops.blocked.integer import BlockedDotConv2d, BlockedQConv2d
 from ....graph.ops.blocked.pooling import BlockedPool
 from ....graph.ops.blocked.transposed import BlockedConvTranspose2d, transposed_pads
+from ....graph.ops.blocked.windows import groups_of
 from ....graph.ops.layout import FromBlocks, Interleave, ToBlocks
 from ....te.schedule import Schedule, Stage
 from ....te.tensor import IterVar, Tensor
@@ -275,6 +276,9 @@ def _tiled(workload: CpuWorkload, processor: Processor) -> _Tiled:
         steps = math.prod(weight[3:7])
         height, width = (-(-n // s) for n, s in zip(op.size, phases, strict=True))
         rows = images * height * math.prod(phases)
+    else:  # the blocks of a tile read the same elements, so they are of one group
+        groups = groups_of(workload.operands[0][0], weight)
+        blocks, rows = blocks // groups, rows * groups
     most, latency_cycles = _sums(processor, dots)
     return _Tiled(
         blocks, width, processor.registers, most, scratch, steps // (4 if dots else 1), rows,

@@ -5,11 +5,14 @@ Values are small integers in float32, whose sums are exact in any order: results
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from vdla.bench.net import Net
 from vdla.compiler.frontends.onnx.importer import import_onnx
 from vdla.compiler.graph.arithmetic.requant import Requant
 from vdla.compiler.graph.interpret import interpret
@@ -26,7 +29,10 @@ from vdla.compiler.graph.passes import run_passes
 from vdla.compiler.targets.cpu.graph_code import build_cpu, compile_func
 from vdla.compiler.targets.cpu.passes.block_channels import block_channels
 from vdla.compiler.targets.cpu.processor import host
+from vdla.isa.memory import MEMORY_PRESETS
+from vdla.isa.params import HwParams
 
+from ...building import build_for
 from .one_operator import as_plain_loops, scheduled
 from .whole_numbers import Model, Shape, compare, integers, kinds
 
@@ -36,26 +42,62 @@ from .whole_numbers import Model, Shape, compare, integers, kinds
 @given(st.data())
 def test_convolutions_equal_onnx_runtime(data: st.DataObject) -> None:
     draw = data.draw
-    depthwise = draw(st.booleans(), "depthwise")
-    channels, n = draw(st.integers(1, 40), "channels"), draw(st.integers(1, 2), "batch")
-    features = channels if depthwise else draw(st.integers(1, 70), "features")
+    each = draw(st.sampled_from((None, None, 1, 1, 2, 8, 16, 32)), "channels of a group")
+    n = draw(st.integers(1, 2), "batch")
+    groups = draw(st.integers(1, max(2, 48 // each)), "groups") if each else 1
+    channels = groups * (each or draw(st.integers(1, 40), "channels"))
+    features = channels if each else draw(st.integers(1, 70), "features")
     kernel = [draw(st.integers(1, 4)) for _ in range(2)]
     dilations = [draw(st.integers(1, 2)) for _ in range(2)]
     reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
     pads = [draw(st.integers(0, 2)) for _ in range(4)]
     size = [draw(st.integers(r, r + 18)) for r in reach]
     model = Model(x=(n, channels, *size))
-    weight = model.weight(features, 1 if depthwise else channels, *kernel)
+    weight = model.weight(features, channels // groups, *kernel)
     bias = [model.weight(features)] if draw(st.booleans(), "bias") else []
     y = model.node(
         "Conv", "x", weight, *bias, kernel_shape=kernel, dilations=dilations, pads=pads,
-        strides=[draw(st.integers(1, 3)) for _ in range(2)], group=channels if depthwise else 1,
+        strides=[draw(st.integers(1, 3)) for _ in range(2)], group=groups,
     )  # fmt: skip
     if draw(st.booleans(), "relu"):
         y = model.node("Relu", y)
     found = kinds(compare(model.finish(y)))
-    one_channel = depthwise and channels == 1
-    assert ("BlockedDepthwise" if depthwise and not one_channel else "BlockedConv2d") in found
+    assert ("BlockedDepthwise" if 1 < groups == channels else "BlockedConv2d") in found
+
+
+#: Channels, and how many a group has: two groups and a half, groups of whole blocks, all in one
+#: block.
+GROUPED = [(24, 8), (40, 8), (64, 16), (96, 32), (12, 2)]
+
+
+@pytest.mark.parametrize(("channels", "each"), GROUPED)
+def test_groups_of_integers(channels: int, each: int) -> None:
+    """As the graph before, in blocks of every width, by fours and not, and as machine code."""
+    net = Net("grouped")
+    x = net.conv(net.input(1, channels, 7, 9), channels, 3, 2, groups=channels // each)
+    net.output(net.conv(x, 8, 1))
+    model = net.model()
+    graph = run_passes(import_onnx(model))
+    image = np.random.default_rng(1).normal(0, 2, (1, channels, 7, 9)).astype(np.float32)
+    [expected] = interpret(graph, image)
+    assert len(np.unique(expected)) > 20
+    for block, dots in product((4, 8, 16), (False, True)):
+        blocked = block_channels(graph, block, dots)
+        fits = each % block == 0 or block % each == 0
+        kind = "BlockedDotConv2d" if dots else "BlockedQConv2d"
+        assert [type(node.op).__name__ for node in blocked.nodes].count(kind) == 1 + fits
+        np.testing.assert_array_equal(interpret(blocked, image)[0], expected)
+    np.testing.assert_array_equal(
+        build_for("cpu", model, HwParams(), MEMORY_PRESETS["vta"]).run_cpu([image])[0], expected
+    )
+
+
+def test_groups_of_other_sizes_are_computed_plainly() -> None:
+    model = Model(x=(1, 20, 5, 5))
+    found = kinds(
+        compare(model.finish(model.node("Conv", "x", model.weight(20, 5, 3, 3), group=4)))
+    )
+    assert found == ["Conv2d"]
 
 
 @pytest.mark.slow
@@ -148,6 +190,10 @@ OPERATORS: list[tuple[list[Shape]]] = [
     (
         BlockedConv2d((2, 1), (3, 0, 2, 1), (1, 2), hi=50.0),
         [(2, 3, 12, 45), (3, 3, 5, 3, 16), (3, 16)],
+    ),
+    (
+        BlockedConv2d((1, 1), (1, 1, 1, 1), (1, 1)),
+        [(1, 4, 9, 17, 16), (8, 2, 3, 3, 16, 16), (8, 16)],
     ),
     (
         BlockedDepthwise((1, 2), (1, 0, 1, 0), (1, 1), lo=0.0, hi=6.0),
