@@ -196,7 +196,7 @@ def test_knobs_for_an_operator_leave_it_alone() -> None:
 def test_the_graph_that_is_estimated_to_end_first_is_taken(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Of those whose joined operators may cost nothing, or any number of cycles, in either order."""
+    """Of those whose joined operators may cost nothing, or anything, in either order."""
     graph = block(32, 96, (14, 14), joined=False)
     target = find_target("sim", Options(DEFAULT, VTA, 2, 1))
     for bounds in (0.0, 9.0), (9.0, 0.0):
