@@ -38,6 +38,7 @@ from vdla.compiler.targets.vdla import order, patterns, planner
 from vdla.compiler.targets.vdla.codegen import _Walker
 from vdla.compiler.targets.vdla.passes import join_results as joining
 from vdla.compiler.targets.vdla.passes.functions_of_one import _Function
+from vdla.compiler.targets.vdla.passes.join_windows import join_windows
 from vdla.compiler.targets.vdla.passes.look_up_again import look_up_again
 from vdla.compiler.targets.vdla.passes.needed_first import needed_first
 from vdla.compiler.targets.vdla.passes.products_of_places import _Images
@@ -45,6 +46,7 @@ from vdla.compiler.targets.vdla.passes.weights_ahead import _Copies
 from vdla.compiler.targets.vdla.program import _Writer
 from vdla.compiler.targets.vdla.rotation import Rotation
 from vdla.compiler.targets.vdla.stream import Stream, VectorWork
+from vdla.compiler.targets.vdla.target import Accelerator
 from vdla.compiler.targets.vdla.templates import (
     activations,
     masked_softmax_loops,
@@ -109,6 +111,26 @@ COMPILER = (
     Mutant("the first order is taken", "compiler", order.dispatch_order,
            "min(found, key=lambda known: known[1])", "found[0]",
            tests("compiler/targets/vdla/test_order.py::test_the_best_order_is_taken")),
+    Mutant("borders are written once for all places", "compiler", _Walker.vector,
+           "= NO_PADDING", "+= 0",
+           tests("compiler/targets/vdla/test_expanded_windows.py::test_it_equals_the_interpreter",
+                 "compiler/targets/vdla/test_expanded_windows.py::test_tiles")),
+    Mutant("borders are not written", "compiler", _Walker.emit_bordered,
+           "if start < stop", "if False",
+           tests("compiler/targets/vdla/test_expanded_windows.py"
+                 "::test_it_equals_the_interpreter")),
+    Mutant("the graph that comes first is taken", "compiler", Accelerator._join_windows,
+           "if len(found) > 1", "if False",
+           tests("compiler/targets/vdla/test_expanded_windows.py"
+                 "::test_the_graph_that_is_estimated_to_end_first_is_taken")),
+    Mutant("an image with two readers is joined", "compiler", join_windows,
+           "len(readers[source.output]) > 1 or", "",
+           tests("compiler/targets/vdla/test_expanded_windows.py"
+                 "::test_which_convolutions_are_joined")),
+    Mutant("elements are replaced wherever they are read", "compiler", share_buffers._replaces,
+           "== texts", "!= []",
+           tests("compiler/tir/test_share_buffers.py"
+                 "::test_elements_replace_those_that_they_are_made_of")),
     Mutant("all weights lie at the beginning", "compiler", _Writer._firsts,
            "self.turn_taking[name].take(used[name])", "0",
            tests("compiler/targets/vdla/test_order.py"

@@ -56,3 +56,35 @@ def test_three_live_at_one_time() -> None:
 def test_other_memories_stay(scope: str) -> None:
     func = chain(scope)
     assert allocated(share_buffers(func, "tmp")) == allocated(func)
+
+
+def two_steps(turned: bool) -> PrimFunc:
+    """The second one reads the element in its place, or of the row from the other end."""
+    x = placeholder((ROWS, WIDTH), "int32", "x")
+    first = compute(x.shape, lambda i, j: x[i, j] + 1, "first")
+    second = compute(x.shape, lambda i, j: first[i, WIDTH - 1 - j if turned else j] * 3, "second")
+    out = compute(x.shape, lambda i, j: second[i, j] - 1, "out")
+    s = create_schedule(out)
+    for stage in (first, second):
+        s[stage].set_scope("tmp")
+    return lower(s, [x, out], "two_steps")
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_elements_replace_those_that_they_are_made_of(turned: bool) -> None:
+    """Only where each is read in the place that is written."""
+    func = two_steps(turned)
+    assert len(allocated(share_buffers(func, "tmp"))) == 2
+    shared = share_buffers(func, "tmp", in_place=True)
+    verify(shared)
+    assert len(allocated(shared)) == 1 + turned
+    x = np.arange(ROWS * WIDTH, dtype=np.int32).reshape(ROWS, WIDTH)
+    results = [np.zeros_like(x), np.zeros_like(x)]
+    for each, result in zip((func, shared), results, strict=True):
+        interpret(each, x, result)
+    np.testing.assert_array_equal(*results)
+
+
+def test_a_buffer_that_is_read_later_is_not_replaced() -> None:
+    """The first step's result is read by the last one, too."""
+    assert len(allocated(share_buffers(chain(), "tmp", in_place=True))) == 2
