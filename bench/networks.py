@@ -66,7 +66,7 @@ def network_rows(
     return rows
 
 
-def _models(name: str, batch: int) -> tuple[onnx.ModelProto, onnx.ModelProto]:
+def models_of(name: str, batch: int) -> tuple[onnx.ModelProto, onnx.ModelProto]:
     """A network in int8 and in float32. Those of ``modern.py`` are for one image or sentence."""
     if name in IN_INTEGERS:
         return IN_INTEGERS[name](batch, True), IN_INTEGERS[name](batch, False)
@@ -81,7 +81,7 @@ def _row(
     simulators: tuple[str, ...],
     save: Path | None,
 ) -> dict[str, Any]:
-    model, real_model = _models(name, hw.batch)
+    model, real_model = models_of(name, hw.batch)
     if save is not None:
         save.mkdir(parents=True, exist_ok=True)
         for stem, saved in ((f"{name}-int8", model), (name, real_model)):
