@@ -46,7 +46,9 @@ def test_memory_and_registers() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.sweep) for seed in (1, 2))]
+)
 def test_programs_as_in_simulation(seed: int) -> None:
     """A board of its own for each: some read scratchpads that they have not written."""
     program = random_program(PARAMS, seed)

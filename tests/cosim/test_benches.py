@@ -29,7 +29,7 @@ def test_arbiter(vdla_rtl: RunBench) -> None:
     assert vdla_rtl(design, "bench_arbiter.py") == 1
 
 
-@pytest.mark.parametrize("config", ["narrow", "wide"])
+@pytest.mark.parametrize("config", [pytest.param("narrow", marks=pytest.mark.sweep), "wide"])
 @pytest.mark.parametrize("unit", [Load, Store])
 def test_memory_unit(unit: type, config: str, vdla_rtl: RunBench) -> None:
     name = unit.__name__.lower()
@@ -48,7 +48,7 @@ def test_regs(vdla_rtl: RunBench) -> None:
     assert vdla_rtl(design, "bench_regs.py", hash=NARROW.hash) == 1
 
 
-@pytest.mark.parametrize("config", ["narrow", "features"])
+@pytest.mark.parametrize("config", [pytest.param("narrow", marks=pytest.mark.sweep), "features"])
 def test_core(config: str, vdla_rtl: RunBench) -> None:
     design = Design.core(CONFIGS[config])
     for seed in (1, 2, 3):

@@ -29,7 +29,14 @@ def recorded(block: str, program: Program) -> Recording:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("block", [name for name in BLOCKS if name != "gemm"])
+@pytest.mark.parametrize(
+    "block",
+    [
+        pytest.param(name, marks=() if name in ("vector", "load") else pytest.mark.sweep)
+        for name in BLOCKS
+        if name != "gemm"
+    ],
+)
 def test_a_block_does_by_itself_what_was_recorded(
     block: str, program: Program, tmp_path: Path
 ) -> None:

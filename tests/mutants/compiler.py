@@ -349,7 +349,7 @@ COMPILER = (
            "self.source in (None, node)", "True",
            tests("compiler/graph/passes/test_passes.py::test_golden")),
     Mutant("a buffer is given away while it is read", "compiler", share_buffers._shared,
-           "last[b] == index", "True",
+           "b in mine and last[b] == index", "b in mine",
            tests("compiler/targets/vdla/test_normalisation.py::test_it_equals_the_interpreter")),
     Mutant("digits of the first lane", "compiler", Normalise.constants,
            "np.eye(params.block, dtype=np.int8)[:, None]",

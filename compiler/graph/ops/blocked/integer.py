@@ -208,7 +208,7 @@ class BlockedDotConv2d(Windowed):
             top, left, bottom, right = self.pads
             spread = ((0, 0), (0, 0), (top, bottom), (left, right))
             padded = np.pad(image, spread, constant_values=border)
-            groups = groups_of(x.shape, weight.shape)
+            groups = image.shape[1] // kernels.shape[1]
             sums = convolve(padded, kernels, self.strides, (0, 0, 0, 0), self.dilations, groups)
         found = _rescaled_value(self.requant, image_blocks(sums, lanes), columns)
         return lift(found) if self.lifts else found

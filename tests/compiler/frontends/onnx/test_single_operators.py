@@ -45,6 +45,7 @@ from vdla.compiler.graph.ops.joined import (
     QConvAdd,
     QConvAddChannels,
     QConvTable,
+    QConvWindow,
     QTableMean,
     QTableMul,
 )
@@ -151,7 +152,15 @@ def test_every_operator_of_topi_is_named() -> None:
     tflite = {QAddFixed, QMul, QAvgPoolValid, QTable, QSoftmax, QuantizeAway, Recentre}
     others = {BlockReshape, PackWindows, ChannelsLast, Fused, BitSerialConv2d, BitSerialDense}
     others |= {FusedParts, Narrow, Interleave, BlockedMatrixConv2d, QAddChannels, QConvAddChannels}
-    others |= {QConvAdd, QConvTable, QGroupMatMul, TransposeGroups, QTableSoftmax, QLayerNorm}
+    others |= {
+        QConvAdd,
+        QConvTable,
+        QConvWindow,
+        QGroupMatMul,
+        TransposeGroups,
+        QTableSoftmax,
+        QLayerNorm,
+    }
     others |= {RowDigits, QNormalise, QTableMean, QTableMul}
     assert (
         operators(Op) | {BlockedDotConv2d, Fused} == {*TOPI, *COMMON, *OF_SEVERAL} | tflite | others
