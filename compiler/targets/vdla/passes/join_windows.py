@@ -20,8 +20,8 @@ from ..machine import ACCELERATOR
 
 
 def join_windows(graph: Graph, joins: Callable[[Node, Node], bool]) -> Graph:
-    """Join convolutions whose only reader is a depthwise one with it, where ``joins`` says so of
-    the first one and the node of both."""
+    """Join each convolution with the depthwise one that is its only reader, where ``joins`` says so
+    of its node and the node of both."""
     producers, readers = graph.producers(), graph.consumers()
     joined: dict[str, Node] = {}
     gone: set[str] = set()
