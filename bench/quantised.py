@@ -54,12 +54,12 @@ def uneven(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def samples_of(model: onnx.ModelProto) -> dict[str, np.ndarray]:
-    """Random inputs: tokens or images."""
+    """Random inputs: tokens, images or sequences, :data:`SAMPLES` times what the model takes."""
     rng = np.random.default_rng(0)
     found = {}
     for value in model.graph.input:
-        _, *shape = (d.dim_value for d in value.type.tensor_type.shape.dim)
-        size = (SAMPLES, *shape)
+        first, *shape = (d.dim_value for d in value.type.tensor_type.shape.dim)
+        size = (SAMPLES * first, *shape)
         words = value.type.tensor_type.elem_type == onnx.TensorProto.INT64
         found[value.name] = (
             rng.integers(0, VOCABULARY, size) if words else rng.standard_normal(size, np.float32)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..te.expr import Expr, Read, Var, bits_of, rewrite
+from ..te.expr import Expr, Read, Var, bits_of, rewrite, walk
 
 
 @dataclass(frozen=True, eq=False)
@@ -287,6 +287,20 @@ def stored_buffers(stmt: Stmt) -> set[Buffer]:
             case TensorCall():
                 written.add(inner.output.buffer)
     return written
+
+
+def used_buffers(stmt: Stmt) -> list[Buffer]:
+    """The buffers that a statement reads and writes, each once."""
+    found: dict[Buffer, None] = {}
+    for inner in walk_stmt(stmt):
+        match inner:
+            case Store(buffer, indices, value):
+                found[buffer] = None
+                for expr in (value, *indices):
+                    found |= dict.fromkeys(n.source for n in walk(expr) if isinstance(n, Read))
+            case TensorCall(output=output, inputs=inputs):
+                found |= dict.fromkeys(region.buffer for region in (output, *inputs))
+    return list(found)
 
 
 def written_params(func: PrimFunc) -> tuple[Buffer, ...]:

@@ -56,8 +56,8 @@ from .scopes import memory_scopes
 from .stream import Loop, Padding, Stream, VectorWork
 
 LOADED_SCOPES = ("inp", "wgt", "par")
-#: Where the vector unit reads what it makes an image in tmp of.
-READ = ("acc", "tmp")
+#: Scratchpads whose elements become an image in tmp.
+IMAGE_SOURCES = ("acc", "tmp")
 #: Marks entries that do not hold padding: a value that no padding has.
 NO_PADDING = 1 << 40
 #: An instruction is split only into instructions of at least this many cycles.
@@ -682,7 +682,9 @@ class _Walker:
         copies an immediate, so it is added to 0 times a value that the nest ``beside`` reads."""
         core, inner = nest.core, beside.core
         assert isinstance(core, Store) and isinstance(inner, Store)
-        read = next(n for n in walk(inner.value) if isinstance(n, Read) and n.source.scope in READ)
+        read = next(
+            n for n in walk(inner.value) if isinstance(n, Read) and n.source.scope in IMAGE_SOURCES
+        )
         self.begin(beside)
         source = self.entry(read.source, self.offset(read.source, read.indices))
         begun = self.begin(nest)

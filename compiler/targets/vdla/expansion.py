@@ -16,7 +16,7 @@ from math import inf
 from ...choose.space import Knobs, KnobValue
 from .machine import Budget, Context, Machine
 from .parts import REQUANT_ENTRIES, Window
-from .planner import INSN_CYCLES, Fixed, even_sizes, load_price, steps_cycles
+from .planner import INSN_CYCLES, Fixed, even_sizes, load_price, slide_cols, steps_cycles
 
 #: Virtual threads that the operator may have.
 VTHREADS = (1, 2, 3, 4)
@@ -73,6 +73,17 @@ class Expansion:
         """The knobs, with their legal values."""
         rows, cols = map(even_sizes, self.size)
         return {"rows": rows, "cols": cols, "vthreads": VTHREADS}
+
+    @property
+    def pieces(self) -> int:
+        """Instructions for each row of the kernel: a window of stride 2 slides over every other
+        column."""
+        return self.phases // self.window.strides[1]
+
+    def iterations(self, rows: float, cols: float) -> float:
+        """Cycles of windows for a block of so many results."""
+        cols = slide_cols(cols, self.sums, self.pieces)
+        return self.window.kernel[0] * self.phases * rows * cols
 
     @property
     def constants(self) -> int:
@@ -151,9 +162,8 @@ class Expansion:
         beats = params.entry_bytes("inp") / params.bus_bytes
         oh, ow = self.size
         places, results = self.height * self.width, oh * ow
-        pieces = self.phases // self.window.strides[1]
-        iterations = self.window.kernel[0] * self.phases * oh * (ow + (self.sums - 1) * pieces)
-        vector = (self.passes * places + iterations + BLOCK_CYCLES) * params.vector_passes
+        vector = self.passes * places + self.iterations(oh, ow) + BLOCK_CYCLES
+        vector *= params.vector_passes
         constants = self.ic_blocks * params.entry_bytes("wgt")
         constants += self.constants * params.entry_bytes("par")
         load = (self.ic_blocks + self.blocks * HALO) * places * beats
@@ -167,19 +177,16 @@ class Expansion:
         oh, ow = self.size
         mean_rows, mean_cols = oh / -(-oh // part.rows), ow / -(-ow // part.cols)
         places = self.computed_places(part) / tiles
-        pieces = self.phases // self.window.strides[1]
-        iterations = self.window.kernel[0] * self.phases * mean_rows
-        iterations *= mean_cols + (self.sums - 1) * pieces
         leaving = part.rows // self.leaving(part, budget)
-        vector = self.passes * places + iterations + BLOCK_CYCLES + INSN_CYCLES * leaving * pieces
-        vector *= params.vector_passes
+        vector = self.passes * places + self.iterations(mean_rows, mean_cols) + BLOCK_CYCLES
+        vector = (vector + INSN_CYCLES * leaving * self.pieces) * params.vector_passes
         staying = self.stays(part, budget)
         wgt = self.ic_blocks * params.entry_bytes("wgt") / params.bus_bytes
         par = self.constants * params.entry_bytes("par") / params.bus_bytes
         apart = ("wgt" not in staying) * wgt + ("par" not in staying) * par
         once = ("wgt" in staying) * wgt + ("par" in staying) * par
         image = self.ic_blocks * places * beats
-        insns = 5 + self.passes + leaving * (1 + pieces)
+        insns = 5 + self.passes + leaving * (1 + self.pieces)
         insns += 3 * ("par" not in staying) + ("wgt" not in staying)
         cycles = steps_cycles(
             tiles, self.blocks, image + once * self.blocks / tiles, apart,

@@ -130,8 +130,13 @@ class ConvShape:
 
     def window_cols(self, cols: Each) -> Each:
         """Results of a row, whole or not, for which a window on the vector unit takes time."""
-        pieces = self.kw // (self.sums * self.stride_w)
-        return cols if self.sums == 1 else cols + (self.sums - 1) * np.minimum(pieces, cols)
+        return slide_cols(cols, self.sums, self.kw // (self.sums * self.stride_w))
+
+
+def slide_cols(cols: Each, sums: int, pieces: int) -> Each:
+    """Results of a row, whole or not, for which a window that slides takes time: each of its
+    ``pieces`` has begun ``sums`` - 1 results more than it ends."""
+    return cols + (sums - 1) * np.minimum(pieces, cols)
 
 
 @dataclass(frozen=True)
@@ -298,11 +303,9 @@ class _Prices:
     def of(cls, context: Context, machine: Machine, tile: int = 0) -> _Prices:
         """The prices for an operator. Where loads are scarce, instructions cost what loads of as
         many bytes do, because they come over the same bus."""
-        if not context.scarce_loads:
-            return cls(OTHERS, 0.0, tile)
-        params, memory = machine.params, machine.memory
+        load, params, memory = load_price(context), machine.params, machine.memory
         share = fetch_beats(params, memory) / _fetch_cycles(params, memory)
-        return cls(SCARCE, SCARCE * share, tile)
+        return cls(load, load * share if context.scarce_loads else 0.0, tile)
 
     def cost(self, work: _Work) -> Each:
         """What all tiles cost."""

@@ -29,6 +29,7 @@ from ..ir import (
     TensorCall,
     map_stmt,
     seq,
+    used_buffers,
     walk_stmt,
 )
 from ..printer import expr_text
@@ -66,7 +67,7 @@ def _flat(stmt: Stmt) -> tuple[list[Allocate], list[Stmt]]:
 
 def _shared(allocated: list[Allocate], stmts: list[Stmt], scope: str, in_place: bool) -> Stmt:
     """The sequence with fewer buffers."""
-    used = [_buffers(s) for s in stmts]
+    used = [used_buffers(s) for s in stmts]
     last = {b: index for index, buffers in enumerate(used) for b in buffers}
     mine = {
         a.buffer for a in allocated
@@ -113,20 +114,6 @@ def _replaces(stmt: Stmt, read: Buffer, written: Buffer) -> bool:
                 for node in walk(value) if isinstance(node, Read) and node.source is read
             )  # fmt: skip
     return False
-
-
-def _buffers(stmt: Stmt) -> list[Buffer]:
-    """The buffers that a statement reads and writes, each once."""
-    found: dict[Buffer, None] = {}
-    for inner in walk_stmt(stmt):
-        match inner:
-            case Store(buffer, indices, value):
-                found[buffer] = None
-                for expr in (value, *indices):
-                    found |= dict.fromkeys(n.source for n in walk(expr) if isinstance(n, Read))
-            case TensorCall(output=output, inputs=inputs):
-                found |= dict.fromkeys(region.buffer for region in (output, *inputs))
-    return list(found)
 
 
 def _renamed(stmt: Stmt, places: dict[Buffer, Buffer]) -> Stmt:

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from ...te.expr import Const, Expr, Read, Var, substitute, walk
+from ...te.expr import Const, Expr, Var, substitute
 from ..ir import (
     Allocate,
     Buffer,
@@ -28,11 +28,10 @@ from ..ir import (
     PrimFunc,
     Seq,
     Stmt,
-    Store,
-    TensorCall,
     index_copies,
     map_stmt,
     seq,
+    used_buffers,
     walk_stmt,
 )
 
@@ -147,25 +146,12 @@ def _around_its_uses(allocate: Allocate) -> Stmt:
             nearer = _around_its_uses(outside)
             return allocate if nearer is outside else replace(body, body=nearer)
         case Seq(stmts):
-            using = [place for place, stmt in enumerate(stmts) if _uses(stmt, buffer)]
-            if 0 < len(using) and using[-1] - using[0] + 1 < len(stmts):
+            using = [place for place, stmt in enumerate(stmts) if buffer in used_buffers(stmt)]
+            if using and using[-1] - using[0] + 1 < len(stmts):
                 first, last = using[0], using[-1] + 1
                 inner = replace(allocate, body=seq(list(stmts[first:last])))
                 return seq([*stmts[:first], inner, *stmts[last:]])
     return allocate
-
-
-def _uses(stmt: Stmt, buffer: Buffer) -> bool:
-    """Whether a statement reads or writes a buffer."""
-    for inner in walk_stmt(stmt):
-        match inner:
-            case Store(written, _, value):
-                if buffer in (written, *(e.source for e in walk(value) if isinstance(e, Read))):
-                    return True
-            case TensorCall(output=output, inputs=inputs):
-                if buffer in (output.buffer, *(region.buffer for region in inputs)):
-                    return True
-    return False
 
 
 def _is_shared_loop(stmt: Stmt) -> bool:

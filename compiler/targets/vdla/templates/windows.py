@@ -40,6 +40,7 @@ from ..planner import (
     ConvShape,
     Tiling,
     plan_windows,
+    slide_cols,
     window_cycles,
     window_estimates,
     window_fit,
@@ -111,7 +112,7 @@ def slide_of(window: Window, height: int, width: int, products: int) -> Slide | 
         return None
     pieces = next(n for n in range(1, kw + 1) if -(-kw // (n * step)) <= products)
     slide = Slide(-(-kw // (pieces * step)), pieces * step)
-    results = cols + (slide.sums - 1) * min(pieces, cols)
+    results = slide_cols(cols, slide.sums, pieces)
     return slide if slide.sums > 1 and results * slide.phases < cols * kw else None
 
 
