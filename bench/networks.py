@@ -30,7 +30,7 @@ from .quantised import samples_of
 from .workloads import NETWORKS, mobilenet_v2
 
 #: Inferences on the CPU of which the median counts.
-CPU_RUNS = 5
+CPU_RUNS = 25
 #: Builders of networks in integers and in float, by batch and whether quantised.
 IN_INTEGERS: dict[str, Callable[[int, bool], onnx.ModelProto]] = {
     **NETWORKS,
