@@ -119,10 +119,12 @@ COMPILER = (
            "if start < stop", "if False",
            tests("compiler/targets/vdla/test_expanded_windows.py"
                  "::test_it_equals_the_interpreter")),
-    Mutant("the graph that comes first is taken", "compiler", Accelerator._join_windows,
-           "if len(found) > 1", "if False",
+    Mutant("the graph that comes first is taken", "compiler", Accelerator._first_to_end,
+           "if len(best) > 1", "if False",
            tests("compiler/targets/vdla/test_expanded_windows.py"
-                 "::test_the_graph_that_is_estimated_to_end_first_is_taken")),
+                 "::test_the_graph_that_is_estimated_to_end_first_is_taken",
+                 "compiler/targets/vdla/test_residual_products.py"
+                 "::test_what_ends_first_is_taken")),
     Mutant("an image with two readers is joined", "compiler", join_windows,
            "len(readers[source.output]) > 1 or", "",
            tests("compiler/targets/vdla/test_expanded_windows.py"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -46,11 +46,11 @@ from .templates.channel_addition import ChannelAddition
 from .templates.channel_products import ChannelProducts
 from .templates.elementwise import ELEMENTWISE
 from .templates.expanded_windows import ExpandedWindows
-from .templates.expanding import BOUNDS, KNOB, Expanding, has_own_knobs
+from .templates.expanding import BOUNDS, EXPANSION, Expanding
 from .templates.grouped import Grouped
 from .templates.groups_transposed import GroupsTransposed
 from .templates.in_place import Joined, Renamed
-from .templates.joining import JOINED, Joining, reading_share
+from .templates.joining import ADDITION, APART, JOINED, Joining, has_own_knobs
 from .templates.look_ups import LookUps
 from .templates.looked_up_images import TableMeans, TableProducts
 from .templates.masked_softmax import MaskedSoftmax, most_mask_rows
@@ -144,10 +144,22 @@ class Accelerator(Target):
             ("pack_windows", partial(pack_windows, packs=partial(self._packs, chooser))),
             ("reshape_blocks", partial(reshape_blocks, block=params.block)),
             ("join_results", partial(self._join_results, chooser)),
-            *([("look_up_again", self._look_up_again)] if self._joins_tables else []),
-            *([("needed_first", needed_first)] if self.machine.saves_loads else []),
+            *self._passes_after_additions,
             *([("join_windows", join)] if self.machine.saves_loads else []),
         )
+
+    @property
+    def _passes_after_additions(self) -> Sequence[tuple[str, GraphPass]]:
+        return (
+            *([("look_up_again", self._look_up_again)] if self._joins_tables else []),
+            *([("needed_first", needed_first)] if self.machine.saves_loads else []),
+        )
+
+    def _after_additions(self, chooser: Chooser, graph: Graph) -> Graph:
+        """About what a graph becomes once additions are joined or not."""
+        for _, change in self._passes_after_additions:
+            graph = change(graph)
+        return self._joined_windows(chooser, graph, 1.0)
 
     @property
     def _joins_tables(self) -> bool:
@@ -159,49 +171,72 @@ class Accelerator(Target):
         return look_up_again(graph, means.sums)
 
     def _join_results(self, chooser: Chooser, graph: Graph) -> Graph:
-        joining = Joining(self.machine)
-        mine = [node for node in graph.nodes if node.target == self.name]
-        reading = reading_share(graph, mine, self.machine)
+        """Additions of images are all joined or all apart, where nobody says which. Where loads can
+        be saved, the program that is estimated to end first decides."""
+        ways = (APART, JOINED) if self.machine.saves_loads else (APART,)
+        makers = [partial(self._joined_results, usual=usual) for usual in ways]
+        return self._first_to_end(chooser, graph, makers, self._after_additions)
 
-        def adds_image(node: Node) -> bool:
-            workload = joining.workload(graph, node, reading)
-            return chooser.choose(joining, workload, node.name).knobs["addition"] == JOINED
+    def _joined_results(self, chooser: Chooser, graph: Graph, usual: str) -> Graph:
+        def adds_image(source: Node, node: Node) -> bool:
+            apart = has_own_knobs(chooser.given, ADDITION, source, node)
+            joining = Joining(APART if apart else usual)
+            workload = joining.workload(graph, source)
+            return chooser.choose(joining, workload, source.name).knobs[ADDITION] == JOINED
 
         return join_results(graph, self._joins_tables, adds_image)
 
     def _join_windows(self, chooser: Chooser, graph: Graph) -> Graph:
-        """The graph of several whose programs are estimated to end first. They differ in how much a
-        joined operator may cost."""
+        """Graphs differ in how much a joined operator may cost."""
+        makers = [partial(self._joined_windows, bound=bound) for bound in BOUNDS]
+        return self._first_to_end(chooser, graph, makers)
+
+    def _first_to_end(
+        self,
+        chooser: Chooser,
+        graph: Graph,
+        makers: Sequence[Callable[[Chooser, Graph], Graph]],
+        later: Callable[[Chooser, Graph], Graph] = lambda chooser, graph: graph,
+    ) -> Graph:
+        """What one of the makers makes of a graph: that whose program is estimated to end first,
+        once ``later`` has changed it, too."""
         made: dict[int, tuple[Graph, Chooser]] = {}
-        for bound in BOUNDS:
+        for make in makers:
             trial = chooser.copy()
-            joined = self._joined_windows(trial, graph, bound)
-            made.setdefault(len(joined.nodes), (joined, trial))
-        found = [*made.values()]
-        if len(found) > 1:
-            found.sort(key=lambda one: self._estimated_cycles(*one))
-        best, trial = found[0]
+            found = make(trial, graph)
+            made.setdefault(len(found.nodes), (found, trial))
+        best = [*made.values()]
+        if len(best) > 1:
+            best.sort(key=lambda one: self._estimated_cycles(*one, later))
+        joined, trial = best[0]
         chooser.made.update(trial.made)
-        return best
+        return joined
 
     def _joined_windows(self, chooser: Chooser, graph: Graph, bound: float) -> Graph:
         expanded, expanding = ExpandedWindows(self.machine), Expanding(self.machine, bound)
 
         def joins(first: Node, node: Node) -> bool:
-            if has_own_knobs(chooser.given, first, node) or not expanded.handles(graph, node):
+            if has_own_knobs(chooser.given, EXPANSION, first, node) or not expanded.handles(
+                graph, node
+            ):
                 return False
             workload = expanded.workload(graph, node, expanded.usual_context)
-            return chooser.choose(expanding, workload, node.name).knobs[KNOB] == JOINED
+            return chooser.choose(expanding, workload, node.name).knobs[EXPANSION] == JOINED
 
         return join_windows(graph, joins)
 
-    def _estimated_cycles(self, graph: Graph, chooser: Chooser) -> int:
-        """The cycles that a graph's nodes on the accelerator are estimated to take as a program."""
+    def _estimated_cycles(
+        self, graph: Graph, chooser: Chooser, later: Callable[[Chooser, Graph], Graph]
+    ) -> int:
+        """The cycles that a graph's nodes on the accelerator are estimated to take as a program,
+        once ``later`` has changed the graph."""
+        chooser = chooser.copy()
+        graph = later(chooser, graph)
         nodes = [node for node in graph.nodes if node.target == self.name]
         others = (node for node in graph.nodes if node.target != self.name)
         read = {*graph.outputs, *(name for node in others for name in node.inputs)}
         part = Part(graph, tuple(nodes), [n.output for n in nodes if n.output in read])
-        return self.compile(part, chooser.copy(), Dumps(None)).estimated_cycles or 0
+        return self.compile(part, chooser, Dumps(None)).estimated_cycles or 0
 
     def _packs(self, chooser: Chooser, graph: Graph, node: Node) -> bool:
         """Whether the host packs a convolution's windows; False where there is no choice."""

@@ -24,11 +24,14 @@ from ....graph.ops.joined import QConvAdd, QConvAddChannels, QConvTable
 from ....graph.ops.places import QAddChannels
 from ..machine import ACCELERATOR
 
+#: Whether a convolution (the first node) shall do the addition (the second one).
+Adds = Callable[[Node, Node], bool]
 
-def join_results(graph: Graph, has_table: bool, adds_image: Callable[[Node], bool]) -> Graph:
+
+def join_results(graph: Graph, has_table: bool, adds_image: Adds) -> Graph:
     """Join convolutions in one group, whose results nothing else reads, with their only reader.
     Tables are joined where the vector unit has one (``has_table``). Of convolutions with kernels of
-    one place, those add an image of which ``adds_image`` says so. If both operands of an addition
+    one place, those add an image for which ``adds_image`` says so. If both operands of an addition
     are results of such, the one that is computed later is asked first.
     """
     producers, readers = graph.producers(), graph.consumers()
@@ -58,7 +61,7 @@ def _joined(
     source: Node,
     node: Node,
     has_table: bool,
-    adds_image: Callable[[Node], bool],
+    adds_image: Adds,
 ) -> Node | None:
     """One node for a convolution and its reader; None where there is none."""
     inputs = source.inputs
@@ -69,7 +72,7 @@ def _joined(
             op = QConvTable(conv, table)
         case QConv2d(groups=1) as conv, QAdd(mult_a=a, mult_b=b) as add if a and b:
             is_product = graph[inputs[1]].shape[2:] == (1, 1)
-            if not is_product or node.inputs[0] == node.inputs[1] or not adds_image(source):
+            if not is_product or node.inputs[0] == node.inputs[1] or not adds_image(source, node):
                 return None
             first, other = node.inputs
             if first != source.output:

@@ -3,16 +3,15 @@
 
 from __future__ import annotations
 
-from ....choose.chooser import Given
 from ....choose.space import Knobs, Refusal, Space
 from ....choose.template import Decision, Plan
-from ....graph.ir import Node
 from ..expansion import cost_ratio
 from ..machine import Machine
 from .expanded_windows import ExpandedWorkload
 from .joining import APART, JOINED
 
-KNOB = "expansion"
+#: The knob.
+EXPANSION = "expansion"
 #: Of these bounds for :func:`~..expansion.cost_ratio`, that is taken whose program is estimated to
 #: end first. Estimates of one operator do not know what its neighbours leave of the bus: where
 #: that is little, one that loads less is better than its own cycles say.
@@ -29,15 +28,8 @@ class Expanding(Decision[ExpandedWorkload]):
         self.machine, self.bound = machine, bound
 
     def space(self, workload: ExpandedWorkload) -> Space:
-        return Space({KNOB: (APART, JOINED)})
+        return Space({EXPANSION: (APART, JOINED)})
 
     def plan(self, workload: ExpandedWorkload, fixed: Knobs) -> Plan | Refusal:
         ratio = cost_ratio(workload.expansion, workload.context, self.machine)
-        return Plan({KNOB: fixed.get(KNOB) or (JOINED if ratio <= self.bound else APART)})
-
-
-def has_own_knobs(given: Given, *nodes: Node) -> bool:
-    """Whether someone gives knobs for operators, which would have others as one, and does not say
-    which they shall be."""
-    own = [name for node in nodes for name in given.get(node.name, {})]
-    return bool(own) and KNOB not in own
+        return Plan({EXPANSION: fixed.get(EXPANSION) or (JOINED if ratio <= self.bound else APART)})

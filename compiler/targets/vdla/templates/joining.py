@@ -3,66 +3,51 @@ its own does (``passes/join_results.py``)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from math import prod
+from dataclasses import dataclass
 
-import numpy as np
-
+from ....choose.chooser import Given
 from ....choose.space import Knobs, Refusal, Space, Workload
 from ....choose.template import Decision, Plan
 from ....graph.ir import Graph, Node
-from ..machine import Machine
-from ..planner import read_cycles
 
-#: Values of the knob: an operator of its own adds the images, or the convolution does.
+#: The knob.
+ADDITION = "addition"
+#: Its values: an operator of its own adds the image, or the convolution does.
 APART, JOINED = "apart", "joined"
-#: Loads are scarce where what must be read takes at least this share of the products' cycles. In
-#: ResNet-18 they are not (0.32), in ResNet-50 they are (0.39, and 0.35 with joined additions).
-SCARCE_SHARE = 1 / 3
-#: Convolutions add images where loads are scarce, but what the part must read takes less than this
-#: share of the cycles of its products (BERT: 0.54). Where it takes more (MobileNet-V2: 1.17),
-#: additions of their own hide better behind loads, because their tiles are larger.
-ADDED_SHARE = 2 / 3
 
 
 @dataclass(frozen=True)
 class JoiningWorkload(Workload):
-    """Channels that a convolution reads and makes, places of its result, and the ``reading`` share
-    of its program (:func:`reading_share`)."""
+    """Channels that a convolution reads and makes, and places of its result."""
 
     depth: int
     channels: int
     places: int
-    reading: float = field(compare=False)
 
 
 class Joining(Decision[JoiningWorkload]):
-    """Which operator adds the image of a residual connection."""
+    """Which operator adds the image of a residual connection; ``usual`` where nobody says."""
 
     name = "joining"
 
-    def __init__(self, machine: Machine):
-        self.machine = machine
+    def __init__(self, usual: str):
+        self.usual = usual
 
-    def workload(self, graph: Graph, node: Node, reading: float) -> JoiningWorkload:
+    def workload(self, graph: Graph, node: Node) -> JoiningWorkload:
         """The workload of a convolution."""
         channels, depth = graph[node.inputs[1]].shape[:2]
         height, width = graph.result(node).shape[2:]
-        return JoiningWorkload(depth, channels, height * width, reading)
+        return JoiningWorkload(depth, channels, height * width)
 
     def space(self, workload: JoiningWorkload) -> Space:
-        return Space({"addition": (APART, JOINED)})
+        return Space({ADDITION: (APART, JOINED)})
 
     def plan(self, workload: JoiningWorkload, fixed: Knobs) -> Plan | Refusal:
-        pays = self.machine.saves_loads and SCARCE_SHARE <= workload.reading < ADDED_SHARE
-        return Plan({"addition": fixed.get("addition") or (JOINED if pays else APART)})
+        return Plan({ADDITION: fixed.get(ADDITION) or self.usual})
 
 
-def reading_share(graph: Graph, nodes: Sequence[Node], machine: Machine) -> float:
-    """The cycles for reading each operand of the nodes once, over those that the tensor core needs
-    for their products; 0 where nothing is multiplied."""
-    operands = [tensor for node in nodes for tensor in graph.operands(node)]
-    read = sum(prod(t.shape) * np.dtype(t.dtype).itemsize for t in operands)
-    products = sum(map(graph.macs, nodes)) / machine.params.peak_macs_per_cycle
-    return read_cycles(read, machine) / products if products else 0.0
+def has_own_knobs(given: Given, knob: str, *nodes: Node) -> bool:
+    """Whether someone gives knobs for operators that may become one, and not the ``knob`` that says
+    whether they do. They then stay what the knobs are for."""
+    own = [name for node in nodes for name in given.get(node.name, {})]
+    return bool(own) and knob not in own

@@ -104,6 +104,6 @@ def test_which_tables_are_joined(reader: str) -> None:
         other = replace(table, name="other", output="z")
         graph = graph.with_nodes([conv, table, other], replace(graph["y"], name="z"))
         graph = replace(graph, outputs=("y", "z"))
-    nodes = join_results(graph, reader != "no table", lambda conv: False).nodes
+    nodes = join_results(graph, reader != "no table", lambda *_: False).nodes
     found = [node.op.name for node in nodes]
     assert found == (["QConvTable"] if reader == "none" else [n.op.name for n in graph.nodes])

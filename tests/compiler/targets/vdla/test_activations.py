@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from vdla.compiler.build import build
+from vdla.compiler.build import CompiledModel, build
 from vdla.compiler.choose.space import Knobs
 from vdla.compiler.graph.arithmetic.requant import Requant
 from vdla.compiler.graph.interpret import interpret
@@ -81,6 +81,12 @@ def inputs_of(graph: Graph) -> list[np.ndarray]:
     rng = np.random.default_rng(1)
     shapes = [graph[name].shape for name in graph.inputs]
     return [rng.integers(-128, 128, shape).astype(np.int8) for shape in shapes]
+
+
+def cycles_of(compiled: CompiledModel, graph: Graph) -> int:
+    cycles: list[int] = []
+    compiled.run(inputs_of(graph), lambda p, dram: cycles.append(simulate(p, dram, VTA).cycles))
+    return cycles[0]
 
 
 def check_values(graph: Graph, hw: HwParams, knobs: Knobs | None = None, vthreads: int = 2) -> int:

@@ -9,7 +9,7 @@ import onnx
 import pytest
 from vdla.bench.measure import measure
 from vdla.bench.net import Net
-from vdla.compiler.build import CompiledModel, build
+from vdla.compiler.build import build
 from vdla.compiler.choose.space import Knobs
 from vdla.compiler.choose.template import Plan
 from vdla.compiler.graph.interpret import interpret
@@ -30,7 +30,7 @@ from vdla.isa.insn import Load
 from vdla.isa.params import PRESETS, HwParams
 from vdla.sim.model.core import simulate
 
-from .test_activations import VTA, check_rtl, check_values, inputs_of, requant_for
+from .test_activations import VTA, check_rtl, check_values, cycles_of, inputs_of, requant_for
 
 DEFAULT = HwParams(vector_window=3, vector_table=2)
 SMALL = replace(
@@ -205,7 +205,7 @@ def test_the_graph_that_is_estimated_to_end_first_is_taken(
             with monkeypatch.context() as patch:
                 patch.setattr(
                     type(target), "_estimated_cycles",
-                    lambda self, graph, chooser, cheap=cheap: len(graph.nodes) != cheap,
+                    lambda self, graph, *_, cheap=cheap: len(graph.nodes) != cheap,
                 )  # fmt: skip
                 compiled = build(graph, target)
             assert len(compiled.layers) == cheap
@@ -215,12 +215,6 @@ def test_the_graph_that_is_estimated_to_end_first_is_taken(
             for expansion in ("apart", "joined")
         )
         assert cycles_of(build(graph, target), graph) == joined < apart
-
-
-def cycles_of(compiled: CompiledModel, graph: Graph) -> int:
-    cycles: list[int] = []
-    compiled.run(inputs_of(graph), lambda p, dram: cycles.append(simulate(p, dram, VTA).cycles))
-    return cycles[0]
 
 
 @pytest.mark.parametrize(

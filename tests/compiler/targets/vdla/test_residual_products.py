@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from vdla.compiler.build import build
 from vdla.compiler.choose.space import Knobs
-from vdla.compiler.choose.template import Plan
 from vdla.compiler.graph.interpret import interpret
 from vdla.compiler.graph.ir import Graph, Node, Tensor
 from vdla.compiler.graph.ops.convolution import QConv2d
@@ -19,14 +18,14 @@ from vdla.compiler.targets.registry import find_target
 from vdla.compiler.targets.vdla.machine import ACCELERATOR, Budget, Context, Machine
 from vdla.compiler.targets.vdla.passes.join_results import join_results
 from vdla.compiler.targets.vdla.planner import Tiling, rows_through_tmp
-from vdla.compiler.targets.vdla.templates.joining import Joining, JoiningWorkload
 from vdla.compiler.targets.vdla.templates.residual_products import ResidualProducts
 from vdla.isa.params import PRESETS, HwParams
 from vdla.sim.model.core import simulate
 
-from .test_activations import VTA, check_rtl, check_values, inputs_of, requant_for
+from .test_activations import VTA, check_rtl, check_values, cycles_of, inputs_of, requant_for
 
 DEFAULT, SMALL = HwParams(), PRESETS["4x4"]
+WINDOWS = find_target("sim", Options(HwParams(vector_window=3), VTA, 2, 1))
 
 
 def residual(
@@ -117,7 +116,7 @@ def test_which_images_are_added(case: str) -> None:
     if case == "a factor of 0":
         add = replace(add, op=replace(add.op, mult_b=0))
     graph = graph.with_nodes([conv, add])
-    found = join_results(graph, False, lambda conv: case != "chosen so").nodes
+    found = join_results(graph, False, lambda *_: case != "chosen so").nodes
     if case not in ("first", "second"):
         assert [node.op for node in found] == [conv.op, add.op]
         return
@@ -130,30 +129,44 @@ def test_which_images_are_added(case: str) -> None:
     np.testing.assert_array_equal(node.op.evaluate(x, *others, z), expected)
 
 
-@pytest.mark.parametrize("addition", ["apart", "joined", None])
-def test_the_choice_is_open(addition: str | None) -> None:
-    """By itself, this program reads too much for an addition within the convolution."""
+@pytest.mark.parametrize("addition", ["apart", "joined"])
+def test_the_choice_is_open(addition: str) -> None:
     graph = residual(64, 64, (8, 8), joined=False)
-    hw = HwParams(vector_window=3)
-    target = find_target("sim", Options(hw, VTA, 2, 1))
-    knobs = {"conv": {"addition": addition}} if addition else None
-    compiled = build(graph, target, knobs=knobs)
+    compiled = build(graph, WINDOWS, knobs={"conv": {"addition": addition}})
     joined = ["QConvAdd"] if addition == "joined" else ["QConv2d", "QAdd"]
     assert [layer.op for layer in compiled.layers] == joined
     conv = compiled.layers[0]
-    assert conv.knobs["addition"] == (addition or "apart")
-    assert conv.chosen_by == ("user" if addition else "planner")
+    assert conv.knobs["addition"] == addition and conv.chosen_by == "user"
     (y,) = compiled.run(inputs_of(graph), lambda p, dram: simulate(p, dram, VTA))
     (expected,) = interpret(graph, *inputs_of(graph))
     np.testing.assert_array_equal(y, expected)
 
 
+def test_knobs_for_an_operator_leave_it_alone() -> None:
+    """Who says how a convolution or an addition is computed has one."""
+    graph = residual(64, 64, (8, 8), joined=False)
+    for layer in "conv", "add":
+        compiled = build(graph, WINDOWS, knobs={layer: {"vthreads": 1}})
+        assert [layer.op for layer in compiled.layers] == ["QConv2d", "QAdd"]
+
+
 @pytest.mark.parametrize(
-    "reading, expected", [(0.32, "apart"), (0.4, "joined"), (0.6, "joined"), (0.7, "apart")]
+    "depth, size, expected", [(64, (32, 32), "joined"), (256, (14, 14), "apart")]
 )
-def test_where_joining_pays(reading: float, expected: str) -> None:
-    """Where loads are scarce, but do not bound the program, on a machine with windows."""
-    for window, wanted in (3, expected), (0, "apart"):
-        joining = Joining(Machine(HwParams(vector_window=window), VTA, 2))
-        planned = joining.plan(JoiningWorkload(64, 64, 64, reading), {})
-        assert isinstance(planned, Plan) and planned.knobs == {"addition": wanted}
+def test_what_ends_first_is_taken(depth: int, size: tuple[int, int], expected: str) -> None:
+    graph = residual(depth, 64, size, joined=False)
+    cycles = {
+        addition: cycles_of(build(graph, WINDOWS, knobs={"conv": {"addition": addition}}), graph)
+        for addition in ("apart", "joined")
+    }
+    chosen = build(graph, WINDOWS)
+    assert chosen.layers[0].knobs["addition"] == expected == min(cycles, key=lambda a: cycles[a])
+    assert chosen.layers[0].chosen_by == "planner"
+    assert cycles_of(chosen, graph) == cycles[expected]
+
+
+def test_without_windows_additions_are_apart() -> None:
+    """The programs of these machines stay as records know them."""
+    target = find_target("sim", Options(DEFAULT, VTA, 2, 1))
+    compiled = build(residual(64, 64, (8, 8), joined=False), target)
+    assert [layer.op for layer in compiled.layers] == ["QConv2d", "QAdd"]
