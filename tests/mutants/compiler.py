@@ -119,7 +119,7 @@ COMPILER = (
            "if start < stop", "if False",
            tests("compiler/targets/vdla/test_expanded_windows.py"
                  "::test_it_equals_the_interpreter")),
-    Mutant("the graph that comes first is taken", "compiler", Accelerator._first_to_end,
+    Mutant("the graph that comes first is taken", "compiler", Accelerator._join,
            "if len(best) > 1", "if False",
            tests("compiler/targets/vdla/test_expanded_windows.py"
                  "::test_the_graph_that_is_estimated_to_end_first_is_taken",

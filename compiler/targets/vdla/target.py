@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import product
 
 from ....isa.errors import VdlaError
 from ....isa.memory import MemoryParams
@@ -124,7 +125,6 @@ class Accelerator(Target):
     def graph_passes(self, chooser: Chooser) -> Sequence[tuple[str, GraphPass]]:
         params = self.machine.params
         most_places = min(params.wgt_depth, params.inp_depth) // 8
-        join = partial(self._join_windows, chooser)
         return (
             ("absorb_flatten", partial(absorb_flatten, most_places=most_places)),
             ("rows_as_places", partial(rows_as_places, batch=params.batch)),
@@ -143,76 +143,45 @@ class Accelerator(Target):
             ("fit_layout", partial(fit_layout, params=params)),
             ("pack_windows", partial(pack_windows, packs=partial(self._packs, chooser))),
             ("reshape_blocks", partial(reshape_blocks, block=params.block)),
-            ("join_results", partial(self._join_results, chooser)),
-            *self._passes_after_additions,
-            *([("join_windows", join)] if self.machine.saves_loads else []),
+            ("join", partial(self._join, chooser)),
         )
-
-    @property
-    def _passes_after_additions(self) -> Sequence[tuple[str, GraphPass]]:
-        return (
-            *([("look_up_again", self._look_up_again)] if self._joins_tables else []),
-            *([("needed_first", needed_first)] if self.machine.saves_loads else []),
-        )
-
-    def _after_additions(self, chooser: Chooser, graph: Graph) -> Graph:
-        """About what a graph becomes once additions are joined or not."""
-        for _, change in self._passes_after_additions:
-            graph = change(graph)
-        return self._joined_windows(chooser, graph, 1.0)
 
     @property
     def _joins_tables(self) -> bool:
         """Whether tables become part of other operators."""
         return bool(self.machine.params.vector_table) and self.machine.saves_loads
 
-    def _look_up_again(self, graph: Graph) -> Graph:
-        means = TableMeans(self.machine)
-        return look_up_again(graph, means.sums)
+    def _join(self, chooser: Chooser, graph: Graph) -> Graph:
+        """Make one operator of several, where that pays. Where loads can be saved, several graphs
+        are made, and that is taken whose program is estimated to end first: they join all additions
+        of images or none, and pairs of convolutions that together cost so much more."""
+        if not self.machine.saves_loads:
+            return self._join_results(chooser, graph, APART)
+        made: dict[tuple[int, ...], tuple[Graph, Chooser]] = {}
+        for addition, bound in product((APART, JOINED), BOUNDS):
+            trial = chooser.copy()
+            added = self._join_results(trial, graph, addition)
+            if self._joins_tables:
+                added = look_up_again(added, TableMeans(self.machine).sums)
+            found = self._join_windows(trial, needed_first(added), bound)
+            made.setdefault((len(added.nodes), len(found.nodes)), (found, trial))
+        best = [*made.values()]
+        if len(best) > 1:
+            best.sort(key=lambda one: self._estimated_cycles(*one))
+        joined, trial = best[0]
+        chooser.made.update(trial.made)
+        return joined
 
-    def _join_results(self, chooser: Chooser, graph: Graph) -> Graph:
-        """Additions of images are all joined or all apart, where nobody says which. Where loads can
-        be saved, the program that is estimated to end first decides."""
-        ways = (APART, JOINED) if self.machine.saves_loads else (APART,)
-        makers = [partial(self._joined_results, usual=usual) for usual in ways]
-        return self._first_to_end(chooser, graph, makers, self._after_additions)
-
-    def _joined_results(self, chooser: Chooser, graph: Graph, usual: str) -> Graph:
+    def _join_results(self, chooser: Chooser, graph: Graph, addition: str) -> Graph:
         def adds_image(source: Node, node: Node) -> bool:
             apart = has_own_knobs(chooser.given, ADDITION, source, node)
-            joining = Joining(APART if apart else usual)
+            joining = Joining(APART if apart else addition)
             workload = joining.workload(graph, source)
             return chooser.choose(joining, workload, source.name).knobs[ADDITION] == JOINED
 
         return join_results(graph, self._joins_tables, adds_image)
 
-    def _join_windows(self, chooser: Chooser, graph: Graph) -> Graph:
-        """Graphs differ in how much a joined operator may cost."""
-        makers = [partial(self._joined_windows, bound=bound) for bound in BOUNDS]
-        return self._first_to_end(chooser, graph, makers)
-
-    def _first_to_end(
-        self,
-        chooser: Chooser,
-        graph: Graph,
-        makers: Sequence[Callable[[Chooser, Graph], Graph]],
-        later: Callable[[Chooser, Graph], Graph] = lambda chooser, graph: graph,
-    ) -> Graph:
-        """What one of the makers makes of a graph: that whose program is estimated to end first,
-        once ``later`` has changed it, too."""
-        made: dict[int, tuple[Graph, Chooser]] = {}
-        for make in makers:
-            trial = chooser.copy()
-            found = make(trial, graph)
-            made.setdefault(len(found.nodes), (found, trial))
-        best = [*made.values()]
-        if len(best) > 1:
-            best.sort(key=lambda one: self._estimated_cycles(*one, later))
-        joined, trial = best[0]
-        chooser.made.update(trial.made)
-        return joined
-
-    def _joined_windows(self, chooser: Chooser, graph: Graph, bound: float) -> Graph:
+    def _join_windows(self, chooser: Chooser, graph: Graph, bound: float) -> Graph:
         expanded, expanding = ExpandedWindows(self.machine), Expanding(self.machine, bound)
 
         def joins(first: Node, node: Node) -> bool:
@@ -225,18 +194,13 @@ class Accelerator(Target):
 
         return join_windows(graph, joins)
 
-    def _estimated_cycles(
-        self, graph: Graph, chooser: Chooser, later: Callable[[Chooser, Graph], Graph]
-    ) -> int:
-        """The cycles that a graph's nodes on the accelerator are estimated to take as a program,
-        once ``later`` has changed the graph."""
-        chooser = chooser.copy()
-        graph = later(chooser, graph)
+    def _estimated_cycles(self, graph: Graph, chooser: Chooser) -> int:
+        """The cycles that a graph's nodes on the accelerator are estimated to take as a program."""
         nodes = [node for node in graph.nodes if node.target == self.name]
         others = (node for node in graph.nodes if node.target != self.name)
         read = {*graph.outputs, *(name for node in others for name in node.inputs)}
         part = Part(graph, tuple(nodes), [n.output for n in nodes if n.output in read])
-        return self.compile(part, chooser, Dumps(None)).estimated_cycles or 0
+        return self.compile(part, chooser.copy(), Dumps(None)).estimated_cycles or 0
 
     def _packs(self, chooser: Chooser, graph: Graph, node: Node) -> bool:
         """Whether the host packs a convolution's windows; False where there is no choice."""
