@@ -77,6 +77,18 @@ def test_shapes_that_are_computed() -> None:
     np.testing.assert_array_equal(interpret(graph, value)[0], value.reshape(2, 12))
 
 
+def test_a_part_without_elements() -> None:
+    """Of a concatenation, as the first step of a converted loop has it, which writes a list."""
+    b = TfliteBuilder()
+    parts = [np.zeros((n, 1, 3), np.float32) for n in (0, 6)]
+    before, behind = (b.tensor(part.shape, "float32", data=part) for part in parts)
+    x, y = b.tensor((1, 1, 3), "float32"), b.tensor((7, 1, 3), "float32")
+    b.operator("CONCATENATION", [before, x, behind], [y], "ConcatenationOptions", Axis=0)
+    value = np.arange(1, 4, dtype=np.float32).reshape(1, 1, 3)
+    [made] = build_cpu(run_passes(import_tflite(b.file([x], [y])))).run(value)
+    np.testing.assert_array_equal(made, np.concatenate([value, parts[1]]))
+
+
 def test_a_constant_output_stays() -> None:
     b = TfliteBuilder()
     x, y = b.tensor((2, 3), "float32"), b.tensor((2,), "int32")
