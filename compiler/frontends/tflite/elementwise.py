@@ -76,10 +76,16 @@ def _rescaled(call: Call, factor: float) -> np.ndarray:
     return rescale(STORED8 - zero_x, multiplier, shift) + zero_y
 
 
-def _relu(call: Call, real_hi: float) -> None:
-    (x, _), (y, zero) = call.quant(call.operand(0)), call.quant(call.result)
-    hi = INT8_MAX if math.isinf(real_hi) else zero + steps_of(real_hi, y)
-    emit_table8(call, np.clip(_rescaled(call, float(x / y)), zero, max(hi, zero)))
+def clipped8(real_lo: float, real_hi: float) -> Callable[[Call], None]:
+    """A reader of what keeps numbers between two bounds."""
+
+    def read(call: Call) -> None:
+        (x, _), (y, zero) = call.quant(call.operand(0)), call.quant(call.result)
+        lo = zero + steps_of(real_lo, y)
+        hi = INT8_MAX if math.isinf(real_hi) else zero + steps_of(real_hi, y)
+        emit_table8(call, np.clip(_rescaled(call, float(x / y)), lo, max(hi, lo)))
+
+    return read
 
 
 def _leaky_relu(call: Call) -> None:
@@ -232,8 +238,8 @@ READERS: dict[str, Callable[[Call], None]] = {
     "PAD": _pad,
     "PADV2": _pad,
     "QUANTIZE": _quantize,
-    "RELU": lambda call: _relu(call, math.inf),
-    "RELU6": lambda call: _relu(call, 6.0),
+    "RELU": clipped8(0.0, math.inf),
+    "RELU6": clipped8(0.0, 6.0),
     "RESHAPE": _reshape,
     "SQUEEZE": _reshape,
     "TANH": lambda call: emit_function8(call, np.tanh),
