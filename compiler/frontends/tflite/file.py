@@ -162,7 +162,7 @@ OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
         "BidirectionalSequenceRNNOptions",
         ("TimeMajor", "MergeOutputs", "AsymmetricQuantizeInputs", *_FUSED),
     ),
-    "BATCH_MATMUL": ("BatchMatMulOptions", ("AdjX", "AdjY")),
+    "BATCH_MATMUL": ("BatchMatMulOptions", ("AdjX", "AdjY", "AsymmetricQuantizeInputs")),
     "CALL_ONCE": ("CallOnceOptions", ("InitSubgraphIndex",)),
     "CONCATENATION": ("ConcatenationOptions", ("Axis", "FusedActivationFunction")),
     "CONV_2D": ("Conv2DOptions", (*_WINDOW, "DilationHFactor", "DilationWFactor")),
