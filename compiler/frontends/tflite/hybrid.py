@@ -50,10 +50,10 @@ def quantised(call: Call, value: str, axes: tuple[int, ...], asymmetric: bool) -
         return whole, step_map(call, "scale", lambda b: select(b <= 0.0, 1.0, b / 127.0), bound)
 
     def spread(a: Expr, b: Expr) -> tuple[Expr, Expr, Expr]:
-        low = minimum(a, 0.0).astype("float64")
-        high = maximum(b, 0.0).astype("float64")
-        step = (high - low) / Const(255.0, "float64")
-        return low, high, select(step <= 0.0, Const(1.0, "float64"), step)
+        low, high = minimum(a, 0.0), maximum(b, 0.0)
+        step = (high - low).astype("float64") / Const(255.0, "float64")
+        step = select(step <= 0.0, Const(1.0, "float64"), step)
+        return low.astype("float64"), high.astype("float64"), step
 
     def offset(a: Expr, b: Expr) -> Expr:
         low, high, step = spread(a, b)
@@ -67,7 +67,7 @@ def quantised(call: Call, value: str, axes: tuple[int, ...], asymmetric: bool) -
     scale = step_map(call, "scale", lambda a, b: spread(a, b)[2].astype("float32"), least, most)
 
     def shifted(x: Expr, s: Expr, z: Expr) -> Expr:
-        steps = minimum(maximum(_rounded(z + x * (1.0 / s)), -128.0), 127.0)
+        steps = minimum(maximum(z + _rounded(x * (1.0 / s)), -128.0), 127.0)
         return (steps - z).astype("int32")
 
     return step_map(call, "whole", shifted, value, scale, zero), scale
