@@ -18,7 +18,7 @@ from ...graph.ops.quantisation import Dequantize, Quant, QuantizeAway
 from ...te.expr import integer_range
 from .file import FlatTensor
 from .geometry import activation
-from .graph import QUANTISED, TO_NCHW, Call
+from .graph import QUANTISED, TO_NCHW, Call, held_in
 from .mapping import STORED
 
 #: Every int8 value, in the order of tables.
@@ -207,8 +207,7 @@ def _pad(call: Call) -> None:
     layout = "nchw" if rank == 4 else "plain"
     order = TO_NCHW if rank == 4 else range(rank)
     before, after = (tuple(spread[2 * axis + side] for axis in order) for side in (0, 1))
-    stored = "int8" if source.dtype == "uint8" else source.dtype
-    border = call.importer.constant(f"{call.name}.value", np.array(value, stored))
+    border = call.importer.constant(f"{call.name}.value", np.array(value, held_in(source.dtype)))
     pad = Pad("constant", (*before, *after))
     call.emit(pad, (call.value(0, layout), border), layout)
 

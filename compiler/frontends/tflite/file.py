@@ -347,7 +347,7 @@ class _Reader:
         if code not in TENSOR_TYPES:
             raise VdlaError(
                 f"{what} has type {_TYPE_NAMES.get(code, code)},"
-                f" supported are {', '.join(TENSOR_TYPES.values())}"
+                f" supported are {', '.join(dict.fromkeys(TENSOR_TYPES.values()))}"
             )
         if len(shape) > MAX_RANK:
             raise VdlaError(f"{what}: expected up to {MAX_RANK} dimensions, got {len(shape)}")

@@ -19,7 +19,7 @@ from ...graph.ops.movement import (
 from ...te.expr import select
 from .elementwise import numbers
 from .file import FlatTensor
-from .graph import Call
+from .graph import Call, held_in
 from .mapping import map_of, step_map
 
 Reader = Callable[[Call], None]
@@ -307,7 +307,7 @@ def _depth_and_space(to_depth: bool) -> Reader:
 def _zero(call: Call) -> str:
     """The scalar that pads: 0, or the zero point."""
     source = call.operand(0)
-    stored = "int8" if source.dtype == "uint8" else source.dtype
+    stored = held_in(source.dtype)
     zero = call.quant(source)[1] if source.scale.size and stored in ("int8", "int16") else 0
     return call.constant_of("zero", np.array(zero, stored))
 
