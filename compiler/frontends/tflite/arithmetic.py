@@ -14,7 +14,7 @@ from ...te.expr import Call as Function
 from ...te.expr import Const, Expr, binary, integer_range, maximum, minimum, select
 from . import operators
 from .elementwise import bounds_of, same_quant
-from .graph import Call
+from .graph import Call, held_in
 from .mapping import (
     between,
     emit_map,
@@ -261,8 +261,14 @@ _FLOATS = ("float16", "float32")
 
 
 def cast(call: Call) -> None:
-    """Conversion: floats are cut off towards zero, integers wrap."""
+    """Conversion: floats are cut off towards zero and saturate, integers wrap."""
     source, target = call.operand(0).dtype, call.result.dtype
+    kind = "int32" if target == "uint8" else held_in(target)
+
+    def whole(x: Expr) -> Expr:
+        low, high = (0, 255) if target == "uint8" else integer_range(target)
+        found = select(x <= float(low), Const(low, kind), _named("trunc", x).astype(kind))
+        return select(x >= float(high + 1), Const(high, kind), found)
 
     def rule(x: Expr) -> Expr:
         if source == "uint8":  # the graph stores 128 less
@@ -271,12 +277,13 @@ def cast(call: Call) -> None:
             return _negated(x.equal(Const(0.0 if source in _FLOATS else 0, x.dtype)))
         if source == "bool":
             one, none = (1.0, 0.0) if target in _FLOATS else (1, 0)
-            kind = "int32" if target == "uint8" else target
             x = select(x, Const(one, kind), Const(none, kind))
         elif source in _FLOATS and target not in _FLOATS:
-            x = _named("trunc", x)
+            x = whole(x)
         if target == "uint8":
             return ((_int32(x) & 255) - 128).astype("int8")
+        if target == "float16":
+            return x.astype("float32").astype("float16").astype("float32")
         return x.astype(target)
 
     emit_map(call, rule, 1)
@@ -319,9 +326,8 @@ def dequantize16(call: Call) -> None:
 
 
 def widened(call: Call) -> None:
-    """A float16 constant as float32."""
-    data = call.constant(0, "float16 tensor").astype(np.float32)
-    call.emit(Identity(), (call.constant_of("value", data),), "plain")
+    """float16 as float32, as which the graph has it."""
+    call.emit(Identity(), (call.value(0, "plain"),), "plain")
 
 
 def dequantize8(call: Call) -> None:

@@ -15,7 +15,7 @@ from ...graph.ops.movement import Concat, Gather, Identity, Reshape
 from ...graph.ops.reduction import Reduce
 from ...te.expr import Call as Function
 from ...te.expr import Const, Expr, maximum, minimum, select
-from .elementwise import numbers, same_quant
+from .elementwise import clipped8, numbers, same_quant
 from .graph import Call
 from .mapping import emit_map, map_of, step_map
 from .moves import axis_of
@@ -259,6 +259,7 @@ def _clipped(low: float, high: float) -> Reader:
 
 
 _WHOLE = ("int32", "int64")
+_BYTES = ("int8", "uint8")
 _BITS = ("int8", "int16", "int32", "uint32")
 _PLAIN = ("float32", *_WHOLE)
 
@@ -289,8 +290,8 @@ TYPED: dict[str, dict[str, Reader]] = {
     },
     "RANGE": _of(_PLAIN, _range),
     "RANK": {"any": lambda call: _known(call, len(call.operand(0).shape))},
-    "RELU_0_TO_1": {"float32": _clipped(0.0, 1.0)},
-    "RELU_N1_TO_1": {"float32": _clipped(-1.0, 1.0)},
+    "RELU_0_TO_1": {"float32": _clipped(0.0, 1.0), **_of(_BYTES, clipped8(0.0, 1.0))},
+    "RELU_N1_TO_1": {"float32": _clipped(-1.0, 1.0), **_of(_BYTES, clipped8(-1.0, 1.0))},
     "RIGHT_SHIFT": _of(_BITS, _pair(_shift)),
     "SELECT": {"any": _select},
     "SIGN": _of(_PLAIN, _unary(_sign)),

@@ -18,7 +18,7 @@ from ...graph.ops.quantisation import Dequantize, Quant, QuantizeAway
 from ...te.expr import integer_range
 from .file import FlatTensor
 from .geometry import activation
-from .graph import QUANTISED, TO_NCHW, Call
+from .graph import QUANTISED, TO_NCHW, Call, held_in
 from .mapping import STORED
 
 #: Every int8 value, in the order of tables.
@@ -76,10 +76,16 @@ def _rescaled(call: Call, factor: float) -> np.ndarray:
     return rescale(STORED8 - zero_x, multiplier, shift) + zero_y
 
 
-def _relu(call: Call, real_hi: float) -> None:
-    (x, _), (y, zero) = call.quant(call.operand(0)), call.quant(call.result)
-    hi = INT8_MAX if math.isinf(real_hi) else zero + steps_of(real_hi, y)
-    emit_table8(call, np.clip(_rescaled(call, float(x / y)), zero, max(hi, zero)))
+def clipped8(real_lo: float, real_hi: float) -> Callable[[Call], None]:
+    """A reader of what keeps numbers between two bounds."""
+
+    def read(call: Call) -> None:
+        (x, _), (y, zero) = call.quant(call.operand(0)), call.quant(call.result)
+        lo = zero + steps_of(real_lo, y)
+        hi = INT8_MAX if math.isinf(real_hi) else zero + steps_of(real_hi, y)
+        emit_table8(call, np.clip(_rescaled(call, float(x / y)), lo, max(hi, lo)))
+
+    return read
 
 
 def _leaky_relu(call: Call) -> None:
@@ -201,8 +207,7 @@ def _pad(call: Call) -> None:
     layout = "nchw" if rank == 4 else "plain"
     order = TO_NCHW if rank == 4 else range(rank)
     before, after = (tuple(spread[2 * axis + side] for axis in order) for side in (0, 1))
-    stored = "int8" if source.dtype == "uint8" else source.dtype
-    border = call.importer.constant(f"{call.name}.value", np.array(value, stored))
+    border = call.importer.constant(f"{call.name}.value", np.array(value, held_in(source.dtype)))
     pad = Pad("constant", (*before, *after))
     call.emit(pad, (call.value(0, layout), border), layout)
 
@@ -232,8 +237,8 @@ READERS: dict[str, Callable[[Call], None]] = {
     "PAD": _pad,
     "PADV2": _pad,
     "QUANTIZE": _quantize,
-    "RELU": lambda call: _relu(call, math.inf),
-    "RELU6": lambda call: _relu(call, 6.0),
+    "RELU": clipped8(0.0, math.inf),
+    "RELU6": clipped8(0.0, 6.0),
     "RESHAPE": _reshape,
     "SQUEEZE": _reshape,
     "TANH": lambda call: emit_function8(call, np.tanh),

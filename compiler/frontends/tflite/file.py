@@ -162,7 +162,7 @@ OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
         "BidirectionalSequenceRNNOptions",
         ("TimeMajor", "MergeOutputs", "AsymmetricQuantizeInputs", *_FUSED),
     ),
-    "BATCH_MATMUL": ("BatchMatMulOptions", ("AdjX", "AdjY")),
+    "BATCH_MATMUL": ("BatchMatMulOptions", ("AdjX", "AdjY", "AsymmetricQuantizeInputs")),
     "CALL_ONCE": ("CallOnceOptions", ("InitSubgraphIndex",)),
     "CONCATENATION": ("ConcatenationOptions", ("Axis", "FusedActivationFunction")),
     "CONV_2D": ("Conv2DOptions", (*_WINDOW, "DilationHFactor", "DilationWFactor")),
@@ -347,7 +347,7 @@ class _Reader:
         if code not in TENSOR_TYPES:
             raise VdlaError(
                 f"{what} has type {_TYPE_NAMES.get(code, code)},"
-                f" supported are {', '.join(TENSOR_TYPES.values())}"
+                f" supported are {', '.join(dict.fromkeys(TENSOR_TYPES.values()))}"
             )
         if len(shape) > MAX_RANK:
             raise VdlaError(f"{what}: expected up to {MAX_RANK} dimensions, got {len(shape)}")

@@ -8,7 +8,7 @@ three layouts; each is made when an operator first asks for it:
 - ``flat``: a matrix whose rows are flattened from NCHW, named ``t<index>.flat``; a dense layer
   takes it by reordering its weights.
 
-uint8 becomes int8 at the edges (``Recentre``).
+uint8 becomes int8 at the edges (``Recentre``); float16 is float32, rounded where CAST makes it.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ from .state import Key, Variables, initial_value
 TO_NCHW, TO_NHWC = (0, 3, 1, 2), (0, 2, 3, 1)
 #: Types of activations whose integers have a scale and a zero point.
 QUANTISED = ("int8", "uint8", "int16")
+#: Types that the graph does not have, and the types that hold their elements.
+_HELD = {"uint8": "int8", "float16": "float32"}
 #: Characters of what Python or NumPy says about attributes that no operator can have.
 MESSAGE_LIMIT = 120
 #: Elements that are computed while a model is read: of constants, and of what they make.
@@ -50,6 +52,11 @@ _TOGETHER = ("CALL_ONCE", "IF", "VAR_HANDLE", "WHILE", *SIGNALS)
 #: tensor that holds it in the layout ``plain``, or a variable.
 Bound = np.ndarray | str | Key
 Readers = Mapping[str, Callable[["Call"], None]]
+
+
+def held_in(dtype: str) -> str:
+    """The graph's type for elements of a type of the file."""
+    return _HELD.get(dtype, dtype)
 
 
 @dataclass
@@ -145,7 +152,7 @@ class Importer:
         known = isinstance(value, np.ndarray)
         found = value if known else self.tensors[value]
         dtype = str(found.dtype) if known else found.dtype
-        wanted = "int8" if not known and tensor.dtype == "uint8" else tensor.dtype
+        wanted = tensor.dtype if known else held_in(tensor.dtype)
         if dtype != wanted:
             raise VdlaError(
                 f"{tensor} of subgraph {self.number} is {tensor.dtype}, and gets {dtype}"
@@ -200,6 +207,8 @@ class Importer:
             tensor, data = self.tensor(index), values[name]
             if tensor.dtype == "uint8":
                 data = (data.astype(np.int16) + OFFSET).astype(np.uint8)
+            elif tensor.dtype == "float16":
+                data = data.astype(np.float16)
             self.folded[index] = replace(tensor, data=data)
             self.shapes[index] = data.shape
             del self.values[index]
@@ -244,7 +253,8 @@ class Importer:
         if 0 in tensor.shape:
             raise VdlaError(f"{tensor} is an input without elements, {list(tensor.shape)}")
         shape = self.shape(tensor)
-        self.tensors[name] = Tensor(name, shape, tensor.dtype, quant=quant_of(tensor))
+        dtype = tensor.dtype if tensor.dtype == "uint8" else held_in(tensor.dtype)
+        self.tensors[name] = Tensor(name, shape, dtype, quant=quant_of(tensor))
         self.values[tensor.index], self.shapes[tensor.index] = {"plain": name}, shape
         if tensor.dtype == "uint8":
             signed = self.emit(f"{name}.signed", Recentre(), (name,), f"{name}.signed")
@@ -253,7 +263,8 @@ class Importer:
     def _output(self, index: int) -> str:
         tensor, name = self.tensor(index), self.names[index]
         if tensor.data is not None:
-            return self.constant(name, tensor.data)
+            half = tensor.dtype == "float16"
+            return self.constant(name, tensor.data.astype(np.float32) if half else tensor.data)
         if index not in self.values and not tensor.variable:
             raise VdlaError(f"output {tensor} is not computed by any operator")
         value = self.value(tensor, "plain")
@@ -418,7 +429,9 @@ class Call:
 
     @staticmethod
     def as_stored(data: np.ndarray) -> np.ndarray:
-        """Values of the file as the graph stores them: uint8 as int8."""
+        """Values of the file as the graph stores them: uint8 as int8, float16 as float32."""
+        if data.dtype == np.float16:
+            return data.astype(np.float32)
         if data.dtype != np.uint8:
             return data
         return (data.astype(np.int16) - OFFSET).astype(np.int8)
@@ -464,7 +477,7 @@ class Call:
         importer.emit(node, op, inputs, name)
         importer.values[tensor.index] = {layout: name}
         made, dtype = importer.tensors[name].shape, importer.tensors[name].dtype
-        if dtype != ("int8" if tensor.dtype == "uint8" else tensor.dtype):
+        if dtype != held_in(tensor.dtype):
             raise self.refuse(f"computes {dtype}, the file says {tensor.dtype} for {tensor}")
         if layout == "nchw":
             made = tuple(made[axis] for axis in TO_NHWC)

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...graph.ops.convolution import Convolution
 from ...graph.ops.linear import MatMul
-from ...graph.ops.movement import Reshape
+from ...graph.ops.movement import Reshape, Transpose
 from ...graph.ops.reduction import Reduce
 from ...te.expr import Call as Function
 from ...te.expr import Const, Expr, maximum, minimum, select
@@ -35,7 +35,7 @@ def _rounded(x: Expr) -> Expr:
     return whole + select(rest >= 0.5, 1.0, 0.0) - select(rest <= -0.5, 1.0, 0.0)
 
 
-def _quantised(call: Call, value: str, axes: tuple[int, ...], asymmetric: bool) -> tuple[str, str]:
+def quantised(call: Call, value: str, axes: tuple[int, ...], asymmetric: bool) -> tuple[str, str]:
     """Integers less their zero point, int32, and their scales, which have size 1 along ``axes``."""
     least = call.step("least", Reduce("min", axes, True), value)
     most = call.step("most", Reduce("max", axes, True), value)
@@ -50,10 +50,10 @@ def _quantised(call: Call, value: str, axes: tuple[int, ...], asymmetric: bool) 
         return whole, step_map(call, "scale", lambda b: select(b <= 0.0, 1.0, b / 127.0), bound)
 
     def spread(a: Expr, b: Expr) -> tuple[Expr, Expr, Expr]:
-        low = minimum(a, 0.0).astype("float64")
-        high = maximum(b, 0.0).astype("float64")
-        step = (high - low) / Const(255.0, "float64")
-        return low, high, select(step <= 0.0, Const(1.0, "float64"), step)
+        low, high = minimum(a, 0.0), maximum(b, 0.0)
+        step = (high - low).astype("float64") / Const(255.0, "float64")
+        step = select(step <= 0.0, Const(1.0, "float64"), step)
+        return low.astype("float64"), high.astype("float64"), step
 
     def offset(a: Expr, b: Expr) -> Expr:
         low, high, step = spread(a, b)
@@ -67,7 +67,7 @@ def _quantised(call: Call, value: str, axes: tuple[int, ...], asymmetric: bool) 
     scale = step_map(call, "scale", lambda a, b: spread(a, b)[2].astype("float32"), least, most)
 
     def shifted(x: Expr, s: Expr, z: Expr) -> Expr:
-        steps = minimum(maximum(_rounded(z + x * (1.0 / s)), -128.0), 127.0)
+        steps = minimum(maximum(z + _rounded(x * (1.0 / s)), -128.0), 127.0)
         return (steps - z).astype("int32")
 
     return step_map(call, "whole", shifted, value, scale, zero), scale
@@ -108,13 +108,31 @@ def stored_weight(
 def products(call: Call, rows: str, weight: tuple[str, str]) -> str:
     """Rows [M, K], quantised each by its own range, times a weight of :func:`stored_weight`:
     ``sum * (scale of the row * scale of the weights)``, float32 [M, N]."""
-    whole, scale = _quantised(call, rows, (1,), bool(call.option("AsymmetricQuantizeInputs")))
+    whole, scale = quantised(call, rows, (1,), bool(call.option("AsymmetricQuantizeInputs")))
     total = call.step("total", MatMul(), whole, weight[0])
 
     def rule(acc: Expr, s: Expr, factor: Expr) -> Expr:
         return acc.astype("float32") * (s * factor)
 
     return step_map(call, "products", rule, total, scale, weight[1])
+
+
+def matrices(call: Call) -> None:
+    """Products of two operands of matrices, the second of one scale: as a dense layer."""
+    weight, scales = weight8(call, channel_axis=0)
+    if weight.ndim < 2 or scales.size != 1:
+        raise call.refuse(f"expected weights with one scale, got {call.operand(1)}")
+    value = call.value(0, "plain")
+    rank = len(call.shape_of(value))
+    if call.option("AdjX"):
+        value = call.step("turned", Transpose((*range(rank - 2), rank - 1, rank - 2)), value)
+    weight = (weight.swapaxes(-1, -2) if call.option("AdjY") else weight).astype(np.int32, "C")
+    asymmetric = bool(call.option("AsymmetricQuantizeInputs"))
+    whole, scale = quantised(call, value, (rank - 1,), asymmetric)
+    total = call.step("total", MatMul(), whole, call.constant_of("weight", weight))
+    factor = float(scales[0])
+    rule = lambda acc, s: acc.astype("float32") * (s * factor)  # noqa: E731
+    call.emit(map_of(call, "Hybrid", rule, total, scale), (total, scale), "plain")
 
 
 def convolution(call: Call, depthwise: bool) -> None:
@@ -129,16 +147,23 @@ def convolution(call: Call, depthwise: bool) -> None:
         raise call.refuse(f"weight {list(weight.shape)} does not fit {channels} channels")
     geometry = window_geometry(call, (weight.shape[2], weight.shape[3]))
     single = scales.size == 1 and not depthwise
-    whole, scale = _quantised(call, call.value(0, "nchw"), (1, 2, 3), not single)
+    whole, scale = quantised(call, call.value(0, "nchw"), (1, 2, 3), not single)
     stored = call.constant_of("oihw", np.ascontiguousarray(weight.astype(np.int32)))
     total = call.step("total", Convolution(*geometry, channels // each), whole, stored)
+    emit_sum(call, total, scale, scales, single or depthwise)
+
+
+def emit_sum(call: Call, total: str, scale: str, scales: np.ndarray, single: bool) -> None:
+    """Sums of a convolution as real numbers. Whether the two scales are multiplied first
+    (``single``) decides the last bits."""
+    made = call.shape_of(total)[1]
     shape = (1, made, 1, 1)
     factors = call.constant_of("scales", np.broadcast_to(scales, made).reshape(shape))
     biases = [call.step("bias", Reshape(shape), name) for name in float_bias(call, 2)]
 
     def rule(acc: Expr, s: Expr, factor: Expr, *bias: Expr) -> Expr:
         real = acc.astype("float32")
-        found = real * (s * factor) if single or depthwise else real * factor * s
+        found = real * (s * factor) if single else real * factor * s
         return between(call, found + bias[0] if bias else found)
 
     operands = (total, scale, factors, *biases)

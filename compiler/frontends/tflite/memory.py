@@ -37,7 +37,8 @@ def state_of(call: Call, position: int, shape: tuple[int, ...], dtype: str) -> s
     """The value of a variable in another shape."""
     tensor = call.operand(position)
     if not tensor.variable or tensor.dtype != dtype:
-        raise call.refuse(f"expected a variable of {dtype}, got {tensor.dtype} of {tensor}")
+        found = f"{tensor.dtype} of {tensor}" if tensor.variable else f"{tensor}, which is none"
+        raise call.refuse(f"expected a variable of {dtype}, got {found}")
     if int(np.prod(tensor.shape)) != int(np.prod(shape)):
         raise call.refuse(f"expected {list(shape)} of {tensor}, got {list(tensor.shape)}")
     return shaped(call, call.importer.value(tensor, "plain"), shape)

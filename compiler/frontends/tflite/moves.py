@@ -19,7 +19,7 @@ from ...graph.ops.movement import (
 from ...te.expr import select
 from .elementwise import numbers
 from .file import FlatTensor
-from .graph import Call
+from .graph import Call, held_in
 from .mapping import map_of, step_map
 
 Reader = Callable[[Call], None]
@@ -59,11 +59,29 @@ def _cut(
     call.emit(op, (value,), "plain", result)
 
 
+def _from(call: Call, value: str, axis: int, begins: str, entry: int, size: int) -> str:
+    """As many elements of an axis, from the computed begin in the place ``entry`` of a list on."""
+    begin = call.step("begin", Slice((entry,), (1,), (1,)), begins)
+    steps = call.constant_of(f"steps{size}", np.arange(size, dtype=np.int32))
+    places = step_map(call, "places", lambda b, s: b.astype("int32") + s, begin, steps)
+    return call.step("part", Gather(axis), value, places)
+
+
 def _slice(call: Call) -> None:
     value = _plain(call)
-    whole, starts, sizes = call.shape_of(value), numbers(call, 1, "begin"), numbers(call, 2, "size")
+    whole, sizes = call.shape_of(value), numbers(call, 2, "size")
+    known = call.operand(1).data is not None
+    starts = numbers(call, 1, "begin") if known else [0] * math.prod(call.operand(1).shape)
     if not len(whole) == len(starts) == len(sizes):
         raise call.refuse(f"expected begins and sizes of {len(whole)} dimensions")
+    if not known:
+        if min(sizes) < 0:
+            raise call.refuse("expected constant sizes of a slice whose begin is computed, got -1")
+        for axis, size in enumerate(sizes):
+            if size != whole[axis]:
+                value = _from(call, value, axis, _plain(call, 1), axis, size)
+        call.emit(Identity(), (value,), "plain")
+        return
     sizes = [n - at if size < 0 else size for n, at, size in zip(whole, starts, sizes, strict=True)]
     _cut(call, value, starts, sizes, call.result)
 
@@ -88,7 +106,25 @@ def _entries(call: Call, count: int, rank: int) -> dict[int, int]:
     return found
 
 
+def _computed_slice(call: Call) -> None:
+    """A slice with computed begins or ends, of one element or of all in each dimension."""
+    value = _plain(call)
+    shape, strides = call.shape_of(value), numbers(call, 3, "strides")
+    counts, entries = list(shape), _entries(call, len(strides), len(shape))
+    for axis, i in entries.items():
+        if call.option("ShrinkAxisMask") >> i & 1:
+            value, counts[axis] = _from(call, value, axis, _plain(call, 1), i, 1), 1
+        elif not call.option("BeginMask") & call.option("EndMask") >> i & 1 or strides[i] != 1:
+            raise call.refuse(
+                f"expected a constant begin and end in dimension {axis}: they decide a shape"
+            )
+    _finish(call, value, _after_slice(call, counts, entries, len(strides)))
+
+
 def _strided_slice(call: Call) -> None:
+    if call.operand(1).data is None or call.operand(2).data is None:
+        _computed_slice(call)
+        return
     value = _plain(call)
     shape = call.shape_of(value)
     begin, end, strides = (
@@ -271,7 +307,7 @@ def _depth_and_space(to_depth: bool) -> Reader:
 def _zero(call: Call) -> str:
     """The scalar that pads: 0, or the zero point."""
     source = call.operand(0)
-    stored = "int8" if source.dtype == "uint8" else source.dtype
+    stored = held_in(source.dtype)
     zero = call.quant(source)[1] if source.scale.size and stored in ("int8", "int16") else 0
     return call.constant_of("zero", np.array(zero, stored))
 

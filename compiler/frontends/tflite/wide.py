@@ -27,6 +27,7 @@ from ...graph.ops.reduction import Reduce
 from ...te.expr import Call as Function
 from ...te.expr import Const, Expr, maximum, minimum, select
 from ...te.tensor import clip
+from . import hybrid
 from .elementwise import bounds_of, numbers, same_quant
 from .floats import _bias as float_bias
 from .floats import _weight as float_weight
@@ -193,6 +194,9 @@ def _transposed_geometry(call: Call, kernel: tuple[int, int]) -> tuple[tuple, tu
 def _transpose_conv(call: Call) -> None:
     """Operand 0 is the result's shape, 1 the weight, 2 the image, 3 the bias."""
     moved = Shifted(call)
+    if hybrid.is_hybrid(moved):
+        _hybrid_transpose_conv(call, moved)
+        return
     if moved.operand(0).dtype == "float32":
         weight = float_weight(moved)
         strides, before, size = _transposed_geometry(call, weight.shape[1:3])
@@ -218,6 +222,18 @@ def _transpose_conv(call: Call) -> None:
     _emit_sum(moved, total, scales, 2, (1, channels, 1, 1), "nchw")
 
 
+def _hybrid_transpose_conv(call: Call, moved: Shifted) -> None:
+    """Of float32 with weights of int8: as other convolutions, always with a zero point."""
+    weight, scales = weight8(moved, channel_axis=0)
+    if weight.ndim != 4:
+        raise call.refuse(f"expected a weight of 4 dimensions, got {list(weight.shape)}")
+    strides, before, size = _transposed_geometry(call, weight.shape[1:3])
+    stored = call.constant_of("weight", weight.transpose(3, 0, 1, 2).astype(np.int32, order="C"))
+    whole, scale = hybrid.quantised(call, moved.value(0, "nchw"), (1, 2, 3), asymmetric=True)
+    op = ConvolutionTranspose(strides, before, (1, 1), 1, size)
+    hybrid.emit_sum(moved, call.step("total", op, whole, stored), scale, scales, single=False)
+
+
 class Shifted(Call):
     """A transposed convolution with its operands in the order of other convolutions."""
 
@@ -230,6 +246,9 @@ class Shifted(Call):
 
 
 def _batch_matmul(call: Call) -> None:
+    if hybrid.is_hybrid(call):
+        hybrid.matrices(call)
+        return
     dtype = "int64" if stored_type(call) == "int16" else "int32"
     sides = []
     for position, turned in ((0, call.option("AdjX")), (1, call.option("AdjY"))):

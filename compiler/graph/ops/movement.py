@@ -128,7 +128,8 @@ class Concat(Op):
         return np.concatenate(args, axis=self.axis)
 
     def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
-        return Expression(topi.concat(inputs, self.axis), tuple(inputs))
+        filled = [x for x, shape in zip(inputs, shapes, strict=True) if 0 not in shape]
+        return Expression(topi.concat(filled or inputs, self.axis), tuple(inputs))
 
 
 @dataclass(frozen=True)
@@ -183,6 +184,8 @@ class Pad(Op):
     def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
         (shape, *_), value = shapes, inputs[1] if self.mode == "constant" else None
         out = tuple(b + n + a for b, n, a in zip(self.before, shape, self.after, strict=True))
+        if value is not None and 0 in shape:
+            return Expression(topi.over(out, lambda _: value[0]), tuple(inputs))
         return Expression(topi.pad(inputs[0], self.mode, self.before, out, value), tuple(inputs))
 
 

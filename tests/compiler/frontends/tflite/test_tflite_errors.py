@@ -82,6 +82,24 @@ def index_is_wrong() -> bytes:
     return b.file([x], [x])
 
 
+def slice_of_computed(kind: str, table: str, *constants: list[int], **options: int) -> bytes:
+    """Its begin is an input, and what it says of the shape is not enough."""
+    b = TfliteBuilder()
+    x, begin, y = b.tensor((2, 3), "float32"), b.tensor((2,), "int32"), b.tensor((2, 1), "float32")
+    known = [b.tensor((2,), "int32", data=np.array(value, np.int32)) for value in constants]
+    b.operator(kind, [x, begin, *known], [y], table, **options)
+    return b.file([x, begin], [y])
+
+
+def state_is_constant() -> bytes:
+    b = TfliteBuilder()
+    x, y = (b.tensor((1, 4), "float32") for _ in range(2))
+    weights = [b.tensor((4, n), "float32", data=np.ones((4, n), np.float32)) for n in (4, 1)]
+    state = b.tensor((1, 4), "float32", data=np.ones((1, 4), np.float32), name="state")
+    b.operator("SVDF", [x, *weights, -1, state], [y], "SVDFOptions", Rank=1)
+    return b.file([x], [y])
+
+
 ACTIVATION = {"FilterHeight": 1, "FilterWidth": 1, "StrideH": 1, "StrideW": 1}
 BAD: dict[str, tuple[Callable[[], bytes], str]] = {
     "empty": (lambda: b"", "expected a TensorFlow Lite model ('TFL3' at byte 4), got b''"),
@@ -141,6 +159,20 @@ BAD: dict[str, tuple[Callable[[], bytes], str]] = {
     "softmax_scale": (
         lambda: unary("SOFTMAX", "SoftmaxOptions", Beta=1),
         "operator 0 (SOFTMAX): expected a result of scale 1/256",
+    ),
+    "slice_size": (
+        lambda: slice_of_computed("SLICE", "", [2, -1]),
+        "operator 0 (SLICE): expected constant sizes of a slice whose begin is computed, got -1",
+    ),
+    "slice_end": (
+        lambda: slice_of_computed(
+            "STRIDED_SLICE", "StridedSliceOptions", [2, 3], [1, 1], BeginMask=1, EndMask=1
+        ),
+        "(STRIDED_SLICE): expected a constant begin and end in dimension 1: they decide a shape",
+    ),
+    "constant_state": (
+        state_is_constant,
+        "operator 0 (SVDF): expected a variable of float32, got tensor 4 'state', which is none",
     ),
     "stride": (
         lambda: unary("MAX_POOL_2D", "Pool2DOptions", **ACTIVATION | {"StrideH": 0}),

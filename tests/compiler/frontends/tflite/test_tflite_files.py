@@ -50,12 +50,44 @@ def test_weights_that_are_dequantised(name: str) -> None:
         np.testing.assert_allclose(made[0], x @ real.T.astype(np.float32), 1e-5)
 
 
-def test_a_float16_input_is_refused() -> None:
+def test_tensors_of_float16_are_float32() -> None:
+    """Also inputs; what is cast is rounded."""
     b = TfliteBuilder()
-    x, y = b.tensor((2, 4), "float16"), b.tensor((2, 4), "float32")
-    b.operator("DEQUANTIZE", [x], [y], "DequantizeOptions")
-    with pytest.raises(VdlaError, match="expected a constant float16 tensor, got the computed"):
-        import_tflite(b.file([x], [y]))
+    x, half, y = b.tensor((4,), "float16"), b.tensor((4,), "float16"), b.tensor((4,), "float32")
+    wide, flags = b.tensor((4,), "float32"), b.tensor((4,), "bool")
+    b.operator("DEQUANTIZE", [x], [wide], "DequantizeOptions")
+    b.operator("CAST", [wide], [half])
+    b.operator("CAST", [half], [y])
+    b.operator("CAST", [half], [flags])
+    graph = import_tflite(b.file([x], [y, flags, half]))
+    value = np.array([0.1, 0.0, -70000.0, 1e-9], np.float32)
+    with np.errstate(over="ignore"):
+        wanted = value.astype(np.float16).astype(np.float32)
+    for made in (interpret(graph, value), build_cpu(run_passes(graph)).run(value)):
+        np.testing.assert_array_equal(made[0], wanted)
+        assert made[1].tolist() == [True, False, True, False]
+        np.testing.assert_array_equal(made[2], wanted)
+
+
+CAST = np.array([-300, -11.5, 130, 255.7, 40000, 3e9, -3e9, np.inf, np.nan], np.float32)
+SATURATED = {
+    "int8": [-128, -11, 127, 127, 127, 127, -128, 127, 0],
+    "uint8": [0, 0, 130, 255, 255, 255, 0, 255, 0],
+    "int16": [-300, -11, 130, 255, 32767, 32767, -32768, 32767, 0],
+    "int32": [-300, -11, 130, 255, 40000, 2**31 - 1, -(2**31), 2**31 - 1, 0],
+    "uint32": [0, 0, 130, 255, 40000, 3 * 10**9, 0, 2**32 - 1, 0],
+}
+
+
+@pytest.mark.parametrize("target", SATURATED)
+def test_floats_saturate_when_they_become_integers(target: str) -> None:
+    """As TensorFlow Lite Micro computes it; TensorFlow Lite in the case of uint8."""
+    b = TfliteBuilder()
+    x, y = b.tensor(CAST.shape, "float32"), b.tensor(CAST.shape, target)
+    b.operator("CAST", [x], [y])
+    graph = import_tflite(b.file([x], [y]))
+    for made in (interpret(graph, CAST), build_cpu(run_passes(graph)).run(CAST)):
+        assert made[0].dtype == target and made[0].tolist() == SATURATED[target]
 
 
 def test_shapes_that_are_computed() -> None:
@@ -75,6 +107,18 @@ def test_shapes_that_are_computed() -> None:
     assert len(graph.nodes) == 1
     value = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
     np.testing.assert_array_equal(interpret(graph, value)[0], value.reshape(2, 12))
+
+
+def test_a_part_without_elements() -> None:
+    """Of a concatenation, as the first step of a converted loop has it, which writes a list."""
+    b = TfliteBuilder()
+    parts = [np.zeros((n, 1, 3), np.float32) for n in (0, 6)]
+    before, behind = (b.tensor(part.shape, "float32", data=part) for part in parts)
+    x, y = b.tensor((1, 1, 3), "float32"), b.tensor((7, 1, 3), "float32")
+    b.operator("CONCATENATION", [before, x, behind], [y], "ConcatenationOptions", Axis=0)
+    value = np.arange(1, 4, dtype=np.float32).reshape(1, 1, 3)
+    [made] = build_cpu(run_passes(import_tflite(b.file([x], [y])))).run(value)
+    np.testing.assert_array_equal(made, np.concatenate([value, parts[1]]))
 
 
 def test_a_constant_output_stays() -> None:

@@ -1,8 +1,9 @@
 """Float layers with weights of int8 against what TensorFlow Lite's reference kernels compute.
 
-``golden/tflite_hybrid.npz`` holds the outputs of tflite-runtime 2.14's reference kernels
+``golden/tflite_hybrid.npz`` holds the outputs of TensorFlow 2.21's reference kernels
 (``OpResolverType.BUILTIN_REF``) for the files and inputs of ``hybrid_cases.py``, by number;
-``golden/tflite_hybrid_memory.npz`` those of several runs of ``hybrid_memory_cases.py``.
+``golden/tflite_hybrid_memory.npz`` those of tflite-runtime 2.14's in several runs of
+``hybrid_memory_cases.py``.
 """
 
 from __future__ import annotations
@@ -36,6 +37,18 @@ def test_cpu_is_exact(number: int) -> None:
     data, x = hybrid_case(number)
     [made] = build_cpu(run_passes(import_tflite(data))).run(x)
     np.testing.assert_array_equal(made, GOLDEN[str(number)])
+
+
+def test_halves_are_rounded_before_the_zero_point_is_added() -> None:
+    """TensorFlow 2.21 computes these integers, from a scale of 1 and a zero point of 28."""
+    x = np.array([[-100, 155, 0.5, -0.5, 1.5, -1.5, 100.5, -99.5, 127.5]], np.float32)
+    b, count = TfliteBuilder(), x.shape[1]
+    given, made = (b.tensor(x.shape, "float32") for _ in range(2))
+    w = b.tensor((count, count), "int8", [1.0], [0], data=np.eye(count, dtype=np.int8))
+    b.operator("FULLY_CONNECTED", [given, w], [made], "FullyConnectedOptions",
+               AsymmetricQuantizeInputs=1)  # fmt: skip
+    [found] = interpret(import_tflite(b.file([given], [made])), x)[0]
+    assert found.tolist() == [-100, 155, 1, -1, 2, -2, 101, -100, 128]
 
 
 @pytest.mark.parametrize("number", range(len(MEMORY) // RUNS))

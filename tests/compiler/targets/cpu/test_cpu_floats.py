@@ -10,7 +10,9 @@ from vdla.compiler.graph.ops.base import Op
 from vdla.compiler.graph.ops.convolution import Conv2d
 from vdla.compiler.graph.ops.elementwise import Add, Clip, Relu
 from vdla.compiler.graph.ops.linear import Dense
+from vdla.compiler.graph.ops.movement import Concat, Pad
 from vdla.compiler.graph.ops.pooling import AvgPool, MaxPool
+from vdla.compiler.graph.ops.reduction import Reduce
 
 from .one_operator import run_op
 
@@ -61,3 +63,11 @@ def test_elements() -> None:
 
 def test_results_are_the_same_without_elements() -> None:
     assert run_op(Relu(), [np.zeros((0, 3), np.float32)]).shape == (0, 3)
+
+
+def test_operands_without_elements_are_not_read() -> None:
+    none = np.ones((8, 4), np.float32)[:0]
+    check(Concat(0), none, floats(1, 4), none, floats(3, 4))
+    check(Concat(0), none, none)
+    check(Pad("constant", (1, 0, 2, 0)), none, np.array(7, np.float32))
+    check(Reduce("+", (0,), True), none)
