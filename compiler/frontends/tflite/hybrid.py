@@ -131,7 +131,10 @@ def matrices(call: Call) -> None:
     whole, scale = quantised(call, value, (rank - 1,), asymmetric)
     total = call.step("total", MatMul(), whole, call.constant_of("weight", weight))
     factor = float(scales[0])
-    rule = lambda acc, s: acc.astype("float32") * (s * factor)  # noqa: E731
+
+    def rule(acc: Expr, s: Expr) -> Expr:
+        return acc.astype("float32") * (s * factor)
+
     call.emit(map_of(call, "Hybrid", rule, total, scale), (total, scale), "plain")
 
 

@@ -111,10 +111,11 @@ def _computed_slice(call: Call) -> None:
     value = _plain(call)
     shape, strides = call.shape_of(value), numbers(call, 3, "strides")
     counts, entries = list(shape), _entries(call, len(strides), len(shape))
+    whole = call.option("BeginMask") & call.option("EndMask")
     for axis, i in entries.items():
         if call.option("ShrinkAxisMask") >> i & 1:
             value, counts[axis] = _from(call, value, axis, _plain(call, 1), i, 1), 1
-        elif not call.option("BeginMask") & call.option("EndMask") >> i & 1 or strides[i] != 1:
+        elif not whole >> i & 1 or strides[i] != 1:
             raise call.refuse(
                 f"expected a constant begin and end in dimension {axis}: they decide a shape"
             )

@@ -217,6 +217,33 @@ def test_slices_are_numpys(name: str) -> None:
     np.testing.assert_array_equal(run(b.file([x], [y]), value)[0], wanted)
 
 
+@pytest.mark.parametrize(
+    "masks, index",
+    [({"BeginMask": 2, "EndMask": 2, "ShrinkAxisMask": 1}, np.s_[1]),
+     ({"BeginMask": 1, "EndMask": 1, "ShrinkAxisMask": 2}, np.s_[:, 2]),
+     ({"ShrinkAxisMask": 3}, np.s_[1, 2]),
+     ({"BeginMask": 1, "EndMask": 2, "ShrinkAxisMask": 4}, None)],
+)  # fmt: skip
+def test_slices_from_a_computed_begin_are_numpys(
+    masks: dict[str, int], index: tuple | int | None
+) -> None:
+    """Of one element or of all; a dimension that is all of it needs both masks."""
+    value = np.arange(2 * 5 * 3, dtype=np.float32).reshape(2, 5, 3)
+    begin = np.array([1, 2, 0][: 3 if index is None else 2], np.int32)
+    wanted = value[index if index is not None else np.s_[:, 2:, 0]]
+    b = TfliteBuilder()
+    x, y = b.tensor(value.shape, "float32"), b.tensor(wanted.shape, "float32")
+    first = b.tensor(begin.shape, "int32")
+    others = [b.tensor(v.shape, "int32", data=v) for v in (begin + 1, np.ones_like(begin))]
+    b.operator("STRIDED_SLICE", [x, first, *others], [y], "StridedSliceOptions", **masks)
+    data = b.file([x, first], [y])
+    if index is None:
+        with pytest.raises(VdlaError, match="in dimension 0: they decide a shape"):
+            import_tflite(data)
+        return
+    np.testing.assert_array_equal(interpret(import_tflite(data), value, begin)[0], wanted)
+
+
 def test_two_tensors_share_a_buffer() -> None:
     b = TfliteBuilder()
     data = np.arange(6, dtype=np.float32)
