@@ -58,7 +58,7 @@ class Counts:
 class EmulatedKernels:
     """The kernels of a text, in this process."""
 
-    library: ctypes.CDLL
+    host_code: ctypes.CDLL
 
     def launch(
         self, name: str, grid: Size, block: Size, addresses: Sequence[int], order: str = ORDERS[0]
@@ -71,7 +71,7 @@ class EmulatedKernels:
             For a barrier that not all threads of a block reach, an instruction of a warp that not
             all of its threads reach, an endless wait, and what an instruction cannot do.
         """
-        entry = self.library[f"emulate_{name}"]
+        entry = self.host_code[f"emulate_{name}"]
         values = (ctypes.c_void_p * max(1, len(addresses)))(*addresses)
         sizes = (ctypes.c_uint * 6)(*grid, *block)
         counts = (ctypes.c_uint64 * 3)()
@@ -79,8 +79,8 @@ class EmulatedKernels:
             case 1:
                 raise VdlaError(f"kernel {name}: not all threads of a block reach a barrier")
             case 4:
-                self.library.emulation_failure.restype = ctypes.c_char_p
-                raise VdlaError(f"kernel {name}: {self.library.emulation_failure().decode()}")
+                self.host_code.emulation_failure.restype = ctypes.c_char_p
+                raise VdlaError(f"kernel {name}: {self.host_code.emulation_failure().decode()}")
             case 3:
                 raise VdlaError(f"kernel {name}: threads wait for copies that nobody starts")
             case 2:

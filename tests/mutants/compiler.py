@@ -60,6 +60,7 @@ from vdla.compiler.targets.vdla.templates.channel_addition import addition_const
 from vdla.compiler.targets.vdla.templates.channel_products import ChannelProducts
 from vdla.compiler.targets.vdla.templates.grouped import Grouped
 from vdla.compiler.targets.vdla.templates.groups_transposed import GroupsTransposed
+from vdla.compiler.targets.vdla.templates.joining import has_own_knobs
 from vdla.compiler.targets.vdla.templates.look_ups import table_words
 from vdla.compiler.targets.vdla.templates.masked_softmax_loops import Loops
 from vdla.compiler.targets.vdla.templates.normalisation import Normalise, RowFactors
@@ -120,11 +121,17 @@ COMPILER = (
            tests("compiler/targets/vdla/test_expanded_windows.py"
                  "::test_it_equals_the_interpreter")),
     Mutant("the graph that comes first is taken", "compiler", Accelerator._join,
-           "if len(best) > 1", "if False",
+           "if len(found) > 1", "if False",
            tests("compiler/targets/vdla/test_expanded_windows.py"
                  "::test_the_graph_that_is_estimated_to_end_first_is_taken",
                  "compiler/targets/vdla/test_residual_products.py"
                  "::test_what_ends_first_is_taken")),
+    Mutant("operators with knobs of their own are joined", "compiler", has_own_knobs,
+           "bool(own) and", "False and",
+           tests("compiler/targets/vdla/test_residual_products.py"
+                 "::test_knobs_for_an_operator_leave_it_alone",
+                 "compiler/targets/vdla/test_expanded_windows.py"
+                 "::test_knobs_for_an_operator_leave_it_alone")),
     Mutant("an image with two readers is joined", "compiler", join_windows,
            "len(readers[source.output]) > 1 or", "",
            tests("compiler/targets/vdla/test_expanded_windows.py"

@@ -326,7 +326,7 @@ def dequantize16(call: Call) -> None:
 
 
 def widened(call: Call) -> None:
-    """float16 as float32, as which the graph has it."""
+    """A float16 tensor as float32, which holds it in the graph already."""
     call.emit(Identity(), (call.value(0, "plain"),), "plain")
 
 

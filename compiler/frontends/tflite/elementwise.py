@@ -77,7 +77,7 @@ def _rescaled(call: Call, factor: float) -> np.ndarray:
 
 
 def clipped8(real_lo: float, real_hi: float) -> Callable[[Call], None]:
-    """A reader of what keeps numbers between two bounds."""
+    """A reader of operators that clip to two real numbers, of which the upper may be infinite."""
 
     def read(call: Call) -> None:
         (x, _), (y, zero) = call.quant(call.operand(0)), call.quant(call.result)

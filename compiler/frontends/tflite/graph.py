@@ -59,6 +59,11 @@ def held_in(dtype: str) -> str:
     return _HELD.get(dtype, dtype)
 
 
+def _at_edge(dtype: str) -> str:
+    """As :func:`held_in`, for inputs and outputs, which may be uint8."""
+    return dtype if dtype == "uint8" else held_in(dtype)
+
+
 @dataclass
 class Importer:
     """The graph while it grows, and the subgraph that is read.
@@ -253,8 +258,7 @@ class Importer:
         if 0 in tensor.shape:
             raise VdlaError(f"{tensor} is an input without elements, {list(tensor.shape)}")
         shape = self.shape(tensor)
-        dtype = tensor.dtype if tensor.dtype == "uint8" else held_in(tensor.dtype)
-        self.tensors[name] = Tensor(name, shape, dtype, quant=quant_of(tensor))
+        self.tensors[name] = Tensor(name, shape, _at_edge(tensor.dtype), quant=quant_of(tensor))
         self.values[tensor.index], self.shapes[tensor.index] = {"plain": name}, shape
         if tensor.dtype == "uint8":
             signed = self.emit(f"{name}.signed", Recentre(), (name,), f"{name}.signed")
@@ -263,8 +267,7 @@ class Importer:
     def _output(self, index: int) -> str:
         tensor, name = self.tensor(index), self.names[index]
         if tensor.data is not None:
-            half = tensor.dtype == "float16"
-            return self.constant(name, tensor.data.astype(np.float32) if half else tensor.data)
+            return self.constant(name, tensor.data.astype(_at_edge(tensor.dtype), copy=False))
         if index not in self.values and not tensor.variable:
             raise VdlaError(f"output {tensor} is not computed by any operator")
         value = self.value(tensor, "plain")

@@ -118,7 +118,8 @@ def products(call: Call, rows: str, weight: tuple[str, str]) -> str:
 
 
 def matrices(call: Call) -> None:
-    """Products of two operands of matrices, the second of one scale: as a dense layer."""
+    """A product of float matrices with int8 matrices of one scale; each row is quantised by its own
+    range, as in a dense layer."""
     weight, scales = weight8(call, channel_axis=0)
     if weight.ndim < 2 or scales.size != 1:
         raise call.refuse(f"expected weights with one scale, got {call.operand(1)}")

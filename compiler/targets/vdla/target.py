@@ -153,8 +153,8 @@ class Accelerator(Target):
 
     def _join(self, chooser: Chooser, graph: Graph) -> Graph:
         """Make one operator of several, where that pays. Where loads can be saved, several graphs
-        are made, and that is taken whose program is estimated to end first: they join all additions
-        of images or none, and pairs of convolutions that together cost so much more."""
+        are made: with all additions of images joined or none, and with each of ``BOUNDS`` for pairs
+        of convolutions. That is taken whose program is estimated to end first."""
         if not self.machine.saves_loads:
             return self._join_results(chooser, graph, APART)
         made: dict[tuple[int, ...], tuple[Graph, Chooser]] = {}
@@ -163,16 +163,18 @@ class Accelerator(Target):
             added = self._join_results(trial, graph, addition)
             if self._joins_tables:
                 added = look_up_again(added, TableMeans(self.machine).sums)
-            found = self._join_windows(trial, needed_first(added), bound)
-            made.setdefault((len(added.nodes), len(found.nodes)), (found, trial))
-        best = [*made.values()]
-        if len(best) > 1:
-            best.sort(key=lambda one: self._estimated_cycles(*one))
-        joined, trial = best[0]
+            paired = self._join_windows(trial, needed_first(added), bound)
+            made.setdefault((len(added.nodes), len(paired.nodes)), (paired, trial))
+        found = [*made.values()]
+        if len(found) > 1:
+            found.sort(key=lambda one: self._estimated_cycles(*one))
+        joined, trial = found[0]
         chooser.made.update(trial.made)
         return joined
 
     def _join_results(self, chooser: Chooser, graph: Graph, addition: str) -> Graph:
+        """Join additions as ``addition`` says, but where someone says otherwise."""
+
         def adds_image(source: Node, node: Node) -> bool:
             apart = has_own_knobs(chooser.given, ADDITION, source, node)
             joining = Joining(APART if apart else addition)
@@ -182,12 +184,13 @@ class Accelerator(Target):
         return join_results(graph, self._joins_tables, adds_image)
 
     def _join_windows(self, chooser: Chooser, graph: Graph, bound: float) -> Graph:
+        """Join pairs of convolutions that as one cost up to ``bound`` times what both cost."""
         expanded, expanding = ExpandedWindows(self.machine), Expanding(self.machine, bound)
 
         def joins(first: Node, node: Node) -> bool:
-            if has_own_knobs(chooser.given, EXPANSION, first, node) or not expanded.handles(
-                graph, node
-            ):
+            if has_own_knobs(chooser.given, EXPANSION, first, node):
+                return False
+            if not expanded.handles(graph, node):
                 return False
             workload = expanded.workload(graph, node, expanded.usual_context)
             return chooser.choose(expanding, workload, node.name).knobs[EXPANSION] == JOINED

@@ -10,7 +10,7 @@ from ..machine import Machine
 from .expanded_windows import ExpandedWorkload
 from .joining import APART, JOINED
 
-#: The knob.
+#: The name of the knob.
 EXPANSION = "expansion"
 #: Of these bounds for :func:`~..expansion.cost_ratio`, that is taken whose program is estimated to
 #: end first. Estimates of one operator do not know what its neighbours leave of the bus: where
@@ -32,4 +32,4 @@ class Expanding(Decision[ExpandedWorkload]):
 
     def plan(self, workload: ExpandedWorkload, fixed: Knobs) -> Plan | Refusal:
         ratio = cost_ratio(workload.expansion, workload.context, self.machine)
-        return Plan({EXPANSION: fixed.get(EXPANSION) or (JOINED if ratio <= self.bound else APART)})
+        return Plan({EXPANSION: JOINED if ratio <= self.bound else APART})

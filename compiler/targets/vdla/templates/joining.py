@@ -10,7 +10,7 @@ from ....choose.space import Knobs, Refusal, Space, Workload
 from ....choose.template import Decision, Plan
 from ....graph.ir import Graph, Node
 
-#: The knob.
+#: The name of the knob.
 ADDITION = "addition"
 #: Its values: an operator of its own adds the image, or the convolution does.
 APART, JOINED = "apart", "joined"
@@ -43,11 +43,11 @@ class Joining(Decision[JoiningWorkload]):
         return Space({ADDITION: (APART, JOINED)})
 
     def plan(self, workload: JoiningWorkload, fixed: Knobs) -> Plan | Refusal:
-        return Plan({ADDITION: fixed.get(ADDITION) or self.usual})
+        return Plan({ADDITION: self.usual})
 
 
 def has_own_knobs(given: Given, knob: str, *nodes: Node) -> bool:
-    """Whether someone gives knobs for operators that may become one, and not the ``knob`` that says
-    whether they do. They then stay what the knobs are for."""
+    """Whether someone gives knobs for operators that might be joined, but not the ``knob`` that
+    decides it. Such operators stay apart, because the knobs are for each by itself."""
     own = [name for node in nodes for name in given.get(node.name, {})]
     return bool(own) and knob not in own

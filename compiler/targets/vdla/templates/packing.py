@@ -48,4 +48,4 @@ class Packing(Decision[PackingWorkload]):
         block, taps = self.machine.params.block, workload.taps
         packed = -(-workload.channels * taps // block)
         saves = packed < -(-workload.channels // block) * taps
-        return Plan({"windows": fixed.get("windows") or (PACKED if saves else PLAIN)})
+        return Plan({"windows": PACKED if saves else PLAIN})

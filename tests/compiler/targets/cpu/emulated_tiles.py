@@ -62,12 +62,12 @@ class Emulation:
     """``processor`` has AMX."""
 
     processor: Processor
-    library: ctypes.CDLL
+    functions: ctypes.CDLL
 
     def counts(self) -> dict[str, int]:
         """What was executed since the last call, and what a processor would have refused."""
         found = np.zeros(len(COUNTS), np.int64)
-        self.library.vdla_tiles_counts(found.ctypes.data_as(ctypes.c_void_p))
+        self.functions.vdla_tiles_counts(found.ctypes.data_as(ctypes.c_void_p))
         return dict(zip(COUNTS, found.tolist(), strict=True))
 
 
