@@ -6,8 +6,8 @@ machine. The peak of a core is measured in the same turns (``peak.py``). The fra
 reached is the median over the turns, because the core's clock is not the same in all. Our code runs
 twice in each turn; the *control* is the ratio of its two times, which is what a difference of
 ratios means. Operations are counted as for direct convolutions, so that Winograd's algorithm can
-exceed the peak. All libraries get integer models in the form that ONNX Runtime runs fastest
-(``uint8.py``).
+exceed the peak. All libraries get the integer models of ``workloads.py`` in the form that ONNX
+Runtime runs fastest (``uint8.py``), and those of ``modern.py`` as ``vdla quantize`` writes them.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from ..isa.errors import VdlaError
 from ..runtime.native import aligned_memory
 from .measure import random_inputs
 from .modern import MODERN
+from .networks import IN_FLOAT, model_of
 from .peak import peak_kernel, peak_ops, repeat_code
 from .peers import PEERS, REFERENCE, installed_peers
 from .table2 import choose_layers
@@ -101,11 +102,11 @@ def _builder_of(name: str) -> Callable[[], onnx.ModelProto]:
     base = name.removesuffix(INT8)
     if base in NETWORKS:
         return _in_either(NETWORKS[base], name)
-    if name in MODERN:
-        return MODERN[name]
+    if base in IN_FLOAT:
+        return partial(model_of, base, 1, name.endswith(INT8))
     raise VdlaError(
-        f"models: expected names from {', '.join(NETWORKS)}, each with {INT8} or without, or "
-        f"from {', '.join(MODERN)}, got {name!r}"
+        f"models: expected names from {', '.join((*NETWORKS, *IN_FLOAT))}, each with {INT8} or "
+        f"without, got {name!r}"
     )
 
 

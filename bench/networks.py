@@ -66,12 +66,12 @@ def network_rows(
     return rows
 
 
-def models_of(name: str, batch: int) -> tuple[onnx.ModelProto, onnx.ModelProto]:
-    """A network in int8 and in float32. Those of ``modern.py`` are for one image or sentence."""
+def model_of(name: str, batch: int, quantized: bool) -> onnx.ModelProto:
+    """A network in int8 or in float32. Those of ``modern.py`` are for one image or sentence."""
     if name in IN_INTEGERS:
-        return IN_INTEGERS[name](batch, True), IN_INTEGERS[name](batch, False)
+        return IN_INTEGERS[name](batch, quantized)
     real = IN_FLOAT[name]()
-    return quantize(real, samples_of(real)).model, real
+    return quantize(real, samples_of(real)).model if quantized else real
 
 
 def _row(
@@ -81,7 +81,7 @@ def _row(
     simulators: tuple[str, ...],
     save: Path | None,
 ) -> dict[str, Any]:
-    model, real_model = models_of(name, hw.batch)
+    model, real_model = (model_of(name, hw.batch, quantized) for quantized in (True, False))
     if save is not None:
         save.mkdir(parents=True, exist_ok=True)
         for stem, saved in ((f"{name}-int8", model), (name, real_model)):

@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 import pytest
 import vdla
-from vdla.bench.networks import models_of
+from vdla.bench.networks import model_of
 from vdla.bench.quantised import quantised_rows
 from vdla.bench.table2 import choose_layers, table2_rows
 from vdla.bench.workloads import NETWORKS, TABLE_2
@@ -217,7 +217,7 @@ def windows_table() -> dict[str, list[str]]:
 )
 def test_sliding_windows(name: str, hw: HwParams, column: int) -> None:
     """In one program, all on the accelerator."""
-    model, _ = models_of(name, 1)
+    model = model_of(name, 1, quantized=True)
     compiled = build_for("sim", model, hw, VTA)
     [program] = compiled.programs
     cycles = simulate(program, program.dram_image(), VTA, values=False).cycles
