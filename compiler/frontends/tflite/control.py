@@ -13,7 +13,6 @@ import numpy as np
 
 from ...graph.ops.movement import Identity, Reshape
 from ...te.expr import select
-from .file import NAME_LIMIT
 from .graph import Bound, Call
 from .mapping import map_of
 from .state import Key, initial_value
@@ -152,7 +151,7 @@ def _call_once(call: Call) -> None:
 
 
 def _var_handle(call: Call) -> None:
-    texts = [(call.operator.options[n] or b"")[:NAME_LIMIT] for n in ("Container", "SharedName")]
+    texts = (call.operator.options[n] or b"" for n in ("Container", "SharedName"))
     container, name = (text.decode(errors="replace") for text in texts)
     call.importer.handles[call.result.index] = (container, name)
 

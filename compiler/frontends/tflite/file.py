@@ -58,10 +58,11 @@ _TYPE_NAMES = {code: name for name, code in vars(tflite.TensorType).items() if t
 DAMAGE = (struct.error, IndexError, ValueError, TypeError, OverflowError, MemoryError)
 
 
-def _label(index: int, name: str) -> str:
-    """A tensor in messages; converters join the names of all that was fused into one."""
+def _shown(name: str) -> str:
+    """A name in messages. Those of damaged files can be of any length, and converters join the
+    names of all tensors that were fused into one."""
     shown = repr(name)
-    return f"tensor {index} {shown if len(shown) <= NAME_LIMIT else shown[:NAME_LIMIT] + '...'}"
+    return shown if len(shown) <= NAME_LIMIT else shown[:NAME_LIMIT] + "..."
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +89,7 @@ class FlatTensor:
     variable: bool = False
 
     def __str__(self) -> str:
-        return _label(self.index, self.name)
+        return f"tensor {self.index} {_shown(self.name)}"
 
 
 @dataclass(frozen=True)
@@ -339,7 +340,7 @@ class _Reader:
     def tensor(self, model: Any, table: Any, index: int) -> FlatTensor:
         text = self.get(f"tensor {index}", table.Name) or b""
         name = text.decode(errors="replace")
-        what = _label(index, name)
+        what = f"tensor {index} {_shown(name)}"
         shape = tuple(int(v) for v in self.numbers(what, table, "Shape"))
         signature = tuple(int(v) for v in self.numbers(what, table, "ShapeSignature"))
         signature = signature if len(signature) == len(shape) else shape
@@ -465,7 +466,7 @@ class _Reader:
         kind = OPERATOR_NAMES.get(max(both), str(max(both)))
         if kind == "CUSTOM":
             name = (self.get(what, code.CustomCode) or b"").decode(errors="replace")
-            kind = CUSTOM_NAMES.get(name) or f"CUSTOM {name[:NAME_LIMIT]!r}"
+            kind = CUSTOM_NAMES.get(name) or f"CUSTOM {_shown(name)}"
         what = f"operator {index} ({kind})"
         inputs = self.indices(what, table, "Inputs", -1, tensors)
         outputs = self.indices(what, table, "Outputs", 0, tensors)

@@ -3,6 +3,8 @@ shapes that are computed."""
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 import tflite
@@ -314,11 +316,15 @@ def test_inputs_and_outputs_of_other_types_than_the_network() -> None:
     np.testing.assert_array_equal(found[1], [[125, 125, 127, 129]])
 
 
-def test_a_custom_operator_is_refused_by_name() -> None:
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [("MyOperator", "'MyOperator'"), ("\x01" * 200, "'" + r"\x01" * 14 + r"\x0...")],
+)
+def test_a_custom_operator_is_refused_by_name(name: str, shown: str) -> None:
     b = TfliteBuilder()
     x, y = b.tensor((4,), "float32"), b.tensor((4,), "float32")
-    b.operator("MyOperator", [x], [y])
-    with pytest.raises(VdlaError, match="CUSTOM 'MyOperator' is not supported"):
+    b.operator(name, [x], [y])
+    with pytest.raises(VdlaError, match=re.escape(f"CUSTOM {shown} is not supported")):
         import_tflite(b.file([x], [y]))
 
 

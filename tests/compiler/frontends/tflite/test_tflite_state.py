@@ -134,6 +134,23 @@ def test_a_batch_of_the_file_is_not_cut() -> None:
     np.testing.assert_allclose(second, 2 * first, rtol=1e-5)
 
 
+def test_variables_whose_long_names_end_otherwise_are_apart() -> None:
+    b, outputs = TfliteBuilder(), []
+    x = b.tensor((4,), "float32")
+    for last in "ab":
+        at, before, after = (b.tensor((), "resource"), *(b.tensor((4,), "float32") for _ in "xy"))
+        b.operator("VAR_HANDLE", [], [at], "VarHandleOptions",
+                   SharedName=b.builder.CreateString("encoder/layer/" * 8 + last))  # fmt: skip
+        b.operator("READ_VARIABLE", [at], [before])
+        b.operator("ADD", [before, x if last == "a" else outputs[0]], [after], "AddOptions")
+        b.operator("ASSIGN_VARIABLE", [at, after], [])
+        outputs.append(after)
+    module = vdla.compile(b.file([x], outputs), "cpu")
+    ones = np.ones(4, np.float32)
+    sums = [tuple(int(y[0]) for y in module.run(ones)) for _ in range(3)]
+    assert sums == [(1, 1), (2, 3), (3, 6)]
+
+
 def test_a_failed_run_leaves_the_state(model: bytes, images: np.ndarray) -> None:
     module = vdla.compile(model, "cpu")
     first = module.run(images[0])[0]
