@@ -45,7 +45,7 @@ from vdla.compiler.targets.vdla.passes.products_of_places import _Images
 from vdla.compiler.targets.vdla.passes.weights_ahead import _Copies
 from vdla.compiler.targets.vdla.program import _Writer
 from vdla.compiler.targets.vdla.rotation import Rotation
-from vdla.compiler.targets.vdla.stream import Stream, VectorWork
+from vdla.compiler.targets.vdla.stream import Stream
 from vdla.compiler.targets.vdla.target import Accelerator
 from vdla.compiler.targets.vdla.templates import (
     activations,
@@ -64,7 +64,7 @@ from vdla.compiler.targets.vdla.templates.joining import has_own_knobs
 from vdla.compiler.targets.vdla.templates.look_ups import table_words
 from vdla.compiler.targets.vdla.templates.masked_softmax_loops import Loops
 from vdla.compiler.targets.vdla.templates.normalisation import Normalise, RowFactors
-from vdla.compiler.targets.vdla.templates.windows import Slide, slide_of
+from vdla.compiler.targets.vdla.templates.windows import Slide, slid, slide_of
 from vdla.compiler.te import affine, relations, rfactor
 from vdla.compiler.tir import arrivals, bounds, races
 from vdla.compiler.tir.lower import _StageLowering
@@ -203,11 +203,13 @@ COMPILER = (
            tests("compiler/targets/vdla/test_activated_products.py"
                  "::test_it_equals_the_interpreter")),
     # ---- convolutions in groups
-    Mutant("every second result of a window is the first", "compiler", VectorWork.windows,
-           "first + begin * pieces", "begin * pieces", SLIDING),
+    Mutant("all pieces of a window see the first columns", "compiler", slid,
+           "step + piece * slide.sums", "step", SLIDING),
     Mutant("weights of a window in reverse", "compiler", Slide.pack,
-           "grouped.transpose(0, 1, 3, 4, 2)", "grouped.transpose(0, 1, 3, 4, 2)[..., ::-1]",
+           "cut.transpose(0, 1, 2, 4, 5, 3)", "cut.transpose(0, 1, 2, 4, 5, 3)[..., ::-1]",
            SLIDING),
+    Mutant("a window slides with more loops than there are", "compiler", slide_of,
+           "parts > 1 and pieces > 1 and step > 1", "False", SLIDING),
     Mutant("windows slide where that is slower", "compiler", slide_of,
            "results * slide.phases < cols * kw", "True", SLIDING),
     Mutant("a group has the channels of the first", "compiler", products.taken_together,

@@ -51,7 +51,8 @@ class Part:
 @dataclass(frozen=True)
 class Expansion:
     """A convolution of one place to ``blocks`` blocks of channels, and windows over its result,
-    which slide with ``sums`` products of ``phases`` columns each."""
+    which slide: an iteration has ``sums`` products, and a row of the kernel ``phases`` iterations.
+    """
 
     ic_blocks: int
     blocks: int
@@ -74,15 +75,9 @@ class Expansion:
         rows, cols = map(even_sizes, self.size)
         return {"rows": rows, "cols": cols, "vthreads": VTHREADS}
 
-    @property
-    def pieces(self) -> int:
-        """Instructions for each row of the kernel: a window of stride 2 slides over every other
-        column."""
-        return self.phases // self.window.strides[1]
-
     def iterations(self, rows: float, cols: float) -> float:
         """Cycles of windows for a block of so many results."""
-        cols = slide_cols(cols, self.sums, self.pieces)
+        cols = slide_cols(cols, self.sums)
         return self.window.kernel[0] * self.phases * rows * cols
 
     @property
@@ -179,14 +174,14 @@ class Expansion:
         places = self.computed_places(part) / tiles
         leaving = part.rows // self.leaving(part, budget)
         vector = self.passes * places + self.iterations(mean_rows, mean_cols) + BLOCK_CYCLES
-        vector = (vector + INSN_CYCLES * leaving * self.pieces) * params.vector_passes
+        vector = (vector + INSN_CYCLES * leaving) * params.vector_passes
         staying = self.stays(part, budget)
         wgt = self.ic_blocks * params.entry_bytes("wgt") / params.bus_bytes
         par = self.constants * params.entry_bytes("par") / params.bus_bytes
         apart = ("wgt" not in staying) * wgt + ("par" not in staying) * par
         once = ("wgt" in staying) * wgt + ("par" in staying) * par
         image = self.ic_blocks * places * beats
-        insns = 5 + self.passes + leaving * (1 + self.pieces)
+        insns = 5 + self.passes + 2 * leaving
         insns += 3 * ("par" not in staying) + ("wgt" not in staying)
         cycles = steps_cycles(
             tiles, self.blocks, image + once * self.blocks / tiles, apart,

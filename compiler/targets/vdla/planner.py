@@ -130,13 +130,12 @@ class ConvShape:
 
     def window_cols(self, cols: Each) -> Each:
         """Results of a row, whole or not, for which a window on the vector unit takes time."""
-        return slide_cols(cols, self.sums, self.kw // (self.sums * self.stride_w))
+        return slide_cols(cols, self.sums)
 
 
-def slide_cols(cols: Each, sums: int, pieces: int) -> Each:
-    """Results of a row, whole or not, for which a window that slides takes time: each of its
-    ``pieces`` has begun ``sums`` - 1 results more than it ends."""
-    return cols + (sums - 1) * np.minimum(pieces, cols)
+def slide_cols(cols: Each, sums: int) -> Each:
+    """Results of a row, whole or not, for which a window that slides takes time."""
+    return cols + sums - 1
 
 
 @dataclass(frozen=True)

@@ -153,31 +153,21 @@ class VectorWork:
         )
 
     def windows(self) -> Iterator[VectorWork]:
-        """The work of a window in pieces, each of which slides along its last loop.
+        """The work of a window, as work that slides along its last loop.
 
         ``for x in W: for k in K: dst[x] += src0[x + k] * byte k of src1`` reads an entry for W + K
-        - 1 results, of which the first K - 1 are not whole. Where ``src0[x + n * k]`` is read,
-        there are n pieces, each for every n-th result.
+        - 1 results, of which the first K - 1 are not whole.
         """
         assert self.slides is not None
         count, (_, step, _) = self.slides
-        rows = [
-            loop for loop in self.loops
-            if loop.extent > 1 and loop.strides[1] and not loop.strides[2]
-            and step % loop.strides[1] == 0
-        ]  # fmt: skip
+        rows = [loop for loop in self.loops if loop.strides[1:] == (step, 0) and loop.extent > 1]
         row = rows[-1] if rows else Loop(1, (0, step, 0))
         rest = tuple(loop for loop in self.loops if loop is not row)
-        to, by, _ = row.strides
-        pieces = step // by
         most = (1 << VECTOR_EXTENT_BITS) - count
-        for first in range(min(pieces, row.extent)):
-            results = -(-(row.extent - first) // pieces)
-            for begin in range(0, results, most):
-                whole = min(most, results - begin)
-                slides = Loop(whole + count - 1, (to * pieces, step, 0))
-                moved = self.at(row, first + begin * pieces)
-                yield replace(moved, imm=count - 1, loops=(*rest, slides))
+        for begin in range(0, row.extent, most):
+            whole = min(most, row.extent - begin)
+            slides = Loop(whole + count - 1, (row.strides[0], step, 0))
+            yield replace(self.at(row, begin), imm=count - 1, loops=(*rest, slides))
 
 
 #: A micro-op: its entries of acc, inp and wgt, and its flag ``first``.

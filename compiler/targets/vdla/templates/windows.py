@@ -69,13 +69,20 @@ IDENTITY_MULTIPLIER, IDENTITY_SHIFT = 1 << 30, 30
 
 @dataclass(frozen=True)
 class Slide:
-    """How a window of the vector unit slides along a row: column c of the kernel, zero behind its
-    last, is column c % ``phases`` of group c // ``phases``. An iteration multiplies an entry by the
-    weights of one column of all groups, and adds the products to ``sums`` sums.
+    """How a window of the vector unit slides along a row with a ``step``. The columns of the
+    kernel, zero behind its last, are cut into ``pieces`` of ``sums`` steps. An iteration multiplies
+    an entry by the weights of one column of each step of a piece, and adds the products to as many
+    sums.
     """
 
     sums: int
-    phases: int
+    step: int
+    pieces: int
+
+    @property
+    def phases(self) -> int:
+        """Iterations for a row of the kernel: one for each column of a step, in each piece."""
+        return self.step * self.pieces
 
     @property
     def cols(self) -> int:
@@ -92,27 +99,32 @@ class Slide:
 
     def pack(self, weight: np.ndarray, params: HwParams) -> np.ndarray:
         """[C][1][H][W] int8 to [C/block][H][phases][block] int32, whose bytes are the weights of
-        all groups."""
+        all steps of a piece."""
         packed = pack_depthwise_weight(weight, params)
         blocks, kh, kw, block = packed.shape
-        grouped = np.zeros((blocks, kh, self.cols, block), np.int8)
-        grouped[:, :, :kw] = packed
-        grouped = grouped.reshape(blocks, kh, self.sums, self.phases, block)
-        words = np.zeros((blocks, kh, self.phases, block, 4), np.int8)
-        words[..., : self.sums] = grouped.transpose(0, 1, 3, 4, 2)
-        return words.view("<i4")[..., 0]
+        wide = np.zeros((blocks, kh, self.cols, block), np.int8)
+        wide[:, :, :kw] = packed
+        cut = wide.reshape(blocks, kh, self.pieces, self.sums, self.step, block)
+        words = np.zeros((blocks, kh, self.pieces, self.step, block, 4), np.int8)
+        words[..., : self.sums] = cut.transpose(0, 1, 2, 4, 5, 3)
+        return words.view("<i4").reshape(blocks, kh, self.phases, block)
 
 
-def slide_of(window: Window, height: int, width: int, products: int) -> Slide | None:
-    """How a window slides over an image with so many ``products`` an iteration; None where that is
-    not faster than one product after the other."""
+def slide_of(
+    window: Window, height: int, width: int, products: int, parts: int = 1
+) -> Slide | None:
+    """How a window, whose weights have ``parts``, slides over an image with so many ``products`` an
+    iteration; None where that is not faster than one product after the other, or needs more loops
+    than an instruction has."""
     _, cols = window.output(height, width)
     (_, kw), (_, step) = window.kernel, window.strides
     if not products or window.dilations[1] > 1:
         return None
     pieces = next(n for n in range(1, kw + 1) if -(-kw // (n * step)) <= products)
-    slide = Slide(-(-kw // (pieces * step)), pieces * step)
-    results = slide_cols(cols, slide.sums, pieces)
+    if parts > 1 and pieces > 1 and step > 1:  # and the rows of the kernel, and results
+        return None
+    slide = Slide(-(-kw // (pieces * step)), step, pieces)
+    results = slide_cols(cols, slide.sums)
     return slide if slide.sums > 1 and results * slide.phases < cols * kw else None
 
 
@@ -205,7 +217,8 @@ class Windows(AcceleratorTemplate[WindowWorkload]):
         if not workload.weighted:
             return None
         products = self.machine.params.vector_window
-        return slide_of(workload.window, workload.height, workload.width, products)
+        w = workload
+        return slide_of(w.window, w.height, w.width, products, w.parts)
 
     def shape(self, workload: WindowWorkload) -> ConvShape:
         """The windows as the planner sees them."""
@@ -277,10 +290,11 @@ class Windows(AcceleratorTemplate[WindowWorkload]):
         _, height, width = image_of(graph[node.inputs[0]].shape, self.machine)
         kernel = weight.shape[2], weight.shape[3]
         window = Window(kernel, op.strides, op.pads, op.dilations)
-        slide = slide_of(window, height, width, params.vector_window)
+        parts = int8_parts(weight)
+        slide = slide_of(window, height, width, params.vector_window, len(parts))
         packed = [
             slide.pack(part, params) if slide else pack_depthwise_weight(part, params)
-            for part in int8_parts(weight)
+            for part in parts
         ]
         folded = folded_bias(weight, bias, op.x_zero_point)
         return {
@@ -329,13 +343,16 @@ def slid(
     ``rows`` are the axes over the parts and the rows of the kernel."""
     *_, ky = rows
     (sh, sw), (dh, _) = window.strides, window.dilations
-    phase, group = reduce_axis(slide.phases, "phase"), reduce_axis(slide.sums, "group")
+    piece, column, step = (
+        reduce_axis(extent, axis)
+        for extent, axis in ((slide.pieces, "piece"), (sw, "column"), (slide.sums, "step"))
+    )
 
     def rule(c: Expr, y: Expr, x: Expr, b: Expr, i: Expr) -> Expr:
-        column = x * sw + phase + group * slide.phases
-        element = image[c, y * sh + ky * dh, column, b, i].astype("int8").astype("int32")
-        weight = byte_of(words[(c, *rows, phase, i)], group)
-        return sum_of(element * weight, (*rows, phase, group))
+        place = (x + step + piece * slide.sums) * sw + column
+        element = image[c, y * sh + ky * dh, place, b, i].astype("int8").astype("int32")
+        weight = byte_of(words[(c, *rows, piece * sw + column, i)], step)
+        return sum_of(element * weight, (*rows, piece, column, step))
 
     return compute((image.shape[0], *size, *image.shape[3:]), rule, "reduced")
 

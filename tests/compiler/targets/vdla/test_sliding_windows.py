@@ -8,13 +8,19 @@ from dataclasses import replace
 import numpy as np
 import onnx
 import pytest
-from vdla.bench.measure import Measurement, measure
+from vdla.bench.measure import measure
 from vdla.bench.net import Net
+from vdla.compiler.build import CompiledModel
+from vdla.compiler.graph.interpret import interpret
 from vdla.compiler.targets.vdla.parts import Window
 from vdla.compiler.targets.vdla.templates.windows import Slide, slide_of
 from vdla.isa.insn import Vector
 from vdla.isa.memory import MEMORY_PRESETS
 from vdla.isa.params import PRESETS, HwParams
+from vdla.sim.model.core import simulate
+
+from ...building import build_for
+from .test_grouped import grouped
 
 VTA = MEMORY_PRESETS["vta"]
 SMALL = replace(PRESETS["4x4"], inp_depth=256, out_depth=96)
@@ -59,9 +65,9 @@ def _with_kernel(
     return onnx.shape_inference.infer_shapes(model)
 
 
-def windows(found: Measurement) -> list[Vector]:
+def windows(compiled: CompiledModel) -> list[Vector]:
     """The instructions of windows that slide."""
-    insns = [insn for program in found.compiled.programs for insn in program.insns]
+    insns = [insn for program in compiled.programs for insn in program.insns]
     return [insn for insn in insns if isinstance(insn, Vector) and insn.op == "window"]
 
 
@@ -88,22 +94,38 @@ def test_results_are_those_of_the_interpreter(
     found = measure(model, replace(SMALL, vector_window=products), VTA, ("sim",))
     border = pads or (kernel[0] // 2, kernel[1] // 2) * 2
     window = Window(kernel, (stride, stride), border)
-    assert bool(windows(found)) is (slide_of(window, *size, products) is not None)
+    assert bool(windows(found.compiled)) is (slide_of(window, *size, products) is not None)
 
 
 @pytest.mark.parametrize(
     ("kernel", "stride", "products", "expected"),
-    [(3, 1, 3, Slide(3, 1)), (3, 2, 3, Slide(2, 2)), (5, 1, 3, Slide(3, 2)), (5, 2, 3, Slide(3, 2)),
-     (7, 1, 3, Slide(3, 3)), (3, 1, 2, Slide(2, 2)), (3, 1, 4, Slide(3, 1)), (4, 1, 4, Slide(4, 1)),
+    [(3, 1, 3, Slide(3, 1, 1)), (3, 2, 3, Slide(2, 2, 1)), (5, 1, 3, Slide(3, 1, 2)),
+     (5, 2, 3, Slide(3, 2, 1)), (7, 1, 3, Slide(3, 1, 3)), (7, 2, 3, Slide(2, 2, 2)),
+     (3, 1, 2, Slide(2, 1, 2)), (3, 1, 4, Slide(3, 1, 1)), (4, 1, 4, Slide(4, 1, 1)),
      (1, 1, 3, None), (3, 3, 3, None), (3, 1, 0, None)],
 )  # fmt: skip
 def test_how_windows_slide(kernel: int, stride: int, products: int, expected: Slide | None) -> None:
-    """Kernels that are wider than there are products take every second or third result at once;
-    where that is not faster, nothing slides."""
+    """Kernels that are wider than there are products are cut into pieces; where that is not faster,
+    nothing slides."""
     window = Window((kernel, kernel), (stride, stride), (kernel // 2,) * 4)
     assert slide_of(window, 28, 28, products) == expected
     # A row of one result takes as long in either way.
     assert slide_of(Window((3, 3)), 3, 3, 3) is None
+
+
+@pytest.mark.parametrize(
+    ("cols", "stride", "slides"), [(5, 1, True), (5, 2, True), (7, 1, True), (7, 2, False)]
+)
+def test_weights_of_two_parts(cols: int, stride: int, slides: bool) -> None:
+    """Loops over parts, pieces, columns of a step, rows and results are one too many for an
+    instruction."""
+    graph = grouped(6, (1, 1), (9, 15), (3, cols), (stride, stride), wide=True)
+    hw = replace(PRESETS["8x8"], vector_window=3)
+    compiled = build_for("sim", graph, hw, VTA)
+    x = np.random.default_rng(1).integers(-128, 128, graph["x"].shape).astype(np.int8)
+    (got,) = compiled.run([x], lambda program, dram: simulate(program, dram, VTA))
+    np.testing.assert_array_equal(got, interpret(graph, x)[0])
+    assert bool(windows(compiled)) is slides
 
 
 def test_a_dilated_window_does_not_slide() -> None:
@@ -111,21 +133,21 @@ def test_a_dilated_window_does_not_slide() -> None:
         depthwise((3, 3), 1, (9, 11), (2, 2, 2, 2), dilation=2),
         replace(SMALL, vector_window=3), VTA, ("sim",),
     )  # fmt: skip
-    assert not windows(found)
+    assert not windows(found.compiled)
 
 
 def test_iterations_of_a_window() -> None:
     """Nine products of 3 x 3 in three iterations and a few more at the ends of rows, 25 of 5 x 5 in
     ten; without the feature, the program is what it always was."""
-    for kernel, expected in ((3, 28 * 3 * (28 + 2)), (5, 28 * 10 * (28 + 4))):
+    for kernel, expected in ((3, 28 * 3 * (28 + 2)), (5, 28 * 10 * (28 + 2))):
         model = depthwise((kernel, kernel), 1, (28, 28))
         hw = replace(PRESETS["8x8"], vector_window=3)
         # Rows in one piece, so that their ends come once.
-        found = windows(measure(model, hw, VTA, ("sim",)))
+        found = windows(measure(model, hw, VTA, ("sim",)).compiled)
         iterations = sum(insn.iterations for insn in found)
         assert expected <= iterations <= 1.2 * expected
     plain = measure(model, PRESETS["8x8"], VTA, ("sim",))
-    assert not windows(plain)
+    assert not windows(plain.compiled)
     assert HwParams().hash == "de45ae47"
 
 
@@ -134,8 +156,8 @@ def test_windows_slide_on_the_rtl() -> None:
     """Bytes and cycles, over two blocks with a stride, in two passes."""
     net = Net("blocks")
     x = net.input(1, 8, 14, 14)
-    for kernel, stride in ((3, 1), (5, 2), (5, 1), (3, 2)):
+    for kernel, stride in ((3, 1), (5, 2), (5, 1), (3, 2), (7, 1)):
         x = net.conv(net.conv(x, 8, kernel, stride, groups=8), 8, 1)
     net.output(x)
     hw = replace(PRESETS["4x4"], vector_window=3, vector_passes=2)
-    assert windows(measure(net.model(), hw, VTA, ("sim", "rtl")))
+    assert windows(measure(net.model(), hw, VTA, ("sim", "rtl")).compiled)
