@@ -30,6 +30,7 @@ from vdla.compiler.targets.cpu.llvm import _Emitter
 from vdla.compiler.targets.cpu.passes import block_channels, transposed_phases
 from vdla.compiler.targets.cpu.passes.bit_serial import _packed
 from vdla.compiler.targets.cpu.passes.fuse_elementwise import _ends
+from vdla.compiler.targets.cpu.passes.scale_weights import _pays, scale_weights
 from vdla.compiler.targets.gpu.passes import narrow_tensors
 from vdla.compiler.targets.gpu.templates import general, tensor_gemm
 from vdla.compiler.targets.gpu.templates.depthwise import Depthwise
@@ -531,6 +532,12 @@ COMPILER = (
     Mutant("operators of other shapes join", "compiler", _ends,
            "graph[end].shape == shape and", "",
            tests("compiler/targets/cpu/test_fuse_elementwise.py::test_smaller_values_are_stored")),
+    Mutant("a scaled image that others read is gone", "compiler", scale_weights,
+           "len(readers[scaling.output]) > 1 or scaling.output in graph.outputs", "False",
+           tests("compiler/targets/cpu/test_scale_weights.py")),
+    Mutant("weights are scaled where that is more work", "compiler", _pays,
+           "prod(weight) < prod(image)", "True",
+           tests("compiler/targets/cpu/test_scale_weights.py")),
     Mutant("anything may be the first of a chain", "compiler", _ends,
            "(_is_elementwise(node) or isinstance(node.op, parts))", "True",
            tests("compiler/targets/cpu/test_fuse_elementwise.py"

@@ -62,6 +62,7 @@ from .micro_kernels import DOT
 from .passes.bit_serial import bit_serial
 from .passes.block_channels import block_channels
 from .passes.fuse_elementwise import fuse_elementwise
+from .passes.scale_weights import scale_weights
 from .passes.transposed_phases import transposed_phases
 from .processor import MachineCode, Processor, emit_object, host, load, load_object, optimise
 from .scopes import SCOPES, THREAD_AXES
@@ -232,6 +233,8 @@ def on_blocks(graph: Graph, processor: Processor, chooser: Chooser) -> Graph:
     algorithm = partial(algorithm_of, processor=processor, chooser=chooser)
     matrices = partial(uses_matrices, processor=processor, chooser=chooser)
     graph = block_channels(graph, processor.vector_lanes, dots, algorithm, matrices)
+    verify_graph(graph)
+    graph = scale_weights(graph)
     verify_graph(graph)
     graph = fuse_elementwise(graph, partial(joins_reader, chooser=chooser))
     verify_graph(graph)
