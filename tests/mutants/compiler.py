@@ -29,6 +29,7 @@ from vdla.compiler.targets.cpu.core import Core
 from vdla.compiler.targets.cpu.llvm import _Emitter
 from vdla.compiler.targets.cpu.passes import block_channels, transposed_phases
 from vdla.compiler.targets.cpu.passes.bit_serial import _packed
+from vdla.compiler.targets.cpu.passes.fold_transposes import fold_transposes
 from vdla.compiler.targets.cpu.passes.fuse_elementwise import _ends
 from vdla.compiler.targets.cpu.passes.scale_weights import _pays, scale_weights
 from vdla.compiler.targets.gpu.passes import narrow_tensors
@@ -532,6 +533,10 @@ COMPILER = (
     Mutant("operators of other shapes join", "compiler", _ends,
            "graph[end].shape == shape and", "",
            tests("compiler/targets/cpu/test_fuse_elementwise.py::test_smaller_values_are_stored")),
+    Mutant("any transpose ends blocks", "compiler", fold_transposes,
+           "order == TO_LAST", "True", tests("compiler/targets/cpu/test_fold_transposes.py")),
+    Mutant("any transpose begins blocks", "compiler", fold_transposes,
+           "order == FROM_LAST", "True", tests("compiler/targets/cpu/test_fold_transposes.py")),
     Mutant("a scaled image that others read is gone", "compiler", scale_weights,
            "len(readers[scaling.output]) > 1 or scaling.output in graph.outputs", "False",
            tests("compiler/targets/cpu/test_scale_weights.py")),

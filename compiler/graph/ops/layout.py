@@ -50,31 +50,39 @@ def lifted(element: Expr) -> Expr:
 
 @dataclass(frozen=True)
 class ToBlocks(Op):
-    """[N, C, H, W] in blocks of ``block`` channels, [N, C/B, H, W, B]; channels beyond C are 0. If
-    it ``lifts``, int8 elements become the uint8 elements that are 128 more."""
+    """[N, C, H, W], or [N, H, W, C] if channels are ``last``, in blocks of ``block`` channels, [N,
+    C/B, H, W, B]; channels beyond C are 0. If it ``lifts``, int8 elements become the uint8 elements
+    that are 128 more."""
 
     block: int
     lifts: bool = False
+    last: bool = False
 
     def infer(self, *types: Type) -> Type:
         [(shape, dtype)] = operands(types, 1)
-        expect(len(shape) == 4, "[N, C, H, W]")
+        expect(len(shape) == 4, "[N, H, W, C]" if self.last else "[N, C, H, W]")
         expect(not self.lifts or dtype == "int8", "int8")
-        n, channels, height, width = shape
+        n, channels, height, width = self._sizes(shape)
         blocks = -(-channels // self.block)
         return (n, blocks, height, width, self.block), "uint8" if self.lifts else dtype
 
     def evaluate(self, *args: np.ndarray) -> np.ndarray:
         x = lift(args[0]) if self.lifts else args[0]
+        x = np.moveaxis(x, -1, 1) if self.last else x
         return np.ascontiguousarray(in_blocks(x, self.block, 1).transpose(0, 1, 3, 4, 2))
+
+    def _sizes(self, shape: Shape) -> Shape:
+        """N, C, H and W of an operand."""
+        n, *sizes = shape
+        return (n, sizes[-1], *sizes[:-1]) if self.last else shape
 
     def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
         [x], block = inputs, self.block
-        n, channels, height, width = x.shape
+        n, channels, height, width = self._sizes(x.shape)
 
         def rule(n: Expr, cb: Expr, h: Expr, w: Expr, c: Expr) -> Expr:
             channel = cb * block + c
-            element: Expr = x[n, channel, h, w]
+            element: Expr = x[n, h, w, channel] if self.last else x[n, channel, h, w]
             element = lifted(element) if self.lifts else element
             if channels % block == 0:
                 return element
@@ -86,9 +94,11 @@ class ToBlocks(Op):
 
 @dataclass(frozen=True)
 class FromBlocks(Op):
-    """The first ``channels`` channels of a tensor in blocks, as [N, C, H, W]."""
+    """The first ``channels`` channels of a tensor in blocks, as [N, C, H, W], or as [N, H, W, C] if
+    they are ``last``."""
 
     channels: int
+    last: bool = False
 
     def infer(self, *types: Type) -> Type:
         [(shape, dtype)] = operands(types, 1)
@@ -96,20 +106,25 @@ class FromBlocks(Op):
         n, blocks, height, width, block = shape
         fits = (blocks - 1) * block < self.channels <= blocks * block
         expect(fits, f"blocks that hold {self.channels} channels")
-        return (n, self.channels, height, width), dtype
+        return self._shape(n, height, width), dtype
+
+    def _shape(self, n: int, height: int, width: int) -> Shape:
+        channels = self.channels
+        return (n, height, width, channels) if self.last else (n, channels, height, width)
 
     def evaluate(self, *args: np.ndarray) -> np.ndarray:
-        return unblocked(args[0])[:, : self.channels]
+        found = unblocked(args[0])[:, : self.channels]
+        return np.moveaxis(found, 1, -1) if self.last else found
 
     def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
         [x] = inputs
-        block = x.shape[4]
-        out = compute(
-            (x.shape[0], self.channels, *x.shape[2:4]),
-            lambda n, c, h, w: x[n, c // block, h, w, c % block],
-            "out",
-        )
-        return Expression(out, (x,))
+        n, _, height, width, block = x.shape
+
+        def rule(*index: Expr) -> Expr:
+            n, h, w, c = index if self.last else (index[0], *index[2:], index[1])
+            return x[n, c // block, h, w, c % block]
+
+        return Expression(compute(self._shape(n, height, width), rule, "out"), (x,))
 
 
 def unblocked(x: np.ndarray) -> np.ndarray:

@@ -61,6 +61,7 @@ from .micro_kernel_code import ask_for_tiles, native_intrinsics, uses_tiles
 from .micro_kernels import DOT
 from .passes.bit_serial import bit_serial
 from .passes.block_channels import block_channels
+from .passes.fold_transposes import fold_transposes
 from .passes.fuse_elementwise import fuse_elementwise
 from .passes.scale_weights import scale_weights
 from .passes.transposed_phases import transposed_phases
@@ -235,6 +236,8 @@ def on_blocks(graph: Graph, processor: Processor, chooser: Chooser) -> Graph:
     graph = block_channels(graph, processor.vector_lanes, dots, algorithm, matrices)
     verify_graph(graph)
     graph = scale_weights(graph)
+    verify_graph(graph)
+    graph = fold_transposes(graph)
     verify_graph(graph)
     graph = fuse_elementwise(graph, partial(joins_reader, chooser=chooser))
     verify_graph(graph)

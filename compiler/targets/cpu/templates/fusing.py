@@ -6,6 +6,8 @@ import math
 
 from ....choose.space import Knobs, Space, preferring
 from ....choose.template import Decision
+from ....graph.ir import Graph, Node
+from ....graph.ops.elementwise import Map
 from ....graph.ops.fused import Fused
 from ....te.schedule import Schedule, create_schedule
 from ....te.stage import Stage
@@ -44,7 +46,12 @@ class Together(CpuTemplate):
     """
 
     name = "fused"
-    ops = (Fused,)
+    ops = (Fused, Map)
+
+    def handles(self, graph: Graph, node: Node) -> bool:
+        """A result without elements, or without dimensions, has no strips."""
+        shape = graph.result(node).shape
+        return bool(shape) and 0 not in shape
 
     def space(self, workload: CpuWorkload) -> Space:
         shape, _ = workload.result

@@ -227,6 +227,8 @@ class BlockLayout(CpuTemplate):
         match workload.op:
             case ToBlocks(block) if block <= FEW_LANES:  # rows side by side: LLVM interleaves them
                 schedule[output].unroll(output.axes[-1])
+            case ToBlocks(last=True):
+                _keep_outer_loops(schedule[output])
             case ToBlocks():  # a row of a channel after another's: one stream of reads
                 *_, width, lane = output.axes
                 schedule[output].reorder(lane, width)
@@ -249,6 +251,10 @@ class BlockLayout(CpuTemplate):
                 _keep_loops(stage, stage.leaves[:-2])
                 for axis in lane:
                     stage.vectorize(axis)
+            case FromBlocks(last=True):
+                stage, block = schedule[output], schedule.stages[0].tensor.shape[-1]
+                stage.split(output.axes[-1], block)
+                _keep_loops(stage, stage.leaves[:-2])
             case FromBlocks():  # rows of one block's channels: the block stays in the nearest cache
                 stage = schedule[output]
                 _, channel, height, width = output.axes

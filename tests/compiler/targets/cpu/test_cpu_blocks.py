@@ -182,7 +182,11 @@ def test_what_is_read_twice_is_not_joined() -> None:
 
 OPERATORS: list[tuple[list[Shape]]] = [
     (ToBlocks(16), [(2, 20, 3, 5)]),
+    (ToBlocks(16, last=True), [(2, 3, 5, 20)]),
+    (ToBlocks(16, last=True), [(1, 3, 5, 32)]),
     (FromBlocks(20), [(2, 2, 3, 5, 16)]),
+    (FromBlocks(20, last=True), [(2, 2, 3, 5, 16)]),
+    (FromBlocks(32, last=True), [(1, 2, 3, 5, 16)]),
     (
         BlockedConv2d((1, 1), (1, 1, 1, 1), (1, 1), lo=0.0),
         [(1, 2, 9, 17, 16), (4, 2, 3, 3, 16, 16), (4, 16), (1, 4, 9, 17, 16)],
