@@ -1,6 +1,6 @@
 """Every operator of TensorFlow Lite Micro, by type, against its own kernels.
 
-Two cases of each operator and type, or as many as ``VDLA_FUZZ`` says (``make operators``). The
+Three cases of each operator and type, or as many as ``VDLA_FUZZ`` says (``make operators``). The
 table in docs/tflite.md says what is expected of each.
 """
 
@@ -31,7 +31,7 @@ from .single.table import (
 
 pytest.importorskip("tflite_micro", reason="tflite-micro is there for Linux on x86-64 only")
 
-CASES = int(os.environ.get("VDLA_FUZZ", "2"))
+CASES = int(os.environ.get("VDLA_FUZZ", "3"))
 CELLS = cells()
 #: Cases that are compiled for the CPU, too.
 ON_CPU = max(2, CASES // 10)
