@@ -127,7 +127,9 @@ def roofline(
 
 @app.command("cpu")
 def bench_cpu(
-    models: Annotated[str, typer.Option(help="'all', 'none', or resnet18,gru-int8.")] = "all",
+    models: Annotated[
+        str, typer.Option(help="'all' (of today's, in float only), 'none', or gru,gru-int8.")
+    ] = "all",
     ops: Annotated[
         str, typer.Option(help="'table2', 'table2-int8', or layers such as C2,C3-int8.")
     ] = "",

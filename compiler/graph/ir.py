@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -126,6 +126,17 @@ class Graph:
             for name in node.inputs:
                 readers[name].append(node)
         return readers
+
+    def links(self) -> Iterator[tuple[Node, Node]]:
+        """Pairs of nodes of which the second one is the only reader of the first one's result, as
+        its first operand. The result is no output of the graph."""
+        producers, readers = self.producers(), self.consumers()
+        for node in self.nodes:
+            source = producers.get(node.inputs[0]) if node.inputs else None
+            if source is None or source.output in self.outputs:
+                continue
+            if len(readers[source.output]) == 1:
+                yield source, node
 
     def with_nodes(self, nodes: list[Node], *tensors: Tensor) -> Graph:
         """The graph with other nodes and some tensors added or replaced."""

@@ -10,6 +10,7 @@ from vdla.compiler.graph.arithmetic import (
     shifted_scale,
     windows,
 )
+from vdla.compiler.graph.ir import Graph
 from vdla.compiler.graph.ops import normalisation as normalisation_of_graph
 from vdla.compiler.graph.ops import softmax as softmax_of_graph
 from vdla.compiler.graph.ops.blocked import windows as windows_of_blocks
@@ -40,7 +41,6 @@ from vdla.compiler.targets.vdla import order, patterns, planner
 from vdla.compiler.targets.vdla.codegen import _Walker
 from vdla.compiler.targets.vdla.passes import join_results as joining
 from vdla.compiler.targets.vdla.passes.functions_of_one import _Function
-from vdla.compiler.targets.vdla.passes.join_windows import join_windows
 from vdla.compiler.targets.vdla.passes.look_up_again import look_up_again
 from vdla.compiler.targets.vdla.passes.needed_first import needed_first
 from vdla.compiler.targets.vdla.passes.products_of_places import _Images
@@ -134,8 +134,8 @@ COMPILER = (
                  "::test_knobs_for_an_operator_leave_it_alone",
                  "compiler/targets/vdla/test_expanded_windows.py"
                  "::test_knobs_for_an_operator_leave_it_alone")),
-    Mutant("an image with two readers is joined", "compiler", join_windows,
-           "len(readers[source.output]) > 1 or", "",
+    Mutant("an image with two readers is joined", "compiler", Graph.links,
+           "len(readers[source.output]) == 1", "True",
            tests("compiler/targets/vdla/test_expanded_windows.py"
                  "::test_which_convolutions_are_joined")),
     Mutant("elements are replaced wherever they are read", "compiler", share_buffers._replaces,
@@ -537,8 +537,11 @@ COMPILER = (
            "order == TO_LAST", "True", tests("compiler/targets/cpu/test_fold_transposes.py")),
     Mutant("any transpose begins blocks", "compiler", fold_transposes,
            "order == FROM_LAST", "True", tests("compiler/targets/cpu/test_fold_transposes.py")),
-    Mutant("a scaled image that others read is gone", "compiler", scale_weights,
-           "len(readers[scaling.output]) > 1 or scaling.output in graph.outputs", "False",
+    Mutant("a scaled image that others read is gone", "compiler", Graph.links,
+           "len(readers[source.output]) == 1", "True",
+           tests("compiler/targets/cpu/test_scale_weights.py")),
+    Mutant("images scaled by the same values share a tensor's name", "compiler", scale_weights,
+           'f"{scaling.output}.rows"', 'f"{values}.rows"',
            tests("compiler/targets/cpu/test_scale_weights.py")),
     Mutant("weights are scaled where that is more work", "compiler", _pays,
            "prod(weight) < prod(image)", "True",

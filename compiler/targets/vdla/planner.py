@@ -134,7 +134,8 @@ class ConvShape:
 
 
 def slide_cols(cols: Each, sums: int) -> Each:
-    """Results of a row, whole or not, for which a window that slides takes time."""
+    """Results of a row for which a window that slides takes time: the first ones, one fewer than
+    its sums, are not whole, and come before those of the row."""
     return cols + sums - 1
 
 

@@ -153,7 +153,8 @@ class VectorWork:
         )
 
     def windows(self) -> Iterator[VectorWork]:
-        """The work of a window, as work that slides along its last loop.
+        """The work of a window with the loop that it slides along behind all others; in several
+        pieces where a row is too long for one instruction.
 
         ``for x in W: for k in K: dst[x] += src0[x + k] * byte k of src1`` reads an entry for W + K
         - 1 results, of which the first K - 1 are not whole.

@@ -23,13 +23,9 @@ TO_LAST, FROM_LAST = (0, 2, 3, 1), (0, 3, 1, 2)
 def fold_transposes(graph: Graph) -> Graph:
     """The graph without transposes next to a change of layout, where nothing else reads what is
     between them."""
-    producers, readers = graph.producers(), graph.consumers()
     folded: dict[str, Node] = {}
     gone: set[str] = set()
-    for node in graph.nodes:
-        source = producers.get(node.inputs[0]) if node.inputs else None
-        if source is None or len(readers[source.output]) > 1 or source.output in graph.outputs:
-            continue
+    for source, node in graph.links():
         match source.op, node.op:
             case (FromBlocks(last=False) as op, Transpose(order=order)) if order == TO_LAST:
                 made = replace(op, last=True)

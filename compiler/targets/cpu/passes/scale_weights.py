@@ -23,20 +23,16 @@ from ....te.expr import Binary
 
 def scale_weights(graph: Graph) -> Graph:
     """The graph with weights scaled where they have fewer elements than the image."""
-    producers, readers = graph.producers(), graph.consumers()
     made: dict[str, list[Node]] = {}
     tensors: list[Tensor] = []
-    for node in graph.nodes:
-        scaling = producers.get(node.inputs[0]) if isinstance(node.op, BlockedConv2d) else None
-        values = _values(graph, scaling) if scaling else None
-        if scaling is None or values is None or not _pays(graph, scaling, node):
-            continue
-        if len(readers[scaling.output]) > 1 or scaling.output in graph.outputs:
+    for scaling, node in graph.links():
+        values = _values(graph, scaling) if isinstance(node.op, BlockedConv2d) else None
+        if values is None or not _pays(graph, scaling, node):
             continue
         weight = graph[node.inputs[1]]
-        of_rows = Tensor(
-            f"{values}.rows", (1, weight.shape[1], 1, 1, weight.shape[4], 1), "float32"
-        )
+        # A row of a block's weights has one input channel; several images may have the same values.
+        shape = (1, weight.shape[1], 1, 1, weight.shape[4], 1)
+        of_rows = Tensor(f"{scaling.output}.rows", shape, "float32")
         scaled = Tensor(f"{scaling.output}.weight", weight.shape, "float32")
         tensors += [of_rows, scaled]
         [image] = [name for name in scaling.inputs if name != values]

@@ -41,8 +41,8 @@ class Joining(Decision[CpuWorkload]):
 
 class Together(CpuTemplate):
     """A strip of ``vectors`` times ``lanes`` elements of the first operator, then the same strip of
-    the next one. Values between operators stay in registers. ``parallel``: threads share the
-    strips.
+    the next one, if there is one. Values between operators stay in registers. ``parallel``: threads
+    share the strips.
     """
 
     name = "fused"

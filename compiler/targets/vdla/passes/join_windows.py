@@ -22,13 +22,9 @@ from ..machine import ACCELERATOR
 def join_windows(graph: Graph, joins: Callable[[Node, Node], bool]) -> Graph:
     """Join each convolution with the depthwise one that is its only reader, where ``joins`` says so
     of its node and the node of both."""
-    producers, readers = graph.producers(), graph.consumers()
     joined: dict[str, Node] = {}
     gone: set[str] = set()
-    for node in graph.nodes:
-        source = producers.get(node.inputs[0]) if node.inputs else None
-        if source is None or len(readers[source.output]) > 1 or source.output in graph.outputs:
-            continue
+    for source, node in graph.links():
         if not source.target == node.target == ACCELERATOR:
             continue
         match source.op, node.op:

@@ -94,7 +94,7 @@ class Slide:
         it multiplies by zero."""
         top, left, bottom, right = window.pads
         _, cols = window.output(height, width)
-        read = (cols - 1) * window.strides[1] + self.cols
+        read = (cols - 1) * self.step + self.cols
         return top, left, bottom, max(right, read - left - width)
 
     def pack(self, weight: np.ndarray, params: HwParams) -> np.ndarray:
@@ -216,9 +216,8 @@ class Windows(AcceleratorTemplate[WindowWorkload]):
         """How a window slides, if it does."""
         if not workload.weighted:
             return None
-        products = self.machine.params.vector_window
-        w = workload
-        return slide_of(w.window, w.height, w.width, products, w.parts)
+        window, size = workload.window, (workload.height, workload.width)
+        return slide_of(window, *size, self.machine.params.vector_window, workload.parts)
 
     def shape(self, workload: WindowWorkload) -> ConvShape:
         """The windows as the planner sees them."""
@@ -342,16 +341,16 @@ def slid(
     its border (int8, or int32 of which the lowest byte counts), ``words`` has the weights, and
     ``rows`` are the axes over the parts and the rows of the kernel."""
     *_, ky = rows
-    (sh, sw), (dh, _) = window.strides, window.dilations
+    sh, dh = window.strides[0], window.dilations[0]
     piece, column, step = (
         reduce_axis(extent, axis)
-        for extent, axis in ((slide.pieces, "piece"), (sw, "column"), (slide.sums, "step"))
+        for extent, axis in ((slide.pieces, "piece"), (slide.step, "column"), (slide.sums, "step"))
     )
 
     def rule(c: Expr, y: Expr, x: Expr, b: Expr, i: Expr) -> Expr:
-        place = (x + step + piece * slide.sums) * sw + column
+        place = (x + step + piece * slide.sums) * slide.step + column
         element = image[c, y * sh + ky * dh, place, b, i].astype("int8").astype("int32")
-        weight = byte_of(words[(c, *rows, piece * sw + column, i)], step)
+        weight = byte_of(words[(c, *rows, piece * slide.step + column, i)], step)
         return sum_of(element * weight, (*rows, piece, column, step))
 
     return compute((image.shape[0], *size, *image.shape[3:]), rule, "reduced")
