@@ -13,7 +13,7 @@ from vdla.cli.app import COMMANDS, GROUPS
 from .code_blocks import LANGUAGES, OTHERS, ROOT, blocks, pages
 
 #: Pages that take seconds; the others are run by ``make docs-code``.
-QUICK = {"docs/tutorials/run.md", "docs/tutorials/quantise.md", "docs/tutorials/schedule.md"}
+QUICK = {"docs/tutorials/run.md", "docs/tutorials/schedule.md"}
 
 
 def pages_with_code() -> list[str]:

@@ -119,7 +119,7 @@ def connected(core: Design, text: str, becomes: str) -> Design:
 @pytest.mark.slow
 @pytest.mark.parametrize("memory, unit, settings", [
     pytest.param("acc", "gemm", MODEL, id="acc-model"),
-    pytest.param("inp", "load", RAM, id="inp-ram"),
+    pytest.param("inp", "load", RAM, id="inp-ram", marks=pytest.mark.sweep),
     pytest.param("tmp", "vector", MODEL, id="tmp-model", marks=pytest.mark.sweep),
 ])  # fmt: skip
 def test_a_stuck_bit(
@@ -172,8 +172,9 @@ def test_a_deadlock(core: Design, program: Program) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("settings", [
-    replace(RAM, quiet_cycles=300), replace(MODEL, quiet_cycles=1),
-], ids=["ram", "model"])  # fmt: skip
+    pytest.param(replace(RAM, quiet_cycles=300), id="ram", marks=pytest.mark.sweep),
+    pytest.param(replace(MODEL, quiet_cycles=1), id="model"),
+])  # fmt: skip
 def test_a_core_that_never_answers(core: Design, program: Program, settings: Settings) -> None:
     """Its store unit never sees that an address is taken: the first store never ends, and it is
     waited for no longer than was said.

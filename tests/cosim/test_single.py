@@ -32,7 +32,7 @@ def recorded(block: str, program: Program) -> Recording:
 @pytest.mark.parametrize(
     "block",
     [
-        pytest.param(name, marks=() if name in ("vector", "load") else pytest.mark.sweep)
+        pytest.param(name, marks=() if name == "vector" else pytest.mark.sweep)
         for name in BLOCKS
         if name != "gemm"
     ],

@@ -37,8 +37,9 @@ from vdla.compiler.targets.gpu.passes import narrow_tensors
 from vdla.compiler.targets.gpu.templates import general, tensor_gemm
 from vdla.compiler.targets.gpu.templates.depthwise import Depthwise
 from vdla.compiler.targets.gpu.text import _Printer
-from vdla.compiler.targets.vdla import order, patterns, planner
+from vdla.compiler.targets.vdla import order, patterns, planner, sharing
 from vdla.compiler.targets.vdla.codegen import _Walker
+from vdla.compiler.targets.vdla.parts import tile_places
 from vdla.compiler.targets.vdla.passes import join_results as joining
 from vdla.compiler.targets.vdla.passes.functions_of_one import _Function
 from vdla.compiler.targets.vdla.passes.look_up_again import look_up_again
@@ -98,6 +99,10 @@ WARPGROUPS = tests("compiler/targets/gpu/test_warpgroups.py")
 DEPTHWISE = tests("compiler/targets/gpu/test_depthwise.py")
 MASKED = "compiler/targets/vdla/test_masked_softmax.py"
 
+SUITS_READER = tests(
+    "compiler/targets/vdla/test_suits_reader.py"
+    "::test_the_tensor_core_begins_before_the_last_rows_are_there"
+)
 SLIDING = tests("compiler/targets/vdla/test_sliding_windows.py")
 
 COMPILER = (
@@ -190,6 +195,23 @@ COMPILER = (
            "right[c, 0, 0, b, i]", "right[0, 0, 0, b, i]",
            tests("compiler/targets/vdla/test_looked_up_images.py"
                  "::test_it_equals_the_interpreter")),
+    Mutant("no image comes in the order of its reader", "compiler", sharing._wanted_orders,
+           "template.suits_reader and", "False and", SUITS_READER),
+    Mutant("a table follows its reader, not its maker", "compiler", sharing._wanted_orders,
+           "(template.waits_for_image or not follows)", "True",
+           tests("compiler/targets/vdla/test_suits_reader.py"
+                 "::test_a_table_follows_the_convolution_before_it")),
+    Mutant("tiles of an image go block by block", "compiler", tile_places,
+           "sizes, (1, 0)", "sizes[::-1], (0, 1)", SUITS_READER),
+    Mutant("a first tile waits for nothing", "compiler", planner.plan_products.__wrapped__,
+           "context.maker_cycles * fitting", "0 * fitting",
+           tests("compiler/targets/vdla/test_suits_reader.py"
+                 "::test_the_first_tile_is_small_where_its_image_takes_long"),
+           caches=(planner.plan_products,)),
+    Mutant("the tensor core does not know its image's maker", "compiler",
+           sharing.share_scratchpads, "maker_cycles=maker_cycles(node)", "maker_cycles=0",
+           tests("compiler/targets/vdla/test_suits_reader.py"
+                 "::test_small_tiles_follow_a_slow_maker")),
     Mutant("sums of parts are passed on", "compiler", patterns.fusable_buffers,
            "read_otherwise |= reads - {stmt.buffer}", "pass",
            tests("compiler/targets/vdla/test_squeeze.py"

@@ -87,9 +87,12 @@ class Context:
     beside : whether the program has operators of both tracks, which run at the same time
     scarce_loads : whether the program has so much to load that an operator that loads less is worth
         some cycles of its own
+    maker_cycles : cycles of the operator that makes its image, if it can read some rows of it while
+        others are made; else 0
     """
 
     budget: Budget
     rows_first: bool | None = None
     beside: bool = False
     scarce_loads: bool = field(default=False, metadata=PREFERENCE)
+    maker_cycles: int = field(default=0, metadata=PREFERENCE)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from ....isa.encoding import INT8_BITS, INT32_BITS
 from ....isa.params import HwParams
 from ....isa.vector_ops import TABLE_VALUES
+from ...choose.space import Knobs
 from ...graph.arithmetic.requant import INT8_MAX, INT8_MIN, Requant
 from ...te.expr import Const, Expr
 from ...te.intrinsic import TensorIntrin
@@ -209,6 +210,19 @@ def tile_row(stage: Stage, size: int, vthreads: int) -> IterVar:
     that a tile's producers are computed at."""
     outer, _ = split_tiles(stage, (1, 1, size))
     return vthread_tiles(stage, outer, vthreads)
+
+
+def tile_places(stage: Stage, knobs: Knobs) -> IterVar:
+    """Tile an image of blocks and places, all blocks of some places before other places, on
+    alternating virtual threads. Returns the loop that a tile's producers are computed at."""
+    sizes = int(knobs["places"]), int(knobs["blocks"])
+    outer, _ = split_tiles(stage, sizes, (1, 0))
+    return vthread_tiles(stage, outer, int(knobs["vthreads"]))
+
+
+def vectors_of(knobs: Knobs) -> int:
+    """The vectors of such a tile."""
+    return int(knobs["blocks"]) * int(knobs["places"])
 
 
 def attach(s: Schedule, scopes: dict[Tensor, str], consumer: Stage, tile: IterVar) -> None:

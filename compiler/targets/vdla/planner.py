@@ -157,6 +157,15 @@ class Tiling:
         oc_tiles, pixel_tiles, _ = _counts(self, shape)
         return (pixel_tiles > 1) & ((oc_tiles == 1) | (self.order == "pixels"))
 
+    def reads_parts(self, shape: ConvShape) -> Each:
+        """Whether all channels of some pixels are read before those of others."""
+        _, pixel_tiles, _ = _counts(self, shape)
+        return (pixel_tiles > 1) & (not shape.grouped)
+
+    def first_pixels(self, shape: ConvShape) -> Each:
+        """Pixels, row by row, up to the last one of the first tile."""
+        return (self.rows - 1) * shape.ow + self.cols
+
 
 #: Knobs of a tiling that are sizes, in the order in which candidates are listed.
 _SIZES = ("oc_blocks", "rows", "cols", "ic_blocks")
@@ -184,7 +193,8 @@ def plan_products(
     for tiles in _tilings(shape, product_orders(shape), vthreads, fixed):
         fitting = _pick(tiles, products_fit(tiles, shape, context.budget))
         work = _work(fitting, shape, machine.params, machine.memory)
-        candidates.append(_Candidates(fitting, work))
+        waits = context.maker_cycles * fitting.first_pixels(shape) / (shape.oh * shape.ow)
+        candidates.append(_Candidates(fitting, work, waits))
     if not any(len(c) for c in candidates):
         least = _least("stream", vthreads, fixed)
         reason = products_misfit(least, shape, context.budget)
@@ -221,7 +231,7 @@ def plan_windows(
     for tiles in _tilings(shape, orders, vthreads, fixed, window=True):
         fitting = _pick(tiles, window_fit(tiles, shape, weighted, context.budget))
         work = _window_work(fitting, shape, weighted, machine.params, machine.memory)
-        candidates.append(_Candidates(fitting, work))
+        candidates.append(_Candidates(fitting, work, np.zeros(len(fitting.rows))))
     if not any(len(c) for c in candidates):
         least = _least(orders[-1], vthreads, fixed)
         reason = window_misfit(least, shape, weighted, context.budget)
@@ -276,17 +286,20 @@ def _pick(record: _Record, which: np.ndarray | int) -> _Record:
 
 @dataclass(frozen=True)
 class _Candidates:
-    """Tilings of one order of loops, and their work."""
+    """Tilings of one order of loops, their work, and the cycles for which the first tile waits for
+    the operator that makes its image.
+    """
 
     tiles: Tiling
     work: _Work
+    waits: np.ndarray
 
     def __len__(self) -> int:
         return len(self.tiles.rows)
 
     def where(self, mask: np.ndarray) -> _Candidates:
         """Some of them."""
-        return _Candidates(_pick(self.tiles, mask), _pick(self.work, mask))
+        return _Candidates(_pick(self.tiles, mask), _pick(self.work, mask), self.waits[mask])
 
 
 @dataclass(frozen=True)
@@ -316,11 +329,15 @@ class _Prices:
 def _fastest(
     candidates: Sequence[_Candidates], memory: MemoryParams, prices: _Prices
 ) -> tuple[Tiling, int]:
-    """Find the tiling of the least cost, and the cycles of its replay. The cost is these cycles and
-    those that the tiling costs other operators. Tilings are tried in the order of a lower bound of
-    their cost, until that bound reaches the least cost so far.
+    """Find the tiling of the least cost, and the cycles of its replay. The cost is these cycles,
+    those for which the first tile waits, and those that the tiling costs other operators. Tilings
+    are tried in the order of a lower bound of their cost, until that bound reaches the least cost
+    so far.
     """
-    bounds = np.concatenate([c.work.bound_cycles + prices.cost(c.work) for c in candidates])
+    others = [prices.cost(c.work) + c.waits for c in candidates]
+    bounds = np.concatenate(
+        [c.work.bound_cycles + o for c, o in zip(candidates, others, strict=True)]
+    )
     # Of equal bounds, the smaller tile comes first, then the earlier order of loops.
     sizes = [np.concatenate([getattr(c.tiles, n) for c in candidates]) for n in _SIZES]
     first = np.cumsum([0, *(len(c) for c in candidates)])
@@ -333,7 +350,7 @@ def _fastest(
         tile = _pick(candidates[group].tiles, index)
         work = _pick(candidates[group].work, index)
         cycles = _replay(work, memory, tile.vthreads).item()
-        cost = cycles + prices.cost(work)
+        cost = cycles + others[group][index]
         if best is None or cost < best[0]:
             best = cost, tile, cycles
     assert best is not None
@@ -439,6 +456,7 @@ def _least_input(tiles: Tiling, shape: ConvShape) -> Each:
     return rows * along(shape.ow, tiles.cols, shape.input_cols, cols_border)
 
 
+@lru_cache(maxsize=1024)
 def row_cycles(
     entries: int, size: int, passes: int, operands: int, vthreads: int, machine: Machine
 ) -> int:

@@ -82,9 +82,18 @@ def share_scratchpads(
     funcs: dict[tuple, PrimFunc] = {}
     used: dict[int, Mapping[str, int]] = {}
 
+    def maker_cycles(node: Node) -> int:
+        """Of the operator that makes a node's image in the order in which the node reads it."""
+        maker = made.get(node.inputs[0])
+        if maker is None or not (maker.template.suits_reader and orders.get(maker.node.output)):
+            return 0
+        return maker.choice.predicted_cycles or 0
+
     def decide(node: Node, taken: Mapping[str, int]) -> Operator:
-        context = replace(whole, rows_first=orders.get(node.output))
         usual = template_of(node)
+        context = replace(
+            whole, rows_first=orders.get(node.output), maker_cycles=maker_cycles(node)
+        )
         template, found = usual, None
         workload = usual.workload(graph, node, _less(context, taken))
         if any(taken.values()):
@@ -150,9 +159,12 @@ def _wanted_orders(
     template_of: Callable[[Node], AcceleratorTemplate],
     whole: Context,
 ) -> dict[str, bool]:
-    """Whether results come rows first, by output, where an operator of the vector track reads the
-    result of one of the tensor track. Both get the order that the tensor track's operator would
-    choose with the whole scratchpads, so that the other one can follow it closely.
+    """Whether results come rows first, by output, where that matters to a neighbour.
+
+    Where an operator of the vector track reads the result of one of the tensor track, both get the
+    order that the tensor track's operator would choose with the whole scratchpads, so that the
+    other one can follow it closely. An operator that does not follow another one closely, and
+    suits its reader, gets the order in which one of the tensor track would read its result.
     """
     makers = {node.output: node for node in nodes}
     orders: dict[str, bool] = {}
@@ -164,6 +176,16 @@ def _wanted_orders(
                 template = template_of(source)
                 rows_first = template.rows_first(template.workload(graph, source, whole))
                 orders[node.output] = orders[source.output] = rows_first
+    for node in nodes:
+        template, maker = template_of(node), makers.get(node.inputs[0])
+        follows = maker is not None and template_of(maker).track is Track.TENSOR
+        if template.suits_reader and (template.waits_for_image or not follows):
+            readers = [other for other in nodes if other.inputs[0] == node.output]
+            orders[node.output] = any(
+                found.reads_parts(found.workload(graph, reader, whole))
+                for reader in readers
+                if (found := template_of(reader)).track is Track.TENSOR
+            )
     return orders
 
 

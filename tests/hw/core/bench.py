@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field, fields
+from functools import cache
 
 import numpy as np
 from amaranth.hdl import Module
 from amaranth.lib.memory import Memory, MemoryData
-from amaranth.sim import Simulator
+from amaranth.sim import Simulator, SimulatorContext
 from vdla.cosim import insn_word, stored_words
 from vdla.hw.core.gemm import Gemm
 from vdla.hw.core.scratchpad import rows
@@ -88,7 +90,7 @@ class Bench:
     def __init__(self, unit: Gemm | Vector) -> None:
         self.unit = unit
         self.params = unit.params
-        self.module = m = Module()
+        m = Module()
         m.submodules.unit = unit
         self.cells: dict[str, MemoryData] = {}
         for name, readers in READS[type(unit)].items():
@@ -105,6 +107,15 @@ class Bench:
                     port.addr.eq(member.addr),
                     port.data.eq(member.data),
                 ]
+        self._feed: Callable[[SimulatorContext], Coroutine[None, None, None]] | None = None
+        self._simulator = Simulator(m)
+        self._simulator.add_clock(1e-6)
+
+        async def feed(ctx: SimulatorContext) -> None:
+            assert self._feed is not None
+            await self._feed(ctx)
+
+        self._simulator.add_testbench(feed)
 
     def run(
         self,
@@ -122,7 +133,7 @@ class Bench:
         unit, result = self.unit.unit, Run()
         payloads = [self._payload(insn, index) for index, insn in enumerate(insns)]
 
-        async def bench(ctx):
+        async def feed(ctx: SimulatorContext) -> None:
             for name, cells in self.cells.items():
                 for row, word in enumerate(stored_words(state, name)):
                     ctx.set(cells[row], word)
@@ -151,10 +162,10 @@ class Bench:
             for name, cells in self.cells.items():
                 result.memories[name] = [int(ctx.get(cells[r])) for r in range(cells.depth)]
 
-        simulator = Simulator(self.module)
-        simulator.add_clock(1e-6)
-        simulator.add_testbench(bench)
-        simulator.run()
+        if self._feed is not None:
+            self._simulator.reset()
+        self._feed = feed
+        self._simulator.run()
         return result
 
     def _payload(self, insn: Insn | int, index: int) -> dict[str, int]:
@@ -162,6 +173,12 @@ class Bench:
             "word": insn if isinstance(insn, int) else insn_word(insn, self.params),
             "index": FIRST_INDEX + index,
         }
+
+
+@cache
+def bench_of(unit: type[Gemm | Vector], params: HwParams) -> Bench:
+    """The bench of a unit. It is built once, which takes longer than a run."""
+    return Bench(unit(params))
 
 
 def poke(insn: Insn, params: HwParams, **changes: int) -> int:

@@ -17,8 +17,8 @@ from .bench import (
     BATCHED,
     FIRST_INDEX,
     SMALL,
-    Bench,
     Run,
+    bench_of,
     check_tokens,
     check_values,
     expected_start,
@@ -94,7 +94,7 @@ def check_cycles(run: Run, insns: list[Gemm]) -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_random_instructions(params: HwParams, seed: int) -> None:
     insns, state = random_case(params, seed, 25)
-    run = Bench(GemmUnit(params)).run(insns, state, seed, stalls=seed % 2 == 0)
+    run = bench_of(GemmUnit, params).run(insns, state, seed, stalls=seed % 2 == 0)
     check_cycles(run, insns)
     check_tokens(run, insns)
     check_values(run, insns, state)
@@ -107,7 +107,7 @@ def test_accumulates_at_every_distance(distance: int) -> None:
     for row in range(12):
         set_uop(state, row, Uop(acc=row % distance, inp=row, wgt=row % 8))
     insns = [Gemm(uop_begin=0, uop_count=12), Gemm(uop_begin=3, uop_count=5, inner=3)]
-    run = Bench(GemmUnit(SMALL)).run(insns, state, stalls=False)
+    run = bench_of(GemmUnit, SMALL).run(insns, state, stalls=False)
     check_cycles(run, insns)
     check_values(run, insns, state)
 
@@ -135,7 +135,7 @@ def test_refuses(case: str) -> None:
     set_uop(state, 0, Uop(acc=0, inp=0, wgt=0))
     set_uop(state, 15, Uop(acc=0, inp=0, wgt=0))
     words = [LEGAL, poke(LEGAL, SMALL, **changes), LEGAL]
-    run = Bench(GemmUnit(SMALL)).run(words, state, stalls=False)
+    run = bench_of(GemmUnit, SMALL).run(words, state, stalls=False)
     last = run.cycles[-1]
     assert (last.error, last.error_index) == (status, FIRST_INDEX + 1)
     assert run.strobes("error") == [len(run.cycles) - 1]
@@ -145,7 +145,7 @@ def test_indices_at_the_edge_are_legal() -> None:
     state = random_state(SMALL, np.random.default_rng(0))
     set_uop(state, 15, Uop(acc=19, inp=23, wgt=11))
     insns = [Gemm(uop_begin=15, uop_count=1), Gemm(uop_begin=15, uop_count=1, inner=2)]
-    run = Bench(GemmUnit(SMALL)).run(insns, state, stalls=False)
+    run = bench_of(GemmUnit, SMALL).run(insns, state, stalls=False)
     check_values(run, insns, state)
 
 

@@ -22,8 +22,8 @@ from .bench import (
     BATCHED,
     FIRST_INDEX,
     SMALL,
-    Bench,
     Run,
+    bench_of,
     check_tokens,
     check_values,
     expected_start,
@@ -184,7 +184,7 @@ PASSES = {
 @pytest.mark.parametrize(("seed", "count"), [(0, 50), (1, 25)], ids=["stalls", "no stalls"])
 def test_random_instructions(params: HwParams, seed: int, count: int) -> None:
     insns, state = random_case(params, seed, count)
-    run = Bench(VectorUnit(params)).run(insns, state, seed, stalls=seed == 0)
+    run = bench_of(VectorUnit, params).run(insns, state, seed, stalls=seed == 0)
     stalls = check_cycles(run, insns, params)
     check_tokens(run, insns)
     check_values(run, insns, state)
@@ -207,7 +207,7 @@ def test_parameters_change_between_neighbours(post: str) -> None:
     for k in range(9):
         insns.append(Param(par_base=3 * (k % 3), zero_point=k, lo=-100 + k, hi=100 - k))
         insns.append(replace(vector, src0_base=k, dst_base=2 * k))
-    run = Bench(VectorUnit(SMALL)).run(insns, state, stalls=False)
+    run = bench_of(VectorUnit, SMALL).run(insns, state, stalls=False)
     check_cycles(run, insns)
     check_values(run, insns, state)
 
@@ -233,7 +233,7 @@ def test_the_table_changes_between_neighbours(passes: int, value_bytes: int, op:
         Table(par_base=0), look_up, Table(par_base=19), replace(look_up, dst_base=64),
         Table(par_base=1), replace(look_up, dst_base=128),
     ]  # fmt: skip
-    run = Bench(VectorUnit(params)).run(insns, state, stalls=False)
+    run = bench_of(VectorUnit, params).run(insns, state, stalls=False)
     check_cycles(run, insns, params)
     check_values(run, insns, state)
     assert len({state.memory(dst)[n : n + 64].tobytes() for n in (0, 64, 128)}) == 3
@@ -262,7 +262,7 @@ def test_rounding_at_the_edges(post: str) -> None:
                    src0_strides=(0, 0, 0, 1), dst_base=15 * k, dst_strides=(0, 0, 0, 1))
             for dst in DST_MEMORIES
         ]  # fmt: skip
-    run = Bench(VectorUnit(params)).run(insns, state, stalls=False)
+    run = bench_of(VectorUnit, params).run(insns, state, stalls=False)
     check_values(run, insns, state)
 
 
@@ -275,7 +275,7 @@ def test_without_post_operation(dst: str) -> None:
     state.acc[:15, 0, :] = np.array(EDGES)[:, None]
     insn = Vector(op="add", src0="acc", src1="imm", dst=dst, extents=(1, 1, 1, 15),
                   src0_strides=(0, 0, 0, 1), dst_strides=(0, 0, 0, 1))  # fmt: skip
-    run = Bench(VectorUnit(params)).run([insn], state, stalls=False)
+    run = bench_of(VectorUnit, params).run([insn], state, stalls=False)
     check_values(run, [insn], state)
     values = state.memory(dst)[:15, 0, 0]
     low, high = (-128, 127) if dst == "out" else (-(1 << 31), (1 << 31) - 1)
@@ -288,7 +288,7 @@ def test_interlock_waits_for_exactly_the_pipeline() -> None:
     state = random_state(SMALL, np.random.default_rng(0))
     write = Vector(op="add", src0="acc", src1="imm", dst="tmp", dst_base=4)
     read = Vector(op="add", src0="acc", src1="tmp", src1_base=4, dst="out")
-    run = Bench(VectorUnit(SMALL)).run([write, read], state, stalls=False)
+    run = bench_of(VectorUnit, SMALL).run([write, read], state, stalls=False)
     assert run.strobes("start") == [0, 1]
     assert run.strobes("end") == [1 + VECTOR_DEPTH, 1 + VECTOR_DEPTH + 1 + VECTOR_DEPTH]
     assert len(run.strobes("stalled")) == VECTOR_DEPTH
@@ -329,7 +329,9 @@ def test_refuses_with_a_table(insn: Insn, changes: dict[str, int], status: Statu
     params = replace(SMALL, par_depth=32, vector_table=1)
     state = random_state(params, np.random.default_rng(0))
     legal = Table(par_base=16)
-    run = Bench(VectorUnit(params)).run([legal, poke(insn, params, **changes)], state, stalls=False)
+    run = bench_of(VectorUnit, params).run(
+        [legal, poke(insn, params, **changes)], state, stalls=False
+    )
     last = run.cycles[-1]
     assert (last.error, last.error_index) == (status, FIRST_INDEX + 1)
 
@@ -345,7 +347,7 @@ def test_refuses_a_window(changes: dict[str, int]) -> None:
     state = random_state(params, np.random.default_rng(0))
     legal = Vector(op="window", src0="inp", src1="par", dst="out", reduce=1, imm=2,
                    extents=(1, 1, 4, 2), dst_strides=(0, 0, 1, 0))  # fmt: skip
-    run = Bench(VectorUnit(params)).run(
+    run = bench_of(VectorUnit, params).run(
         [legal, poke(legal, params, **changes)], state, stalls=False
     )
     last = run.cycles[-1]
@@ -369,7 +371,7 @@ def test_a_window_slides_along_rows(passes: int) -> None:
         image[ky : ky + 2, kx : kx + 6].astype(int) * kernel[ky, :, kx]
         for ky in range(3) for kx in range(3)
     )  # fmt: skip
-    run = Bench(VectorUnit(params)).run([insn], state, stalls=False)
+    run = bench_of(VectorUnit, params).run([insn], state, stalls=False)
     check_cycles(run, [insn], params)
     check_values(run, [insn], state)
     assert (state.out[:12].reshape(2, 6, -1) == np.clip(expected, -128, 127)).all()
@@ -383,7 +385,7 @@ def test_refuses(case: str) -> None:
     legal, changes, status = REFUSALS[case]
     state = random_state(SMALL, np.random.default_rng(0))
     words = [legal, poke(legal, SMALL, **changes), legal]
-    run = Bench(VectorUnit(SMALL)).run(words, state, stalls=False)
+    run = bench_of(VectorUnit, SMALL).run(words, state, stalls=False)
     last = run.cycles[-1]
     assert (last.error, last.error_index) == (status, FIRST_INDEX + 1)
     assert run.strobes("error") == [len(run.cycles) - 1]
@@ -397,7 +399,7 @@ def test_indices_at_the_edge_are_legal() -> None:
         Vector(op="max", src0="inp", src0_base=23, src1="par", src1_base=11, dst="tmp", dst_base=9),
         Param(par_base=9),
     ]
-    run = Bench(VectorUnit(SMALL)).run(insns, state, stalls=False)
+    run = bench_of(VectorUnit, SMALL).run(insns, state, stalls=False)
     check_values(run, insns, state)
 
 

@@ -47,7 +47,8 @@ def test_as_many_as_there_are(block: int, multipliers: int, packed: int | None) 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("back_ends, differs", [
-    pytest.param(PLAIN, 0, id="plain"), pytest.param((wrong_once,), 1, id="wrong once"),
+    pytest.param(PLAIN, 0, id="plain"),
+    pytest.param((wrong_once,), 1, id="wrong once", marks=pytest.mark.sweep),
     # Models of cells take many minutes; that their chains add is proved in test_adder.py.
     pytest.param(ECP5, 0, id="ecp5", marks=pytest.mark.sweep),
 ])  # fmt: skip

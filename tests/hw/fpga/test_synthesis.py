@@ -217,7 +217,7 @@ def test_placements_on_workers_are_those_of_one_process(tmp_path: Path) -> None:
     assert names[0] == names[1] and "nextpnr_2.log" in names[0]
 
 
-@pytest.mark.slow
+@pytest.mark.sweep
 def test_missed_timing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

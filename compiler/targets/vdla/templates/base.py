@@ -39,6 +39,10 @@ class AcceleratorTemplate(Template[W]):
     track: ClassVar[Track]
     #: Whether an operator of the vector track uses the tensor core, too.
     multiplies: ClassVar[bool] = False
+    #: Whether its results may come in the order in which the tensor core reads them.
+    suits_reader: ClassVar[bool] = False
+    #: Whether it begins when all of its image is there, whoever makes that.
+    waits_for_image: ClassVar[bool] = False
 
     def __init__(self, machine: Machine):
         self.machine = machine
@@ -85,6 +89,10 @@ class AcceleratorTemplate(Template[W]):
 
     def rows_first(self, workload: W) -> bool:
         """Whether the template's own plan delivers all channels of some pixels before others."""
+        return False
+
+    def reads_parts(self, workload: W) -> bool:
+        """Whether the template's own plan reads all channels of some pixels before others."""
         return False
 
 

@@ -18,7 +18,16 @@ from ....te.tensor import Tensor, compute, placeholder
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
 from ..machine import Context
-from ..parts import REQUANT_ENTRIES, Ending, attach, requantized, split_tiles, vthread_tiles
+from ..parts import (
+    REQUANT_ENTRIES,
+    Ending,
+    attach,
+    requantized,
+    split_tiles,
+    tile_places,
+    vectors_of,
+    vthread_tiles,
+)
 from ..planner import VTHREADS, even_sizes, row_cycles
 from .base import AcceleratorTemplate, Track, image_of, uniform_parameters
 
@@ -35,13 +44,18 @@ class ChannelProductWorkload(Workload):
 
 
 class ChannelProducts(AcceleratorTemplate[ChannelProductWorkload]):
-    """``requantize((x - zero) * (factor[c] - zero))``: ``places`` of one block of channels at a
-    time. One pass subtracts the zero point, and a second one multiplies.
+    """``requantize((x - zero) * (factor[c] - zero))``: some ``places`` of some ``blocks`` of
+    channels at a time. One pass subtracts the zero point, and a second one multiplies.
+
+    Where the reader takes some places of all channels at a time, places are the outer loop, and the
+    factors of all channels stay on chip. Else a tile has one block of channels.
     """
 
     name = "channel product"
     ops = (QMul,)
     track = Track.VECTOR
+    suits_reader = True
+    waits_for_image = True  # whose mean is in the factors
 
     def takes(self, graph: Graph, node: Node) -> str | Refusal:
         x, factor = graph.operands(node)
@@ -59,23 +73,29 @@ class ChannelProducts(AcceleratorTemplate[ChannelProductWorkload]):
         )
 
     def space(self, workload: ChannelProductWorkload) -> Space:
-        knobs = {"places": even_sizes(workload.places), "vthreads": VTHREADS}
+        blocks = even_sizes(workload.channel_blocks) if workload.context.rows_first else [1]
+        knobs = {"blocks": blocks, "places": even_sizes(workload.places), "vthreads": VTHREADS}
         return Space(knobs, lambda chosen: self._misfit(workload, chosen))
 
     def _misfit(self, workload: ChannelProductWorkload, knobs: Knobs) -> str:
         """Which scratchpad is too small, or an empty string."""
-        places, vthreads = int(knobs["places"]), int(knobs["vthreads"])
-        vectors, both = places * vthreads, (places + 1) * vthreads
-        needs = {"inp": both, "tmp": both, "out": vectors, "par": REQUANT_ENTRIES}
+        vthreads = int(knobs["vthreads"])
+        vectors, factors = vectors_of(knobs) * vthreads, vthreads
+        if workload.context.rows_first:
+            factors = workload.channel_blocks
+        in_tmp = vectors_of(knobs) if "tmp" in self.machine.in_turn else vectors
+        needs = {
+            "inp": vectors + factors, "tmp": in_tmp + factors, "out": vectors,
+            "par": REQUANT_ENTRIES,
+        }  # fmt: skip
         return workload.context.budget.lack(needs)
 
     def plan(self, workload: ChannelProductWorkload, fixed: Knobs) -> Plan | Refusal:
         return self.cheapest(workload, fixed)
 
     def predict(self, workload: ChannelProductWorkload, knobs: Knobs) -> int:
-        places, vthreads = int(knobs["places"]), int(knobs["vthreads"])
         entries = workload.channel_blocks * workload.places
-        return row_cycles(entries, places, 2, 1, vthreads, self.machine)
+        return row_cycles(entries, vectors_of(knobs), 2, 1, int(knobs["vthreads"]), self.machine)
 
     def reader(self) -> tuple[Callable[[Expr], Expr], tuple[Tensor, ...]]:
         """What makes int32 of an element of the image, and the constants in par that it reads."""
@@ -103,16 +123,19 @@ class ChannelProducts(AcceleratorTemplate[ChannelProductWorkload]):
         s.cache_read(par, "par", [local])  # all channels share it, so it is loaded once
         for constant in constants:
             s.cache_read(constant, "par", [left])
-        outer, _ = split_tiles(s[out], (1, int(knobs["places"])), (0, 1))
-        of_tile = {image: "inp", left: "tmp", local: "out"}
-        of_block = {values: "inp", right: "tmp"}
-        block, places = outer
-        if self.machine.saves_loads and places.extent > 1:
-            tile = vthread_tiles(s[out], [places], int(knobs["vthreads"]))
-            attach(s, of_block, s[out], block)
+        of_tile, of_block = {image: "inp", left: "tmp", local: "out"}, {values: "inp", right: "tmp"}
+        if w.context.rows_first:
+            tile = tile_places(s[out], knobs)
+            for tensor, scope in of_block.items():
+                s[tensor].set_scope(scope)
         else:
-            tile = vthread_tiles(s[out], outer, int(knobs["vthreads"]))
-            of_tile |= of_block
+            (block, places), _ = split_tiles(s[out], (1, int(knobs["places"])), (0, 1))
+            if self.machine.saves_loads and places.extent > 1:
+                tile = vthread_tiles(s[out], [places], int(knobs["vthreads"]))
+                attach(s, of_block, s[out], block)
+            else:
+                tile = vthread_tiles(s[out], [block, places], int(knobs["vthreads"]))
+                of_tile |= of_block
         attach(s, of_tile, s[out], tile)
         return lower(s, [x, factor, par, *constants, out], name)
 

@@ -17,27 +17,31 @@ from ....te.tensor import compute, placeholder
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
 from ..machine import Budget, Context, Machine
-from ..parts import attach, looked_up, split_tiles, vthread_tiles
+from ..parts import attach, looked_up, tile_places, vectors_of
 from ..planner import VTHREADS, row_cycles
 from .base import AcceleratorTemplate, Track, image_of
 
 
 @dataclass(frozen=True)
 class LookUpWorkload(Workload):
-    """A table of 256 values, applied to ``entries`` vectors."""
+    """A table of 256 values, applied to an image of ``blocks`` times ``places`` vectors, or to a
+    row of ``places`` vectors where their order does not matter.
+    """
 
-    entries: int
+    blocks: int
+    places: int
     context: Context
 
 
 class LookUps(AcceleratorTemplate[LookUpWorkload]):
-    """``table[x + 128]``, in one pass: ``size`` vectors are loaded, looked up and stored at a
-    time.
+    """``table[x + 128]``, in one pass: some ``places`` of some ``blocks`` of channels are loaded,
+    looked up and stored at a time.
     """
 
     name = "look-up"
     ops = (QTable,)
     track = Track.VECTOR
+    suits_reader = True
 
     def handles(self, graph: Graph, node: Node) -> bool:
         return bool(self.machine.params.vector_table)
@@ -46,37 +50,45 @@ class LookUps(AcceleratorTemplate[LookUpWorkload]):
         return "on the vector unit, by its table"
 
     def workload(self, graph: Graph, node: Node, context: Context) -> LookUpWorkload:
-        return LookUpWorkload(prod(image_of(graph[node.inputs[0]].shape, self.machine)), context)
+        blocks, *size = image_of(graph[node.inputs[0]].shape, self.machine)
+        if not context.rows_first:
+            return LookUpWorkload(1, blocks * prod(size), context)
+        return LookUpWorkload(blocks, prod(size), context)
 
     def space(self, workload: LookUpWorkload) -> Space:
         budget = workload.context.budget
-        sizes = range(1, min(workload.entries, budget.inp, budget.out) + 1)
-        return Space({"size": sizes, "vthreads": VTHREADS},
-                     lambda knobs: self._misfit(budget, knobs))  # fmt: skip
+        knobs = {
+            "blocks": range(1, workload.blocks + 1),
+            "places": range(1, min(workload.places, budget.inp, budget.out) + 1),
+            "vthreads": VTHREADS,
+        }
+        return Space(knobs, lambda chosen: self._misfit(budget, chosen))
 
     def plan(self, workload: LookUpWorkload, fixed: Knobs) -> Plan | Refusal:
         budget = workload.context.budget
         vthreads = int(fixed.get("vthreads", self.machine.vthreads))
-        size = min(workload.entries, max(1, min(budget.inp, budget.out) // (2 * vthreads)))
-        knobs = {"size": int(fixed.get("size", size)), "vthreads": vthreads}
+        room = max(1, min(budget.inp, budget.out) // (2 * vthreads))
+        blocks = int(fixed.get("blocks", min(workload.blocks, room)))
+        places = int(fixed.get("places", min(workload.places, max(1, room // blocks))))
+        knobs = {"blocks": blocks, "places": places, "vthreads": vthreads}
         if reason := self.space(workload).refuse(knobs):
             return Refusal(reason)
         return Plan(knobs, self.predict(workload, knobs))
 
     def predict(self, workload: LookUpWorkload, knobs: Knobs) -> int:
-        size, vthreads = int(knobs["size"]), int(knobs["vthreads"])
-        return row_cycles(workload.entries, size, 1, 1, vthreads, self.machine)
+        entries, size = workload.blocks * workload.places, vectors_of(knobs)
+        return row_cycles(entries, size, 1, 1, int(knobs["vthreads"]), self.machine)
 
     def _misfit(self, budget: Budget, knobs: Knobs) -> str:
         """Which scratchpad is too small, or an empty string."""
-        needed = int(knobs["size"]) * int(knobs["vthreads"])
+        needed = vectors_of(knobs) * int(knobs["vthreads"])
         entries = self.machine.params.table_entries
         return budget.lack({"inp": needed, "out": needed, "par": entries})
 
     def schedule(self, workload: LookUpWorkload, knobs: Knobs, name: str) -> PrimFunc:
         """Parameters: x, the table (int32 [entries of par, block]), out."""
         params = self.machine.params
-        shape = (1, 1, workload.entries, params.batch, params.block)
+        shape = (workload.blocks, workload.places, 1, params.batch, params.block)
         x = placeholder(shape, "int8", "x")
         table = placeholder((params.table_entries, params.block), "int32", "table")
         out = compute(
@@ -89,11 +101,9 @@ class LookUps(AcceleratorTemplate[LookUpWorkload]):
         s = create_schedule(out)
         local = s.cache_write(out, "out")
         x_tile, words = s.cache_read(x, "inp", [local]), s.cache_read(table, "par", [local])
-        (channels, rows, cols), _ = split_tiles(s[out], (1, 1, int(knobs["size"])))
-        tile = vthread_tiles(s[out], [rows, cols], int(knobs["vthreads"]))
+        tile = tile_places(s[out], knobs)
         attach(s, {x_tile: "inp", local: "out"}, s[out], tile)
-        # The table is the same for all tiles, and is loaded once.
-        attach(s, {words: "par"}, s[out], channels)
+        s[words].set_scope("par")  # the same for all tiles, so it is loaded once
         return lower(s, [x, table, out], name)
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:

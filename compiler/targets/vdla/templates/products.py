@@ -106,6 +106,10 @@ class OnTensorCore(AcceleratorTemplate[W]):
         found = plan_products(workload.shape, workload.context, self.machine)
         return not isinstance(found, str) and found[0].rows_first(workload.shape)
 
+    def reads_parts(self, workload: W) -> bool:
+        found = plan_products(workload.shape, workload.context, self.machine)
+        return not isinstance(found, str) and found[0].reads_parts(workload.shape)
+
 
 @dataclass(frozen=True)
 class ProductsWorkload(TensorCoreWorkload):

@@ -440,7 +440,7 @@ def test_as_many_tokens_as_channels() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(st.data())
 def test_random_attention(data: st.DataObject) -> None:
     """Any number of tokens, heads of any size, with and without what is around products."""
