@@ -103,6 +103,7 @@ SUITS_READER = tests(
     "compiler/targets/vdla/test_suits_reader.py"
     "::test_the_tensor_core_begins_before_the_last_rows_are_there"
 )
+SKIPPED_COLUMNS = tests("compiler/targets/vdla/test_skipped_columns.py")
 SLIDING = tests("compiler/targets/vdla/test_sliding_windows.py")
 
 COMPILER = (
@@ -212,6 +213,12 @@ COMPILER = (
            sharing.share_scratchpads, "maker_cycles=maker_cycles(node)", "maker_cycles=0",
            tests("compiler/targets/vdla/test_suits_reader.py"
                  "::test_small_tiles_follow_a_slow_maker")),
+    Mutant("columns of a border are skipped", "compiler", planner.skips_cols,
+           " or any(window.pads)", "", SKIPPED_COLUMNS),
+    Mutant("columns are skipped where that is slow", "compiler", planner.skips_cols,
+           "apart < ", "-1 < ", SKIPPED_COLUMNS),
+    Mutant("rows of which columns are skipped are padded", "compiler", planner._lacks_rows,
+           "shape.skips_cols", "False", SKIPPED_COLUMNS, caches=(planner.plan_products,)),
     Mutant("sums of parts are passed on", "compiler", patterns.fusable_buffers,
            "read_otherwise |= reads - {stmt.buffer}", "pass",
            tests("compiler/targets/vdla/test_squeeze.py"

@@ -87,15 +87,16 @@ def gemm_intrin(params: HwParams) -> TensorIntrin:
     return TensorIntrin("gemm", product)
 
 
-def padded(data: Tensor, pads: Pads, value: int, row_step: int = 1) -> Tensor:
-    """Every ``row_step``-th row of the activation with a border of ``value``; with no border at
-    all, a plain copy. Blocks of channels may have two dimensions: groups, and blocks of a group."""
+def padded(data: Tensor, pads: Pads, value: int, row_step: int = 1, col_step: int = 1) -> Tensor:
+    """Every ``row_step``-th row, and of it every ``col_step``-th column, of the activation with a
+    border of ``value``; with no border at all, a plain copy. Blocks of channels may have two
+    dimensions: groups, and blocks of a group."""
     *blocks, height, width, _, _ = data.shape
     rows, cols = len(blocks), len(blocks) + 1
     top, left, bottom, right = pads
     borders = {
         rows: Border(top, top + height + bottom, row_step),
-        cols: Border(left, left + width + right),
+        cols: Border(left, left + width + right, col_step),
     }
     return bordered(data, borders, Const(value, data.dtype), name="padded")
 

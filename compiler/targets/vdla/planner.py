@@ -35,6 +35,7 @@ from ....isa.params import HwParams
 from ...choose.space import KnobValue
 from ...graph.ops.base import Pair
 from .machine import Budget, Context, Machine
+from .parts import Window
 from .replay import replayed
 
 #: Estimates for the cost model: additional cycles of a load or vector instruction, additional
@@ -84,6 +85,8 @@ class ConvShape:
     dilation_w: int = 1
     #: Whether a kernel of one row loads only those input rows that it reads: one per stride.
     skips_rows: bool = True
+    #: Whether a kernel of one place loads only those input columns that it reads.
+    skips_cols: bool = False
     #: Number of int8 values that add up to one weight.
     parts: int = 1
     #: Phases of a transposed convolution: results at every place, which lie side by side, each with
@@ -120,6 +123,8 @@ class ConvShape:
 
     def input_cols(self, cols: int) -> int:
         """Input columns from the first to the last one that ``cols`` output columns read."""
+        if self.skips_cols:
+            return cols
         return (cols - 1) * self.stride_w + (self.kw - 1) * self.dilation_w + 1 + self.shift_w
 
     @property
@@ -487,6 +492,18 @@ def steps_cycles(
     return _replay(work, memory, vthreads).item()
 
 
+def skips_cols(window: Window, width: int, machine: Machine) -> bool:
+    """Whether a kernel of one place loads only those columns of an image of ``width`` columns that
+    it reads. Each is a burst by itself, which a memory that answers late makes slow.
+    """
+    params, stride = machine.params, window.strides[1]
+    if not machine.saves_loads or window.kernel != (1, 1) or stride == 1 or any(window.pads):
+        return False
+    cols, entry = -(-width // stride), params.entry_bytes("inp")
+    apart = _read_cycles(cols, entry, params, machine.memory)
+    return bool(apart < _read_cycles(1, width * entry, params, machine.memory))
+
+
 def read_cycles(read_bytes: int, machine: Machine) -> int:
     """Cycles that the bus needs to read so many bytes, operands and instructions together."""
     return round(read_bytes / machine.params.bus_bytes * machine.memory.cycles_per_beat)
@@ -541,6 +558,8 @@ def products_misfit(tile: Tiling, shape: ConvShape, budget: Budget) -> str:
     """Which scratchpad a tiling of products exceeds, or what else is wrong with it, or an empty
     string."""
     misfit = _misfit(_products_needs(tile, shape), budget) or _blank_misfit(tile, shape)
+    if _lacks_rows(tile, shape) and not misfit:
+        return f"tiles of {tile.rows} rows, of which columns are skipped, do not divide {shape.oh}"
     if misfit or _passes_tmp(tile, shape):
         return misfit
     return f"a tile of {tile.rows} rows of {tile.cols} results does not pass tmp in even parts"
@@ -554,7 +573,7 @@ def window_misfit(tile: Tiling, shape: ConvShape, weighted: bool, budget: Budget
 def products_fit(tiles: Tiling, shape: ConvShape, budget: Budget) -> np.ndarray:
     """Which of many tilings of products fit the scratchpads and can be loaded: bool [tilings]."""
     fits = _fits(_products_needs(tiles, shape), budget) & ~_has_blank_tile(tiles, shape)
-    return fits & _passes_tmp(tiles, shape)
+    return fits & ~_lacks_rows(tiles, shape) & _passes_tmp(tiles, shape)
 
 
 def rows_through_tmp(tile: Tiling, shape: ConvShape) -> int:
@@ -609,6 +628,12 @@ def _has_blank_tile(tile: Tiling, shape: ConvShape) -> np.ndarray:
         last = extent - (extent - 1) // size * size
         found = found | (size <= before) | (last <= behind)
     return found
+
+
+def _lacks_rows(tile: Tiling, shape: ConvShape) -> np.ndarray:
+    """Whether the last tile has fewer rows of an image whose columns are skipped. Nothing would be
+    loaded for the others, but a load whose columns are single entries cannot pad rows."""
+    return np.logical_and(shape.skips_cols, shape.oh % tile.rows != 0)
 
 
 def _misfit(needs: Mapping[str, int], budget: Budget) -> str:

@@ -42,6 +42,7 @@ from ..planner import (
     products_estimates,
     products_fit,
     products_misfit,
+    skips_cols,
 )
 from .base import (
     AcceleratorTemplate,
@@ -128,6 +129,7 @@ class ProductsWorkload(TensorCoreWorkload):
     context: Context
     pad_value: int = field(compare=False)
     ending: Ending = field(compare=False)
+    skips_cols: bool = field(compare=False)
 
     @property
     def shape(self) -> ConvShape:
@@ -136,7 +138,7 @@ class ProductsWorkload(TensorCoreWorkload):
         return ConvShape(
             self.ic_blocks, self.oc_blocks, *window.output(self.height, self.width),
             *window.kernel, *window.strides, *window.dilations, parts=self.parts,
-            blank=window.blank(self.height, self.width),
+            blank=window.blank(self.height, self.width), skips_cols=self.skips_cols,
         )  # fmt: skip
 
 
@@ -208,10 +210,12 @@ class Products(OnTensorCore[ProductsWorkload]):
         if isinstance(op, QConv2d):
             kernel = weight.shape[2], weight.shape[3]
             window = Window(kernel, op.strides, op.pads, op.dilations)
+        ic_blocks, height, width = image_of(graph[node.inputs[0]].shape, self.machine)
         oc_blocks, _, _ = image_of(graph.result(node).shape, self.machine)
         return ProductsWorkload(
-            *image_of(graph[node.inputs[0]].shape, self.machine), oc_blocks, window,
+            ic_blocks, height, width, oc_blocks, window,
             len(int8_parts(weight.data)), context, op.x_zero_point, Ending.of(op.requant),
+            skips_cols=skips_cols(window, width, self.machine),
         )  # fmt: skip
 
     def schedule(self, workload: ProductsWorkload, knobs: Knobs, name: str) -> PrimFunc:
@@ -238,7 +242,7 @@ class Products(OnTensorCore[ProductsWorkload]):
         weight = placeholder((*blocks, *taps, block, block), "int8", "weight")
         par = placeholder((workload.oc_blocks, REQUANT_ENTRIES, block), "int32", "param")
         window, pad_value = workload.window, workload.pad_value
-        acc, image = sums_of_products(window, pad_value, data, weight, part)
+        acc, image = sums_of_products(window, pad_value, data, weight, part, workload.skips_cols)
         return Stages(data, weight, par, image, acc)
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
@@ -262,17 +266,24 @@ class Products(OnTensorCore[ProductsWorkload]):
 
 
 def sums_of_products(
-    window: Window, pad_value: int, data: Tensor, weight: Tensor, part: tuple[IterVar, ...]
+    window: Window,
+    pad_value: int,
+    data: Tensor,
+    weight: Tensor,
+    part: tuple[IterVar, ...],
+    skips_cols: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """The sums of products, and the image with its border that they read.
 
     ``data`` is [blocks, H, W, batch, block] and ``weight`` [blocks of results, blocks, part, KH,
-    KW, block, block]; in groups, both have a dimension more before these, and so have the sums.
+    KW, block, block]; in groups, both have a dimension more before these, and so have the sums. A
+    kernel of one place may read no column between those of its stride (``skips_cols``).
     """
     (kh, kw), (sh, sw), (dh, dw) = window.kernel, window.strides, window.dilations
     # A kernel of one row reads no row between those of its stride.
     row_step = sh if kh == 1 else 1
-    image = padded(data, window.pads, pad_value, row_step)
+    col_step = sw if skips_cols else 1
+    image = padded(data, window.pads, pad_value, row_step, col_step)
     *groups, ic_blocks, height, width, batch, block = data.shape
     cb, ky, kx, ci = (
         reduce_axis(extent, axis)
@@ -281,7 +292,7 @@ def sums_of_products(
 
     def products(*index: Expr) -> Expr:
         *group, c, y, x, b, i = index
-        row, col = y * (sh // row_step) + ky * dh, x * sw + kx * dw
+        row, col = y * (sh // row_step) + ky * dh, x * (sw // col_step) + kx * dw
         element = image[(*group, cb, row, col, b, ci)].astype("int32")
         factor = weight[(*group, c, cb, *part, ky, kx, i, ci)].astype("int32")
         return sum_of(element * factor, (cb, *part, ky, kx, ci))

@@ -26,7 +26,9 @@ def products(hw: HwParams, **knobs: int | str) -> tuple[Machine, PrimFunc]:
     """A convolution of one place, an image of 7 x 7."""
     machine = Machine(hw, VTA, 2)
     context = Context(Budget.whole(hw))
-    workload = ProductsWorkload(DEPTH, 7, 7, RESULTS, Window((1, 1)), 1, context, 0, Ending())
+    workload = ProductsWorkload(
+        DEPTH, 7, 7, RESULTS, Window((1, 1)), 1, context, 0, Ending(), False
+    )
     tile = {"oc_blocks": 1, "rows": 7, "cols": 7, "ic_blocks": DEPTH, "order": "pixels",
             "vthreads": 2} | knobs  # fmt: skip
     return machine, Products(machine).schedule(workload, tile, "products")
