@@ -42,13 +42,21 @@ class ChannelProductWorkload(Workload):
     zeros: tuple[int, int] = field(compare=False)
     ending: Ending = field(compare=False)
 
+    @property
+    def rows_first(self) -> bool:
+        """Whether all channels of some places come before other places: if that is wanted, and the
+        factors of all channels have room beside a vector of each virtual thread."""
+        budget = self.context.budget
+        needed = self.channel_blocks + max(VTHREADS)
+        return bool(self.context.rows_first) and needed <= min(budget.inp, budget.tmp)
+
 
 class ChannelProducts(AcceleratorTemplate[ChannelProductWorkload]):
     """``requantize((x - zero) * (factor[c] - zero))``: some ``places`` of some ``blocks`` of
     channels at a time. One pass subtracts the zero point, and a second one multiplies.
 
-    Where the reader takes some places of all channels at a time, places are the outer loop, and the
-    factors of all channels stay on chip. Else a tile has one block of channels.
+    If results come rows first, places are the outer loop, and the factors of all channels stay on
+    chip. Else a tile has one block of channels.
     """
 
     name = "channel product"
@@ -73,7 +81,7 @@ class ChannelProducts(AcceleratorTemplate[ChannelProductWorkload]):
         )
 
     def space(self, workload: ChannelProductWorkload) -> Space:
-        blocks = even_sizes(workload.channel_blocks) if workload.context.rows_first else [1]
+        blocks = even_sizes(workload.channel_blocks) if workload.rows_first else [1]
         knobs = {"blocks": blocks, "places": even_sizes(workload.places), "vthreads": VTHREADS}
         return Space(knobs, lambda chosen: self._misfit(workload, chosen))
 
@@ -81,7 +89,7 @@ class ChannelProducts(AcceleratorTemplate[ChannelProductWorkload]):
         """Which scratchpad is too small, or an empty string."""
         vthreads = int(knobs["vthreads"])
         vectors, factors = vectors_of(knobs) * vthreads, vthreads
-        if workload.context.rows_first:
+        if workload.rows_first:
             factors = workload.channel_blocks
         in_tmp = vectors_of(knobs) if "tmp" in self.machine.in_turn else vectors
         needs = {
@@ -124,7 +132,7 @@ class ChannelProducts(AcceleratorTemplate[ChannelProductWorkload]):
         for constant in constants:
             s.cache_read(constant, "par", [left])
         of_tile, of_block = {image: "inp", left: "tmp", local: "out"}, {values: "inp", right: "tmp"}
-        if w.context.rows_first:
+        if w.rows_first:
             tile = tile_places(s[out], knobs)
             for tensor, scope in of_block.items():
                 s[tensor].set_scope(scope)

@@ -121,6 +121,13 @@ def test_a_whole_image_that_is_read_at_once_has_one_block_at_a_time(case: str) -
             run(graph, DEFAULT, {"blocks": 2})
 
 
+def test_factors_without_room_are_those_of_a_block_at_a_time() -> None:
+    graph = read_by_products(product((1, 4 * SMALL.tmp_depth, 4, 5)), 4, kernel=3)
+    run(graph, SMALL)
+    with pytest.raises(VdlaError, match="knob blocks: expected 1, got 2"):
+        run(graph, SMALL, {"blocks": 2})
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("case", ["product, blocks of 4", "values, blocks of 4"])
 def test_the_rtl_takes_the_same_cycles(case: str) -> None:
