@@ -201,7 +201,7 @@ COMPILER = (
     Mutant("a table follows its reader, not its maker", "compiler", sharing._wanted_orders,
            "(template.waits_for_image or not follows)", "True",
            tests("compiler/targets/vdla/test_suits_reader.py"
-                 "::test_a_table_follows_the_convolution_before_it")),
+                 "::test_a_table_behind_a_convolution_does_not_wait_for_whole_rows")),
     Mutant("tiles of an image go block by block", "compiler", tile_places,
            "sizes, (1, 0)", "sizes[::-1], (0, 1)", SUITS_READER),
     Mutant("a first tile waits for nothing", "compiler", planner.plan_products.__wrapped__,
@@ -217,6 +217,8 @@ COMPILER = (
            " or any(window.pads)", "", SKIPPED_COLUMNS),
     Mutant("columns are skipped where that is slow", "compiler", planner.skips_cols,
            "apart < ", "-1 < ", SKIPPED_COLUMNS),
+    Mutant("columns are skipped beside many products", "compiler", planner.skips_cols,
+           "SCARCE_SHARE * ", "0 * ", SKIPPED_COLUMNS),
     Mutant("rows of which columns are skipped are padded", "compiler", planner._lacks_rows,
            "shape.skips_cols", "False", SKIPPED_COLUMNS, caches=(planner.plan_products,)),
     Mutant("sums of parts are passed on", "compiler", patterns.fusable_buffers,

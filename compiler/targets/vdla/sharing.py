@@ -23,14 +23,11 @@ from ...graph.ir import Graph, Node
 from ...tir.ir import PrimFunc
 from .codegen import scratchpad_use
 from .machine import Budget, Context, Machine
-from .planner import read_cycles
+from .planner import SCARCE_SHARE, read_cycles
 from .scopes import TENSOR_SCRATCHPADS
 from .templates.base import AcceleratorTemplate, Track
 from .templates.by_steps import by_steps_of
 
-#: Loads are scarce where what must be read takes at least this share of the products' cycles. In
-#: ResNet-18 they are not (0.32), in ResNet-50 they are (0.39, and 0.35 with joined additions).
-SCARCE_SHARE = 1 / 3
 #: Scratchpads that both tracks use.
 SHARED = ("inp", "out", "par")
 
@@ -175,7 +172,9 @@ def _wanted_orders(
             if source is not None and template_of(source).track is Track.TENSOR:
                 template = template_of(source)
                 rows_first = template.rows_first(template.workload(graph, source, whole))
-                orders[node.output] = orders[source.output] = rows_first
+                orders[source.output] = rows_first
+                if not template_of(node).suits_reader:
+                    orders[node.output] = rows_first
     for node in nodes:
         template, maker = template_of(node), makers.get(node.inputs[0])
         follows = maker is not None and template_of(maker).track is Track.TENSOR

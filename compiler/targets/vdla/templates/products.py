@@ -215,7 +215,7 @@ class Products(OnTensorCore[ProductsWorkload]):
         return ProductsWorkload(
             ic_blocks, height, width, oc_blocks, window,
             len(int8_parts(weight.data)), context, op.x_zero_point, Ending.of(op.requant),
-            skips_cols=skips_cols(window, width, self.machine),
+            skips_cols=skips_cols(window, width, oc_blocks, self.machine),
         )  # fmt: skip
 
     def schedule(self, workload: ProductsWorkload, knobs: Knobs, name: str) -> PrimFunc:

@@ -50,6 +50,7 @@ CASES = {
     "odd rows and columns": (strided((13, 15)), WINDOW),
     "3 columns": (strided((9, 17), (1, 3)), WINDOW),
     "a border": (strided((11, 12), (2, 2), (1, 1, 1, 1)), WINDOW),
+    "many results": (strided((14, 16), channels=400), WINDOW),
     "blocks of 4": (strided((10, 9), depth=10, channels=7), SMALL),
 }
 
@@ -91,13 +92,15 @@ def loaded(graph: Graph, hw: HwParams, memory: MemoryParams) -> int:
     [
         ("2 x 2", WINDOW, "vta", True),
         ("3 columns", WINDOW, "vta", True),
+        ("many results", WINDOW, "vta", False),
         ("2 x 2", WINDOW, "slow", False),
         ("2 x 2", WINDOW, "wide", False),
         ("2 x 2", HwParams(), "vta", False),
     ],
 )
 def test_what_is_loaded(case: str, hw: HwParams, memory: str, skips: bool) -> None:
-    """All columns where bursts of an entry take longer, and where no loads are saved."""
+    """All columns where products take much longer, where bursts of an entry do, and where no loads
+    are saved."""
     params, graph = replace(hw, bus_bits=MEMORY_PRESETS[memory].bus_bits), CASES[case][0]
     _, _, rows, cols = graph["y"].shape
     entries = loaded(graph, params, MEMORY_PRESETS[memory])
