@@ -160,8 +160,8 @@ def _wanted_orders(
 
     Where an operator of the vector track reads the result of one of the tensor track, both get the
     order that the tensor track's operator would choose with the whole scratchpads, so that the
-    other one can follow it closely. An operator that does not follow another one closely, and
-    suits its reader, gets the order in which one of the tensor track would read its result.
+    other one can follow it closely. One that may suit its reader instead, and follows none of the
+    tensor track, gets the order in which the tensor track's operator would read its result.
     """
     makers = {node.output: node for node in nodes}
     orders: dict[str, bool] = {}
