@@ -105,9 +105,9 @@ gpu: $(STAMP)
 mutants: $(STAMP)
 	$(BIN)/python -m tests.mutants
 
-# The long tests of co-simulation, and the seeded bugs of the RTL under it.
+# The long tests of co-simulation, blocks of one's own in an example, and the seeded bugs of the RTL under it.
 cosim: $(STAMP)
-	$(BIN)/python -m pytest -m "sweep or not sweep" tests/cosim
+	$(BIN)/python -m pytest -m "sweep or not sweep" tests/cosim tests/test_examples.py::test_blocks_of_ones_own
 	$(BIN)/python -m tests.mutants --cosim
 
 # The static checker against hundreds of proved hazards and every token dropped.
@@ -129,7 +129,7 @@ board: $(STAMP)
 
 # All cycles that docs/measured.md tells, by the SimPy model; the large networks of `vdla bench cpu` against ONNX Runtime.
 figures: $(STAMP)
-	$(BIN)/python -m pytest -n 2 -m "sweep or not sweep" tests/test_measured.py tests/bench/test_cpu_bench.py
+	$(BIN)/python -m pytest -n 2 -m "sweep or not sweep" tests/test_measured.py tests/bench/test_cpu_bench.py tests/explore/test_replay.py
 
 # Line, branch and toggle coverage of hw/core by random, steered and faulty programs.
 lines: $(STAMP)

@@ -74,7 +74,7 @@ def test_every_kind_of_plugin():
     assert "vector op=absdiff" in text and "10 programs differ in bytes, cycles: (0, 0)" in text
 
 
-@pytest.mark.slow
+@pytest.mark.sweep  # of `make cosim`
 def test_blocks_of_ones_own():
     steps = run("07_cosim/run.py").split("> vdla cosim")[1:]
     right, wrong, narrow, faults, record, replay, in_order, broken = steps

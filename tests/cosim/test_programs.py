@@ -143,7 +143,7 @@ def test_a_broken_rule_of_axi(core: Design, program: Program) -> None:
     assert divergence["what"] == "axi w: data before their address" and divergence["cycle"] > 0
 
 
-@pytest.mark.slow
+@pytest.mark.sweep
 def test_a_broken_rule_of_a_stream(core: Design, program: Program) -> None:
     """The highest bit of the index beside an instruction changes while it waits for its tokens.
     Nothing else depends on it.

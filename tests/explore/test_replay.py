@@ -97,7 +97,7 @@ def test_a_table_of_the_package_is_of_its_space(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "part"), [("dqn", 0.0), ("dqn", 0.99), ("digits", 0.3), ("digits", 0.8),
-                       ("imagenet", 0.6)],
+                       pytest.param("imagenet", 0.6, marks=pytest.mark.sweep)],
 )  # fmt: skip
 def test_a_table_of_the_package_has_the_cycles_of_the_simulator(name: str, part: float) -> None:
     """If not: ``vdla bench explore --make explore/tables/NAME.toml``."""

@@ -1,7 +1,7 @@
 """Random graphs: whatever passes run, the results are those of ONNX's reference evaluator, and the
 accelerator's are the host's.
 
-70 graphs, always the same ones; as many others as ``VDLA_FUZZ`` says, if set (``make fuzz``).
+50 graphs, always the same ones; as many others as ``VDLA_FUZZ`` says, if set (``make fuzz``).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ..building import build_for, placed
 from .random_graphs import RandomGraph, Skip, Value
 from .random_operators import MAKERS, quantized_operator
 
-EXAMPLES = int(os.environ.get("VDLA_FUZZ", "70"))
+EXAMPLES = int(os.environ.get("VDLA_FUZZ", "50"))
 STEPS = 8
 #: How many times more often than others an operator is drawn that the accelerator may take.
 QUANTIZED = len(MAKERS) // 3

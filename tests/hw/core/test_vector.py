@@ -181,7 +181,7 @@ PASSES = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("params", PASSES.values(), ids=PASSES)
-@pytest.mark.parametrize(("seed", "count"), [(0, 50), (1, 25)], ids=["stalls", "no stalls"])
+@pytest.mark.parametrize(("seed", "count"), [(0, 40), (1, 20)], ids=["stalls", "no stalls"])
 def test_random_instructions(params: HwParams, seed: int, count: int) -> None:
     insns, state = random_case(params, seed, count)
     run = bench_of(VectorUnit, params).run(insns, state, seed, stalls=seed == 0)
