@@ -127,7 +127,8 @@ gates: $(STAMP)
 board: $(STAMP)
 	$(BIN)/python -m pytest -m "sweep or not sweep" tests/board tests/hw/fpga/test_synthesis.py
 
-# All cycles that docs/measured.md tells, by the SimPy model; the large networks of `vdla bench cpu` against ONNX Runtime.
+# All cycles that docs/measured.md tells, and some of the explorer's tables, by the SimPy model; the large networks of
+# `vdla bench cpu` against ONNX Runtime.
 figures: $(STAMP)
 	$(BIN)/python -m pytest -n 2 -m "sweep or not sweep" tests/test_measured.py tests/bench/test_cpu_bench.py tests/explore/test_replay.py
 

@@ -222,7 +222,7 @@ def tile_places(stage: Stage, knobs: Knobs) -> IterVar:
 
 
 def vectors_of(knobs: Knobs) -> int:
-    """The vectors of such a tile."""
+    """The vectors of a tile that has some blocks and some places."""
     return int(knobs["blocks"]) * int(knobs["places"])
 
 

@@ -125,7 +125,8 @@ class ConvShape:
         return (rows - 1) * self.stride_h + (self.kh - 1) * self.dilation_h + 1 + self.shift_h
 
     def input_cols(self, cols: int) -> int:
-        """Input columns from the first to the last one that ``cols`` output columns read."""
+        """Input columns that are loaded for ``cols`` output columns: all from the first to the last
+        one that they read, or only those that they read."""
         if self.skips_cols:
             return cols
         return (cols - 1) * self.stride_w + (self.kw - 1) * self.dilation_w + 1 + self.shift_w
@@ -342,9 +343,9 @@ def _fastest(
     are tried in the order of a lower bound of their cost, until that bound reaches the least cost
     so far.
     """
-    others = [prices.cost(c.work) + c.waits for c in candidates]
+    besides = [prices.cost(c.work) + c.waits for c in candidates]
     bounds = np.concatenate(
-        [c.work.bound_cycles + o for c, o in zip(candidates, others, strict=True)]
+        [c.work.bound_cycles + more for c, more in zip(candidates, besides, strict=True)]
     )
     # Of equal bounds, the smaller tile comes first, then the earlier order of loops.
     sizes = [np.concatenate([getattr(c.tiles, n) for c in candidates]) for n in _SIZES]
@@ -358,7 +359,7 @@ def _fastest(
         tile = _pick(candidates[group].tiles, index)
         work = _pick(candidates[group].work, index)
         cycles = _replay(work, memory, tile.vthreads).item()
-        cost = cycles + others[group][index]
+        cost = cycles + besides[group][index]
         if best is None or cost < best[0]:
             best = cost, tile, cycles
     assert best is not None

@@ -104,12 +104,17 @@ class OnTensorCore(AcceleratorTemplate[W]):
         return estimates_of(columns, lambda t: products_estimates(t, workload.shape, self.machine))
 
     def rows_first(self, workload: W) -> bool:
-        found = plan_products(workload.shape, workload.context, self.machine)
-        return not isinstance(found, str) and found[0].rows_first(workload.shape)
+        tiling = self._tiling(workload)
+        return tiling is not None and bool(tiling.rows_first(workload.shape))
 
     def reads_parts(self, workload: W) -> bool:
+        tiling = self._tiling(workload)
+        return tiling is not None and bool(tiling.reads_parts(workload.shape))
+
+    def _tiling(self, workload: W) -> Tiling | None:
+        """The planner's tiling, if one fits."""
         found = plan_products(workload.shape, workload.context, self.machine)
-        return not isinstance(found, str) and found[0].reads_parts(workload.shape)
+        return None if isinstance(found, str) else found[0]
 
 
 @dataclass(frozen=True)
