@@ -128,6 +128,15 @@ COMPILER = (
            "if start < stop", "if False",
            tests("compiler/targets/vdla/test_expanded_windows.py"
                  "::test_it_equals_the_interpreter")),
+    Mutant("the usual room for weights is taken", "compiler", Accelerator._join,
+           "preferring(USUAL_EIGHTHS, EIGHTHS)", "(USUAL_EIGHTHS,)",
+           tests("compiler/targets/vdla/test_reserving.py"
+                 "::test_that_is_taken_whose_program_ends_first")),
+    Mutant("all operators have the usual room for weights", "compiler",
+           sharing.share_scratchpads,
+           "known.knobs if known", "{} if known",
+           tests("compiler/targets/vdla/test_reserving.py"
+                 "::test_that_is_taken_whose_program_ends_first")),
     Mutant("the graph that comes first is taken", "compiler", Accelerator._join,
            "if len(found) > 1", "if False",
            tests("compiler/targets/vdla/test_expanded_windows.py"

@@ -42,7 +42,7 @@ from .placement import place_activations
 from .planner import fetch_beats
 from .rotation import Rotation
 from .scopes import TENSOR_SCRATCHPADS
-from .sharing import Operator, share_scratchpads
+from .sharing import LoopPrograms, Operator, share_scratchpads
 from .stream import Stream
 from .templates.base import AcceleratorTemplate, Track
 
@@ -67,12 +67,15 @@ def choose_operators(
     machine: Machine,
     chooser: Chooser,
     dumps: Dumps,
+    ready: LoopPrograms | None = None,
 ) -> dict[str, Operator]:
-    """The operators of a part that have instructions, by output, with their choices."""
+    """The operators of a part that have instructions, by output, with their choices. ``ready`` has
+    the loop programs of earlier calls."""
     working = [node for node in part.nodes if node.output in templates]
     return share_scratchpads(
         part.graph, working, lambda node: templates[node.output], machine, chooser,
-        partial(run_loop_passes, machine=machine, dumps=dumps), dumps.step,
+        lambda func, eighths: run_loop_passes(func, machine, dumps, eighths), dumps.step,
+        ready,
     )  # fmt: skip
 
 

@@ -27,6 +27,7 @@ from .planner import SCARCE_SHARE, read_cycles
 from .scopes import TENSOR_SCRATCHPADS
 from .templates.base import AcceleratorTemplate, Track
 from .templates.by_steps import by_steps_of
+from .templates.reserving import wgt_eighths
 
 #: Scratchpads that both tracks use.
 SHARED = ("inp", "out", "par")
@@ -43,8 +44,11 @@ class Operator:
     func: PrimFunc
 
 
-#: Makes a lowered loop program ready for the code generator.
-Finish = Callable[[PrimFunc], PrimFunc]
+#: Makes a lowered loop program ready for the code generator, with the eighths of ``wgt`` for its
+#: weights.
+Finish = Callable[[PrimFunc, int], PrimFunc]
+#: Loop programs that are ready, by all that they depend on.
+LoopPrograms = dict[tuple, PrimFunc]
 
 
 def share_scratchpads(
@@ -55,9 +59,11 @@ def share_scratchpads(
     chooser: Chooser,
     finish: Finish,
     step: Callable[[], None],
+    ready: LoopPrograms | None = None,
 ) -> dict[str, Operator]:
     """Choose for every node, within its part of the scratchpads; the result is by output. ``step``
-    is called after each choice.
+    is called after each choice. ``ready`` has loop programs of earlier calls, and gets the new
+    ones.
 
     An operator of the vector track gets the ``share`` of its template. An operator of the tensor
     track gets what its neighbours on the vector track leave. Where that
@@ -76,7 +82,7 @@ def share_scratchpads(
     whole = Context(Budget.whole(params), beside=beside, scarce_loads=scarce)
     orders = _wanted_orders(graph, nodes, template_of, whole)
     made: dict[str, Operator] = {}
-    funcs: dict[tuple, PrimFunc] = {}
+    funcs: LoopPrograms = {} if ready is None else ready
     used: dict[int, Mapping[str, int]] = {}
 
     def maker_cycles(node: Node) -> int:
@@ -101,9 +107,11 @@ def share_scratchpads(
         if not isinstance(found, Choice):
             raise VdlaError(f"layer {node.name!r}: {found.reason}")
         # Layers that compute the same in the same way have one loop program.
-        same = template, *_values(workload), *sorted(found.knobs.items())
+        known = chooser.of(node.name)
+        eighths = wgt_eighths(known.knobs if known else {})
+        same = template, eighths, *_values(workload), *sorted(found.knobs.items())
         if same not in funcs:
-            funcs[same] = finish(template.schedule(workload, found.knobs, node.name))
+            funcs[same] = finish(template.schedule(workload, found.knobs, node.name), eighths)
         func = replace(funcs[same], name=node.name)
         made[node.output] = Operator(node, template, workload, found, func)
         step()

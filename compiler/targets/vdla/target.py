@@ -14,7 +14,7 @@ from ....isa.memory import MemoryParams
 from ....isa.params import NOT_IN_PROGRAMS, HwParams
 from ....isa.program import Program
 from ...choose.chooser import Chooser
-from ...choose.space import Refusal
+from ...choose.space import Refusal, preferring
 from ...dumps import Dumps
 from ...graph.ir import Graph, Node
 from ...graph.ops.convolution import Convolution
@@ -38,11 +38,12 @@ from .passes.pack_windows import pack_windows
 from .passes.products_of_places import products_of_places
 from .passes.reshape_blocks import reshape_blocks
 from .passes.rows_as_places import rows_as_places
-from .program import build_func, build_program, choose_operators
+from .program import build_func, build_program, choose_operators, write_program
+from .sharing import LoopPrograms, Operator
 from .templates.activated_products import ActivatedProducts
 from .templates.activations import Activations, tile_step
 from .templates.added_products import AddedProducts
-from .templates.base import AcceleratorTemplate
+from .templates.base import AcceleratorTemplate, Track
 from .templates.channel_addition import ChannelAddition
 from .templates.channel_products import ChannelProducts
 from .templates.elementwise import ELEMENTWISE
@@ -65,6 +66,7 @@ from .templates.normalisation import (
 from .templates.packing import PACKED, Packing
 from .templates.places_moved import PlacesMoved
 from .templates.products import Products
+from .templates.reserving import EIGHTHS, USUAL_EIGHTHS, Reserving
 from .templates.residual_products import ResidualProducts
 from .templates.softmax import Softmax, longest_row
 from .templates.tables import Tables
@@ -154,7 +156,8 @@ class Accelerator(Target):
     def _join(self, chooser: Chooser, graph: Graph) -> Graph:
         """Make one operator of several, where that pays. Where loads can be saved, several graphs
         are made: with all additions of images joined or none, and with each of ``BOUNDS`` for pairs
-        of convolutions. That is taken whose program is estimated to end first."""
+        of convolutions. That is taken whose program is estimated to end first; then the room for
+        weights is chosen for it."""
         if not self.machine.saves_loads:
             return self._join_results(chooser, graph, APART)
         made: dict[tuple[int, ...], tuple[Graph, Chooser]] = {}
@@ -167,10 +170,30 @@ class Accelerator(Target):
             made.setdefault((len(added.nodes), len(paired.nodes)), (paired, trial))
         found = [*made.values()]
         if len(found) > 1:
-            found.sort(key=lambda one: self._estimated_cycles(*one))
+            found.sort(key=lambda one: self._estimated_cycles(*one, USUAL_EIGHTHS))
         joined, trial = found[0]
-        chooser.made.update(trial.made)
+        eighths = min(
+            preferring(USUAL_EIGHTHS, EIGHTHS),
+            key=lambda eighths: self._estimated_cycles(joined, trial, eighths),
+        )
+        chooser.made.update(self._reserving(joined, trial, eighths).made)
         return joined
+
+    def _reserving(self, graph: Graph, chooser: Chooser, eighths: int) -> Chooser:
+        """A chooser with the same choices that also says how much of ``wgt`` each operator with
+        products has for its weights: these ``eighths``, but where someone says otherwise."""
+        trial, reserving = chooser.copy(), Reserving(eighths)
+        for node in graph.nodes:
+            if self._multiplies(graph, node):
+                trial.choose(reserving, reserving.workload(graph, node), node.name)
+        return trial
+
+    def _multiplies(self, graph: Graph, node: Node) -> bool:
+        """Whether a node uses the tensor core."""
+        template = self.template_of(graph, node) if node.target == self.name else None
+        if not isinstance(template, AcceleratorTemplate):
+            return False
+        return template.multiplies or template.track is Track.TENSOR
 
     def _join_results(self, chooser: Chooser, graph: Graph, addition: str) -> Graph:
         """Join additions as ``addition`` says, but where someone says otherwise."""
@@ -197,13 +220,15 @@ class Accelerator(Target):
 
         return join_windows(graph, joins)
 
-    def _estimated_cycles(self, graph: Graph, chooser: Chooser) -> int:
-        """The cycles that a graph's nodes on the accelerator are estimated to take as a program."""
+    def _estimated_cycles(self, graph: Graph, chooser: Chooser, eighths: int) -> int:
+        """The cycles that a graph's nodes on the accelerator are estimated to take as a program,
+        with these ``eighths`` of ``wgt`` for the weights of each."""
         nodes = [node for node in graph.nodes if node.target == self.name]
         others = (node for node in graph.nodes if node.target != self.name)
         read = {*graph.outputs, *(name for node in others for name in node.inputs)}
         part = Part(graph, tuple(nodes), [n.output for n in nodes if n.output in read])
-        return self.compile(part, chooser.copy(), Dumps(None)).estimated_cycles or 0
+        trial = self._reserving(graph, chooser, eighths)
+        return self.compile(part, trial, Dumps(None)).estimated_cycles or 0
 
     def _packs(self, chooser: Chooser, graph: Graph, node: Node) -> bool:
         """Whether the host packs a convolution's windows; False where there is no choice."""
@@ -218,10 +243,7 @@ class Accelerator(Target):
         return any(graph.macs(node) for node in nodes)
 
     def compile(self, part: Part, chooser: Chooser, dumps: Dumps) -> Compiled:
-        templates, place = self._templates(part), None
-        # One program is kept for all values of the knobs that it does not depend on.
-        usual = {name: getattr(HwParams, name) for name in NOT_IN_PROGRAMS}
-        machine = replace(self.machine, params=replace(self.machine.params, **usual))
+        templates, place, machine = self._templates(part), None, self._machine_of_programs
         if dumps.directory is None:  # dumps show the compiler at work
             place = kept.place_of(part, templates, machine, chooser)
         if place is not None and (known := kept.read(place, chooser)) is not None:
@@ -231,6 +253,24 @@ class Accelerator(Target):
         if place is not None:
             kept.keep(place, compiled, chooser, time.perf_counter() - begin)
         return self._own(compiled)
+
+    def attempt(
+        self, part: Part, chooser: Chooser, ready: LoopPrograms
+    ) -> tuple[list[Operator], Program]:
+        """The operators of a part that have instructions, with their choices, and the part's
+        program, which is not kept. ``ready`` has the loop programs of earlier attempts."""
+        machine, dumps = self._machine_of_programs, Dumps(None)
+        made = choose_operators(part, self._templates(part), machine, chooser, dumps, ready)
+        compiled = self._own(write_program(part, made, machine, chooser, dumps))
+        assert isinstance(compiled.step, Program)
+        return [*made.values()], compiled.step
+
+    @property
+    def _machine_of_programs(self) -> Machine:
+        """The machine with the usual values of all that no program depends on, so that one program
+        is kept for all of them."""
+        usual = {name: getattr(HwParams, name) for name in NOT_IN_PROGRAMS}
+        return replace(self.machine, params=replace(self.machine.params, **usual))
 
     def _own(self, compiled: Compiled) -> Compiled:
         """A compiled part with this target's configuration."""

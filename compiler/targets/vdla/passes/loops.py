@@ -14,23 +14,27 @@ from ....tir.scopes import check_scopes
 from ....tir.verify import verify
 from ..machine import Machine
 from ..scopes import memory_scopes
+from ..templates.reserving import USUAL_EIGHTHS
 from .weights_ahead import weights_ahead
 
-#: The passes for the loop program of every operator, in order.
-LOOP_PASSES: dict[str, Callable[[PrimFunc, Machine], PrimFunc]] = {
+#: The passes for the loop program of every operator, in order. Each also gets the eighths of
+#: ``wgt`` for the operator's weights.
+LOOP_PASSES: dict[str, Callable[[PrimFunc, Machine, int], PrimFunc]] = {
     "weights_ahead": weights_ahead,
-    "double_buffer": lambda func, _: double_buffer(func),
-    "interleave_vthreads": lambda func, machine: interleave_vthreads(func, machine.in_turn),
+    "double_buffer": lambda func, *_: double_buffer(func),
+    "interleave_vthreads": lambda func, machine, _: interleave_vthreads(func, machine.in_turn),
 }
 
 
-def run_loop_passes(func: PrimFunc, machine: Machine, dumps: Dumps) -> PrimFunc:
+def run_loop_passes(
+    func: PrimFunc, machine: Machine, dumps: Dumps, eighths: int = USUAL_EIGHTHS
+) -> PrimFunc:
     """A loop program after LOOP_PASSES."""
     verify(func)
     check_scopes(func, memory_scopes(machine.params))
     dumps.write(func.name, "lower", partial(print_func, func))
     for name, apply in LOOP_PASSES.items():
-        func = apply(func, machine)
+        func = apply(func, machine, eighths)
         verify(func)
         dumps.write(func.name, name, partial(print_func, func))
     return func

@@ -20,22 +20,19 @@ from ....tir.ir import Allocate, For, If, PrimFunc, Seq, Stmt, index_copies, seq
 from ..machine import Machine
 from ..scopes import memory_scopes
 
-#: The most of ``wgt`` that an operator takes for this, so that others have room for their own.
-SHARE = 1 / 4
 
-
-def weights_ahead(func: PrimFunc, machine: Machine) -> PrimFunc:
-    """Give buffers of weights the copies that :data:`SHARE` has room for, where these are more than
-    they have without. Machines that do not save loads keep theirs."""
+def weights_ahead(func: PrimFunc, machine: Machine, eighths: int) -> PrimFunc:
+    """Give buffers of weights the copies that so many ``eighths`` of ``wgt`` have room for, where
+    these are more than they have without. Machines that do not save loads keep theirs."""
     if not machine.saves_loads:
         return func
-    return replace(func, body=_Copies(machine).visit(func.body, ()))
+    return replace(func, body=_Copies(machine, eighths).visit(func.body, ()))
 
 
 class _Copies:
-    def __init__(self, machine: Machine):
+    def __init__(self, machine: Machine, eighths: int):
         self.scope = memory_scopes(machine.params)["wgt"]
-        self.room = int(machine.params.wgt_depth * SHARE)
+        self.room = machine.params.wgt_depth * eighths // 8
 
     def visit(self, stmt: Stmt, loops: tuple[For, ...]) -> Stmt:
         """A statement inside of ``loops``."""

@@ -9,8 +9,9 @@ from vdla.bench.measure import measure
 from vdla.bench.net import Net
 from vdla.compiler.targets.vdla.machine import Budget, Context, Machine
 from vdla.compiler.targets.vdla.parts import Ending, Window
-from vdla.compiler.targets.vdla.passes.weights_ahead import SHARE, weights_ahead
+from vdla.compiler.targets.vdla.passes.weights_ahead import weights_ahead
 from vdla.compiler.targets.vdla.templates.products import Products, ProductsWorkload
+from vdla.compiler.targets.vdla.templates.reserving import USUAL_EIGHTHS
 from vdla.compiler.tir.ir import Allocate, PrimFunc, walk_stmt
 from vdla.compiler.tir.verify import verify
 from vdla.isa.memory import MEMORY_PRESETS
@@ -34,10 +35,10 @@ def products(hw: HwParams, **knobs: int | str) -> tuple[Machine, PrimFunc]:
     return machine, Products(machine).schedule(workload, tile, "products")
 
 
-def copies(hw: HwParams, **knobs: int | str) -> int:
+def copies(hw: HwParams, eighths: int = USUAL_EIGHTHS, **knobs: int | str) -> int:
     """Buffers of weights that each thread has."""
     machine, func = products(hw, **knobs)
-    found = weights_ahead(func, machine)
+    found = weights_ahead(func, machine, eighths)
     verify(found)
 
     def entries(func: PrimFunc) -> int:
@@ -53,7 +54,8 @@ def test_each_thread_has_as_many_buffers_as_its_tiles() -> None:
 
 def test_it_has_no_more_than_there_is_room_for() -> None:
     hw = HwParams(vector_window=3, wgt_depth=512)
-    assert copies(hw) == SHARE * hw.wgt_depth // (2 * DEPTH) == 8
+    assert copies(hw) == 512 // 4 // (2 * DEPTH) == 8
+    assert [copies(hw, eighths) for eighths in (1, 2, 3)] == [4, 8, 12]
 
 
 def test_what_is_double_buffered_has_more_buffers_where_there_is_room() -> None:
@@ -69,7 +71,7 @@ def test_chunks_have_buffers_of_their_own() -> None:
 
 def test_where_loads_are_not_saved_nothing_changes() -> None:
     machine, func = products(HwParams())
-    assert weights_ahead(func, machine) is func
+    assert weights_ahead(func, machine, USUAL_EIGHTHS) is func
 
 
 @pytest.mark.parametrize("hw", [WINDOWS, HwParams(vector_window=3, wgt_depth=128)])

@@ -1,0 +1,85 @@
+"""How much of ``wgt`` weights have, to be loaded ahead: the program decides, or a given knob."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from vdla.bench.net import Net
+from vdla.compiler.build import CompiledModel, build
+from vdla.compiler.targets.base import Options
+from vdla.compiler.targets.registry import find_target
+from vdla.compiler.targets.vdla.target import Accelerator
+from vdla.compiler.targets.vdla.templates.reserving import EIGHTHS, USUAL_EIGHTHS, WGT_EIGHTHS
+from vdla.isa.errors import VdlaError
+from vdla.isa.memory import MEMORY_PRESETS
+from vdla.isa.params import HwParams
+from vdla.sim.model.core import simulate
+
+VTA = MEMORY_PRESETS["vta"]
+WINDOWS = HwParams(vector_window=3)
+#: The convolutions of :func:`expansions`.
+LAYERS = ("conv_4", "conv_10", "conv_16", "conv_22")
+
+
+def expansions() -> onnx.ModelProto:
+    """Convolutions of one place with many weights and small images."""
+    net = Net("expansions")
+    image = net.input(1, 128, 7, 7)
+    for channels in (512, 128, 512, 128):
+        image = net.conv(image, channels, 1)
+    net.output(image)
+    return net.model()
+
+
+def compiled(knobs: dict | None = None, hw: HwParams = WINDOWS) -> CompiledModel:
+    return build(expansions(), find_target("sim", Options(hw, VTA, 2, 1)), knobs=knobs)
+
+
+def cycles_of(model: CompiledModel) -> int:
+    """The cycles of its one program."""
+    [program] = model.programs
+    dram = np.zeros(program.meta["dram_bytes"], np.uint8)
+    return simulate(program, dram, VTA, values=False).cycles
+
+
+def given(eighths: int) -> dict:
+    """The knobs for all layers."""
+    return {layer: {WGT_EIGHTHS: eighths} for layer in LAYERS}
+
+
+def chosen(model: CompiledModel) -> list:
+    """The eighths of each layer."""
+    by_name = {layer.name: layer for layer in model.layers}
+    return [(by_name[name].knobs or {}).get(WGT_EIGHTHS) for name in LAYERS]
+
+
+def test_that_is_taken_whose_program_ends_first() -> None:
+    cycles = {eighths: cycles_of(compiled(given(eighths))) for eighths in EIGHTHS}
+    best = min(EIGHTHS, key=cycles.__getitem__)
+    assert cycles[best] < cycles[USUAL_EIGHTHS]
+    found = compiled()
+    assert chosen(found) == [best] * len(LAYERS) and cycles_of(found) == cycles[best]
+
+
+def test_of_equal_programs_the_usual_one_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Accelerator, "_estimated_cycles", lambda *_: 1000)
+    assert chosen(compiled()) == [USUAL_EIGHTHS] * len(LAYERS)
+
+
+def test_the_choice_is_open_for_each_layer() -> None:
+    found = compiled({"conv_16": {WGT_EIGHTHS: 4}})
+    others = chosen(compiled())
+    assert chosen(found) == [*others[:2], 4, others[3]]
+    assert [layer.chosen_by for layer in found.layers if layer.name == "conv_16"] == ["user"]
+
+
+def test_there_is_no_such_choice_where_loads_are_not_saved() -> None:
+    assert chosen(compiled(hw=HwParams())) == [None] * len(LAYERS)
+    with pytest.raises(VdlaError, match=r"'conv_16': expected knobs oc_blocks, .*'wgt_eighths'"):
+        compiled({"conv_16": {WGT_EIGHTHS: 4}}, HwParams())
+
+
+def test_what_is_legal_is_named() -> None:
+    with pytest.raises(VdlaError, match="'conv_10': knob wgt_eighths: expected 1 to 4, got 8"):
+        compiled({"conv_10": {WGT_EIGHTHS: 8}})
