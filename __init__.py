@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .compiler.quantize import quantize
     from .kernel import Kernel, build_schedule, lower, print_func
     from .module import Module, compile, load
+    from .refining import refine
     from .tuning import tune
 
 __all__ = [
@@ -48,6 +49,7 @@ __all__ = [
     "plugins",
     "print_func",
     "quantize",
+    "refine",
     "te",
     "topi",
     "tune",
@@ -59,6 +61,7 @@ _LATER = {
     **dict.fromkeys(("Kernel", "build_schedule", "lower", "print_func"), ".kernel"),
     **dict.fromkeys(("FoundSchedule", "auto_schedule"), ".autoschedule"),
     "quantize": ".compiler.quantize",
+    "refine": ".refining",
     "tune": ".tuning",
     "te": ".compiler.te",
     "topi": ".compiler.topi",

@@ -21,6 +21,7 @@ from .files import checked
 from .plugins import with_plugins
 from .programs import asm, check, disasm
 from .quantize import quantize
+from .refine import refine
 from .run import compile_model, run
 from .sweep import sweep
 from .tune import records_app, tune
@@ -35,6 +36,7 @@ COMMANDS = {
     "coverage": coverage,
     "quantize": quantize,
     "tune": tune,
+    "refine": refine,
     "sweep": sweep,
     "explore": explore,
     "compare": compare,

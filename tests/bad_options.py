@@ -33,6 +33,7 @@ WORK = (
     "vdla.cli.cosim._design", "vdla.bench.table2._row", "vdla.bench.networks._row",
     "vdla.bench.cpu._row", "vdla.bench.speed._row", "vdla.bench.gpu._row",
     "vdla.bench.tables.make_table", "vdla.bench.tuning._replayed", "vdla.tuning._Tuning.run",
+    "vdla.compiler.tune.together.Together.run",
     "vdla.bench.tuned._tuned",
     # The module that imports a function comes before the one that has it.
     "vdla.hw.fpga.sample.synthesise", "vdla.hw.fpga.synthesis.synthesise",
@@ -49,6 +50,7 @@ WORKING: dict[str, tuple[str, ...]] = {
     "coverage": ("{coverage}",),
     "quantize": ("{float_model}", "--samples", "{samples}", "--output", "{new}.onnx"),
     "tune": ("{model}",),
+    "refine": ("{model}",),
     "records show": ("{records}",),
     "records best": ("{records}",),
     "records merge": ("{records}", "--output", "{new}.jsonl"),

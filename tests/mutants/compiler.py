@@ -85,6 +85,7 @@ from vdla.compiler.tir.passes.launch import _Kernel
 from vdla.compiler.tir.passes.vthread import _Interleaver
 from vdla.compiler.topi import winograd
 from vdla.compiler.topi.elements import merged_axes
+from vdla.compiler.tune.together import Together
 from vdla.isa import depend
 from vdla.runtime import layout
 
@@ -128,8 +129,16 @@ COMPILER = (
            "if start < stop", "if False",
            tests("compiler/targets/vdla/test_expanded_windows.py"
                  "::test_it_equals_the_interpreter")),
+    Mutant("slower programs are kept", "compiler", Together.run,
+           "found.cycles < best.cycles", "found.cycles != best.cycles",
+           tests("test_refining.py"
+                 "::test_programs_become_faster_and_compile_makes_them_again")),
+    Mutant("changes before are forgotten", "compiler", Together._propose,
+           "{**self._changes(best), **", "{**",
+           tests("test_refining.py"
+                 "::test_programs_become_faster_and_compile_makes_them_again")),
     Mutant("the usual room for weights is taken", "compiler", Accelerator._join,
-           "preferring(USUAL_EIGHTHS, EIGHTHS)", "(USUAL_EIGHTHS,)",
+           "min(EIGHTHS, key=cost)", "USUAL_EIGHTHS",
            tests("compiler/targets/vdla/test_reserving.py"
                  "::test_that_is_taken_whose_program_ends_first")),
     Mutant("all operators have the usual room for weights", "compiler",

@@ -21,6 +21,7 @@ from .passes.loops import run_loop_passes
 from .program import write_program
 from .sharing import Operator
 from .templates.base import AcceleratorTemplate
+from .templates.reserving import USUAL_EIGHTHS
 
 _NO_DUMPS = Dumps(None)
 
@@ -29,7 +30,8 @@ _NO_DUMPS = Dumps(None)
 class Layer:
     """A node of a graph with its template and its workload, in a program of its own.
 
-    The program of the same knobs is, to the byte, that of a model with this layer alone.
+    The program of the same knobs is, to the byte, that of a model with this layer alone, with the
+    usual room for weights.
     """
 
     graph: Graph
@@ -55,7 +57,7 @@ class Layer:
         if reason := self.space.refuse(knobs):
             raise VdlaError(f"layer {name!r}: {reason}")
         func = self.template.schedule(self.workload, knobs, name)
-        func = run_loop_passes(func, self.machine, _NO_DUMPS)
+        func = run_loop_passes(func, self.machine, _NO_DUMPS, USUAL_EIGHTHS)
         choice = Choice(knobs, "user", self.template.predict(self.workload, knobs))
         operator = Operator(self.node, self.template, self.workload, choice, func)
         part = Part(self.graph, (self.node,), (self.node.output,))

@@ -45,6 +45,7 @@ from .scopes import TENSOR_SCRATCHPADS
 from .sharing import LoopPrograms, Operator, share_scratchpads
 from .stream import Stream
 from .templates.base import AcceleratorTemplate, Track
+from .templates.reserving import USUAL_EIGHTHS
 
 
 def build_program(
@@ -106,7 +107,7 @@ def build_func(func: PrimFunc, machine: Machine, dumps: Dumps) -> Program:
         checker refuses.
     """
     stream, params = Stream(machine.params), machine.params
-    func = run_loop_passes(func, machine, dumps)
+    func = run_loop_passes(func, machine, dumps, USUAL_EIGHTHS)
     places = {p: Place(stream.dram.allocate(p.size_bytes), p.name) for p in func.params}
     generate(func, stream, places)
     insns, order, image, _ = _ordered(stream, [0] * len(stream.insns), machine)

@@ -14,7 +14,7 @@ from ....isa.memory import MemoryParams
 from ....isa.params import NOT_IN_PROGRAMS, HwParams
 from ....isa.program import Program
 from ...choose.chooser import Chooser
-from ...choose.space import Refusal, preferring
+from ...choose.space import Refusal
 from ...dumps import Dumps
 from ...graph.ir import Graph, Node
 from ...graph.ops.convolution import Convolution
@@ -172,11 +172,11 @@ class Accelerator(Target):
         if len(found) > 1:
             found.sort(key=lambda one: self._estimated_cycles(*one, USUAL_EIGHTHS))
         joined, trial = found[0]
-        eighths = min(
-            preferring(USUAL_EIGHTHS, EIGHTHS),
-            key=lambda eighths: self._estimated_cycles(joined, trial, eighths),
-        )
-        chooser.made.update(self._reserving(joined, trial, eighths).made)
+
+        def cost(eighths: int) -> tuple[int, bool]:
+            return self._estimated_cycles(joined, trial, eighths), eighths != USUAL_EIGHTHS
+
+        chooser.made.update(self._reserving(joined, trial, min(EIGHTHS, key=cost)).made)
         return joined
 
     def _reserving(self, graph: Graph, chooser: Chooser, eighths: int) -> Chooser:

@@ -14,7 +14,6 @@ from ....tir.scopes import check_scopes
 from ....tir.verify import verify
 from ..machine import Machine
 from ..scopes import memory_scopes
-from ..templates.reserving import USUAL_EIGHTHS
 from .weights_ahead import weights_ahead
 
 #: The passes for the loop program of every operator, in order. Each also gets the eighths of
@@ -26,10 +25,8 @@ LOOP_PASSES: dict[str, Callable[[PrimFunc, Machine, int], PrimFunc]] = {
 }
 
 
-def run_loop_passes(
-    func: PrimFunc, machine: Machine, dumps: Dumps, eighths: int = USUAL_EIGHTHS
-) -> PrimFunc:
-    """A loop program after LOOP_PASSES."""
+def run_loop_passes(func: PrimFunc, machine: Machine, dumps: Dumps, eighths: int) -> PrimFunc:
+    """A loop program after LOOP_PASSES. Its weights have so many ``eighths`` of ``wgt``."""
     verify(func)
     check_scopes(func, memory_scopes(machine.params))
     dumps.write(func.name, "lower", partial(print_func, func))

@@ -26,6 +26,7 @@ from ..parts import gemm_intrin
 from ..passes.loops import run_loop_passes
 from .base import AcceleratorTemplate, Track
 from .products import Products, ProductsWorkload
+from .reserving import USUAL_EIGHTHS
 
 
 class ProductsBySteps(AcceleratorTemplate[ProductsWorkload]):
@@ -77,7 +78,7 @@ class ProductsBySteps(AcceleratorTemplate[ProductsWorkload]):
         params = self.machine.params
         try:
             func = self.schedule(workload, {STEPS: text}, "steps")
-            func = run_loop_passes(func, self.machine, Dumps(None))
+            func = run_loop_passes(func, self.machine, Dumps(None), USUAL_EIGHTHS)
             return workload.context.budget.lack(scratchpad_use(func, params))
         except VdlaError as error:
             return str(error)

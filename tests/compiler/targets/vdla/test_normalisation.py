@@ -23,6 +23,7 @@ from vdla.compiler.targets.vdla.templates.normalisation import (
     _digits_needs,
     most_norm_channels,
 )
+from vdla.compiler.targets.vdla.templates.reserving import USUAL_EIGHTHS
 from vdla.isa.params import PRESETS, HwParams
 from vdla.sim.model.core import simulate
 
@@ -134,7 +135,8 @@ def test_entries_of_tmp(tiles: int) -> None:
     template = RowFactors(machine)
     whole = Context(Budget.whole(HW))
     workload = RowDigitsWorkload(4, 24 * HW.block, 24, whole, Numbers(64, 0.004))
-    func = run_loop_passes(template.schedule(workload, {"tiles": tiles}, "n"), machine, Dumps(None))
+    func = template.schedule(workload, {"tiles": tiles}, "n")
+    func = run_loop_passes(func, machine, Dumps(None), USUAL_EIGHTHS)
     used = scratchpad_use(func, HW)
     needs = _digits_needs(4, tiles, HW)
     assert {name: needs[name] for name in used} == used
