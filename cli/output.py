@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -35,23 +35,33 @@ def write_text(path: str | Path, text: str) -> None:
         place.write_text(text)
 
 
-@contextmanager
-def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar on standard error; it is drawn only if that is a terminal.
+class Update(Protocol):
+    """Shows how much is done, of how much in all, and what else is told of it."""
 
-    The function that the caller gets is told how much is done, of how much in all.
+    def __call__(self, done: int, total: int, told: str = "") -> None: ...
+
+
+@contextmanager
+def progress_bar(what: str) -> Iterator[Update]:
+    """A progress bar on standard error; it is drawn only if that is a terminal. The caller gets the
+    function that updates it.
     """
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     console = Console(stderr=True)
     with Progress(
         *columns,
+        TextColumn("{task.fields[told]}"),
         TimeElapsedColumn(),
         console=console,
         transient=True,
         disable=not console.is_terminal,
     ) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+        task = bar.add_task(what, total=None, told="")
+
+        def update(done: int, total: int, told: str = "") -> None:
+            bar.update(task, completed=done, total=total, told=told)
+
+        yield update
 
 
 def new_table(title: str, *columns: str, left: int = 1) -> Table:

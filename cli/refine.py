@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ..isa.errors import VdlaError
 from .files import Merges
 from .options import MOST, Hw, JsonFile, Memory, Seed, TimeLimit, Vthreads
-from .output import count, emit, new_table, percent
+from .output import count, emit, new_table, percent, progress_bar
 
 
 def refine(
@@ -46,10 +43,11 @@ def refine(
 
     params, memory_params = load_platform(hw, memory)
     found = find_model(model, params.batch, quantized=True)
-    with _live(model) as watch:
+    with progress_bar(model) as update:
         body = run_refine(
-            found, knobs, params, memory_params, trials, seed, time_s, vthreads, watch
-        )
+            found, knobs, params, memory_params, trials, seed, time_s, vthreads,
+            lambda made, of, best: update(made, of, f"{best:,} cycles"),
+        )  # fmt: skip
     report: dict[str, Any] = (
         header("refine", params, memory_params, seed) | {"model_name": model} | body
     )
@@ -59,23 +57,6 @@ def refine(
     if report["interrupted"]:
         raise VdlaError(f"interrupted; {knobs} has the best choices")
     return 0
-
-
-@contextmanager
-def _live(what: str) -> Iterator[Any]:
-    """A live line on standard error: trials, and the least cycles so far."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    console = Console(stderr=True)
-    with Progress(
-        *columns, TextColumn("{task.fields[told]}"), TimeElapsedColumn(), console=console,
-        transient=True, disable=not console.is_terminal,
-    ) as bar:  # fmt: skip
-        shown = bar.add_task(what, total=None, told="")
-
-        def watch(made: int, of: int, best: int) -> None:
-            bar.update(shown, completed=made, total=of, told=f"{best:,} cycles")
-
-        yield watch
 
 
 def _show(console: Console, report: dict[str, Any]) -> None:

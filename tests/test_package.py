@@ -24,6 +24,7 @@ ROOT_MODULES = {
     "kernel",
     "module",
     "plugins",
+    "refining",
     "report",
     "roofline",
     "runner",
