@@ -34,8 +34,10 @@ PATIENCE = 2000
 
 @dataclass(frozen=True)
 class _Attempt:
-    """A part's operators and choices, and the cycles of its program."""
+    """A part's operators and choices, the knobs of the layers that were ``changed``, and the
+    cycles of its program."""
 
+    changed: Mapping[str, Knobs]
     operators: tuple[Operator, ...]
     chooser: Chooser
     cycles: int
@@ -85,7 +87,7 @@ class Together:
                     found[operator.node.name] = dict(choice.knobs)
         return found
 
-    def run(self, trials: int, goes_on: Callable[[], bool] = lambda: True) -> None:
+    def run(self, trials: int, goes_on: Callable[[], bool]) -> None:
         """Make so many trials in all, while there are new proposals and ``goes_on``, which is asked
         before the first trial and after each."""
         while goes_on() and len(self.curve) <= trials:
@@ -104,7 +106,7 @@ class Together:
             self.curve.append(sum(one.cycles for one in self._best))
 
     def _attempt(self, part: Part, changed: Mapping[str, Knobs]) -> _Attempt:
-        """Compile and simulate a part with the best choices so far, and some ``changed`` layers."""
+        """Compile and simulate a part, with these knobs for the ``changed`` layers."""
         trial = self._chooser.copy()
         trial.given = {**self.given, **changed}
         for layer, knobs in changed.items():
@@ -113,7 +115,7 @@ class Together:
                 trial.made[layer] = [*trial.made[layer], choice]
         operators, program = self.target.attempt(part, trial, self._loop_programs)
         cycles = self.cycles_of(program, self.target.machine.memory)
-        return _Attempt(tuple(operators), trial, cycles)
+        return _Attempt(changed, tuple(operators), trial, cycles)
 
     def _propose(self) -> tuple[int, dict[str, Knobs]] | None:
         """A part, and the knobs of its changed layers, those that were changed before included."""
@@ -127,16 +129,12 @@ class Together:
             layers = [operator]
             if self._random.random() < 0.5:
                 layers = [o for o in best.operators if _same_choice(o, operator)]
-            changed = {**self._changes(best), **{o.node.name: knobs for o in layers}}
+            changed = {**best.changed, **{o.node.name: knobs for o in layers}}
             asked = number, *((name, *sorted(k.items())) for name, k in sorted(changed.items()))
             if asked not in self._tried:
                 self._tried.add(asked)
                 return number, changed
         return None
-
-    def _changes(self, best: _Attempt) -> dict[str, Knobs]:
-        """The layers that the best attempt changed."""
-        return {n: k for n, k in best.chooser.given.items() if self.given.get(n) is not k}
 
     def _other_knobs(self, operator: Operator, chooser: Chooser) -> Knobs | None:
         """The knobs of an operator with another value for one of them; None where that is not

@@ -134,7 +134,7 @@ COMPILER = (
            tests("test_refining.py"
                  "::test_programs_become_faster_and_compile_makes_them_again")),
     Mutant("changes before are forgotten", "compiler", Together._propose,
-           "{**self._changes(best), **", "{**",
+           "{**best.changed, **", "{**",
            tests("test_refining.py"
                  "::test_programs_become_faster_and_compile_makes_them_again")),
     Mutant("the usual room for weights is taken", "compiler", Accelerator._join,
