@@ -18,6 +18,7 @@ from vdla.isa.params import PRESETS, HwParams
 from vdla.sim.model.core import simulate
 
 from ...building import build_for
+from .machines import RTL_TABLES
 from .test_activations import VTA, check_rtl, check_values, inputs_of, requant_for
 
 DEFAULT = HwParams(vector_table=2)
@@ -91,7 +92,7 @@ def test_nothing_goes_to_dram_in_between_and_the_table_is_set_once() -> None:
 
 @pytest.mark.slow
 def test_the_rtl_takes_the_same_cycles() -> None:
-    check_rtl(activated(10, 9, (5, 6), 3), SMALL)
+    check_rtl(activated(10, 9, (5, 6), 3), RTL_TABLES)
 
 
 @pytest.mark.parametrize("reader", ["none", "no table", "another node"])

@@ -27,15 +27,14 @@ from vdla.compiler.targets.vdla.passes.join_windows import join_windows
 from vdla.compiler.targets.vdla.templates.expanded_windows import ExpandedWindows
 from vdla.compiler.targets.vdla.templates.expanding import Expanding
 from vdla.isa.insn import Load
-from vdla.isa.params import PRESETS, HwParams
+from vdla.isa.params import HwParams
 from vdla.sim.model.core import simulate
 
+from .machines import RTL_WINDOWS
 from .test_activations import VTA, check_rtl, check_values, cycles_of, inputs_of, requant_for
 
 DEFAULT = HwParams(vector_window=3, vector_table=2)
-SMALL = replace(
-    PRESETS["4x4"], vector_window=3, vector_table=1, inp_depth=256, out_depth=96, par_depth=192
-)  # fmt: skip
+SMALL = RTL_WINDOWS
 
 
 def block(

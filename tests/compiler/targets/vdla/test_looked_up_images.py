@@ -18,6 +18,7 @@ from vdla.compiler.targets.vdla.machine import ACCELERATOR
 from vdla.compiler.targets.vdla.passes.look_up_again import look_up_again
 from vdla.isa.params import PRESETS, HwParams
 
+from .machines import RTL_WINDOWS
 from .test_activations import VTA, check_values, one_operator
 from .test_squeeze import mean, product, quantised
 
@@ -103,7 +104,7 @@ def test_the_table_makes_no_image_of_its_own() -> None:
 @pytest.mark.slow
 def test_the_rtl_takes_the_same_cycles() -> None:
     """``measure`` compares every byte of DRAM, and the start and end of every instruction."""
-    found = measure(excited(12), replace(WINDOW, par_depth=128), VTA, ("sim", "rtl"))
+    found = measure(excited(12), RTL_WINDOWS, VTA, ("sim", "rtl"))
     assert "QTableMul" in operators_of(found)
     assert found.cycles_of("sim") == found.cycles_of("rtl")
 

@@ -28,6 +28,7 @@ from vdla.isa.params import PRESETS, HwParams
 from vdla.sim.model.core import simulate
 
 from ...building import build_for
+from .machines import RTL_TABLES
 from .test_activations import VTA, check_rtl, inputs_of
 
 HW = HwParams(vector_table=2)
@@ -105,7 +106,7 @@ def test_tiles(tiles: int, some: int, resident: int) -> None:
 
 @pytest.mark.slow
 def test_the_rtl_takes_the_same_cycles() -> None:
-    check_rtl(normalised(20, 10, 4), SMALL)
+    check_rtl(normalised(20, 10, 4), RTL_TABLES)
 
 
 @pytest.mark.slow

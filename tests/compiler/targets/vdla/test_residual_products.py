@@ -22,6 +22,7 @@ from vdla.compiler.targets.vdla.templates.residual_products import ResidualProdu
 from vdla.isa.params import PRESETS, HwParams
 from vdla.sim.model.core import simulate
 
+from .machines import RTL_WINDOWS
 from .test_activations import VTA, check_rtl, check_values, cycles_of, inputs_of, requant_for
 
 DEFAULT, SMALL = HwParams(), PRESETS["4x4"]
@@ -102,9 +103,9 @@ def test_rows_that_pass_tmp() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("window", [0, 3])
-def test_the_rtl_takes_the_same_cycles(window: int) -> None:
-    check_rtl(residual(10, 9, (5, 6), 3), replace(SMALL, vector_window=window))
+@pytest.mark.parametrize("hw", [SMALL, RTL_WINDOWS], ids=["plain", "windows"])
+def test_the_rtl_takes_the_same_cycles(hw: HwParams) -> None:
+    check_rtl(residual(10, 9, (5, 6), 3), hw)
 
 
 @pytest.mark.parametrize("case", ["first", "second", "3 x 3", "chosen so", "a factor of 0"])

@@ -19,6 +19,7 @@ from vdla.isa.memory import MEMORY_PRESETS, MemoryParams
 from vdla.isa.params import PRESETS, HwParams
 from vdla.sim.model.core import simulate
 
+from .machines import RTL_WINDOWS
 from .test_activations import check_rtl, check_values, inputs_of, requant_for
 
 WINDOW = HwParams(vector_window=3)
@@ -109,4 +110,5 @@ def test_what_is_loaded(case: str, hw: HwParams, memory: str, skips: bool) -> No
 
 @pytest.mark.slow
 def test_the_rtl_takes_the_same_cycles() -> None:
-    check_rtl(*CASES["blocks of 4"])
+    graph, _ = CASES["blocks of 4"]
+    check_rtl(graph, RTL_WINDOWS)

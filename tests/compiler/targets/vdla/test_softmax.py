@@ -10,11 +10,10 @@ from vdla.compiler.graph.ops.softmax import QTableSoftmax
 from vdla.compiler.targets.vdla.templates.softmax import longest_row
 from vdla.isa.params import PRESETS, HwParams
 from vdla.isa.program import Program
-from vdla.sim.model.core import simulate
-from vdla.sim.rtl.driver import RtlSimulator
 
 from ...building import build_for
-from .test_activations import VTA, check_values, inputs_of, one_operator
+from .machines import RTL_TABLES
+from .test_activations import VTA, check_rtl, check_values, one_operator
 
 HW = HwParams(vector_table=2)
 SMALL = replace(PRESETS["4x4"], vector_table=2)
@@ -55,13 +54,7 @@ def test_tiles(knobs: tuple[int, int]) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("out_scale", [1 / 255, 0.1 / 255])
 def test_the_rtl_takes_the_same_cycles(out_scale: float) -> None:
-    graph, cycles = softmax(24, 19, out_scale), []
-    compiled = build_for("sim", graph, SMALL, VTA)
-    for run in (simulate, RtlSimulator(SMALL).run):
-        compiled.run(
-            inputs_of(graph), lambda p, dram, run=run: cycles.append(run(p, dram, VTA).cycles)
-        )
-    assert cycles[0] == cycles[1]
+    check_rtl(softmax(24, 19, out_scale), RTL_TABLES)
 
 
 def test_what_it_costs() -> None:

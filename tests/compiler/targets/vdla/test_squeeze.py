@@ -19,6 +19,7 @@ from vdla.compiler.quantize import quantize
 from vdla.isa.memory import MEMORY_PRESETS
 from vdla.isa.params import PRESETS, HwParams
 
+from .machines import RTL_TABLES
 from .test_activations import check_values, one_operator
 
 VTA = MEMORY_PRESETS["vta"]
@@ -132,7 +133,6 @@ def test_it_is_one_program_with_the_values_of_onnx_runtime() -> None:
 @pytest.mark.slow
 def test_the_rtl_takes_the_same_cycles() -> None:
     """``measure`` compares every byte of DRAM, and the start and end of every instruction."""
-    small = replace(SMALL, vector_table=1, par_depth=128)
-    found = measure(quantised(squeezed(12)), small, VTA, ("sim", "rtl"))
+    found = measure(quantised(squeezed(12)), RTL_TABLES, VTA, ("sim", "rtl"))
     assert len(found.compiled.programs) == 1
     assert found.cycles_of("sim") == found.cycles_of("rtl")

@@ -4,7 +4,6 @@ by ours."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,12 @@ import vdla
 from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static
 from vdla.bench.distance import distances
 from vdla.bench.modern import vit_tiny
-from vdla.isa.params import PRESETS, HwParams
+from vdla.isa.params import HwParams
+
+from .machines import RTL_TABLES
 
 pytestmark = pytest.mark.filterwarnings("default")  # the quantiser's own
 HW = HwParams(vector_table=2)
-SMALL = replace(PRESETS["4x4"], vector_table=2, par_depth=80)
 
 
 class Samples(CalibrationDataReader):
@@ -89,7 +89,7 @@ def test_the_rtl_takes_the_same_cycles(tmp_path: Path) -> None:
     made = quantised(model, images, "vdla", tmp_path)
     runs = []
     for target in ("sim", "rtl"):
-        module = vdla.compile(made, target, hw=SMALL)
+        module = vdla.compile(made, target, hw=RTL_TABLES)
         runs.append((module.run(images[:1])[0], module.report["cycles"]))
         assert len(module.compiled.programs) == 1
     (y, cycles), (z, others) = runs
