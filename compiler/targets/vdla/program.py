@@ -48,20 +48,6 @@ from .templates.base import AcceleratorTemplate, Track
 from .templates.reserving import USUAL_EIGHTHS
 
 
-def build_program(
-    part: Part,
-    templates: dict[str, AcceleratorTemplate],
-    machine: Machine,
-    chooser: Chooser,
-    dumps: Dumps,
-) -> Compiled:
-    """Build and check the program of a part. ``templates`` has, by output, the templates of the
-    nodes that have instructions.
-    """
-    made = choose_operators(part, templates, machine, chooser, dumps)
-    return write_program(part, made, machine, chooser, dumps)
-
-
 def choose_operators(
     part: Part,
     templates: dict[str, AcceleratorTemplate],

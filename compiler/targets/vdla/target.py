@@ -38,7 +38,7 @@ from .passes.pack_windows import pack_windows
 from .passes.products_of_places import products_of_places
 from .passes.reshape_blocks import reshape_blocks
 from .passes.rows_as_places import rows_as_places
-from .program import build_func, build_program, choose_operators, write_program
+from .program import build_func, choose_operators, write_program
 from .sharing import LoopPrograms, Operator
 from .templates.activated_products import ActivatedProducts
 from .templates.activations import Activations, tile_step
@@ -160,6 +160,7 @@ class Accelerator(Target):
         weights is chosen for it."""
         if not self.machine.saves_loads:
             return self._join_results(chooser, graph, APART)
+        ready: LoopPrograms = {}
         made: dict[tuple[int, ...], tuple[Graph, Chooser]] = {}
         for addition, bound in product((APART, JOINED), BOUNDS):
             trial = chooser.copy()
@@ -170,11 +171,12 @@ class Accelerator(Target):
             made.setdefault((len(added.nodes), len(paired.nodes)), (paired, trial))
         found = [*made.values()]
         if len(found) > 1:
-            found.sort(key=lambda one: self._estimated_cycles(*one, USUAL_EIGHTHS))
+            found.sort(key=lambda one: self._estimated_cycles(*one, USUAL_EIGHTHS, ready))
         joined, trial = found[0]
 
         def cost(eighths: int) -> tuple[int, bool]:
-            return self._estimated_cycles(joined, trial, eighths), eighths != USUAL_EIGHTHS
+            cycles = self._estimated_cycles(joined, trial, eighths, ready)
+            return cycles, eighths != USUAL_EIGHTHS
 
         chooser.made.update(self._reserving(joined, trial, min(EIGHTHS, key=cost)).made)
         return joined
@@ -220,15 +222,18 @@ class Accelerator(Target):
 
         return join_windows(graph, joins)
 
-    def _estimated_cycles(self, graph: Graph, chooser: Chooser, eighths: int) -> int:
+    def _estimated_cycles(
+        self, graph: Graph, chooser: Chooser, eighths: int, ready: LoopPrograms
+    ) -> int:
         """The cycles that a graph's nodes on the accelerator are estimated to take as a program,
-        with these ``eighths`` of ``wgt`` for the weights of each."""
+        with these ``eighths`` of ``wgt`` for the weights of each. ``ready`` as for
+        :meth:`attempt`."""
         nodes = [node for node in graph.nodes if node.target == self.name]
         others = (node for node in graph.nodes if node.target != self.name)
         read = {*graph.outputs, *(name for node in others for name in node.inputs)}
         part = Part(graph, tuple(nodes), [n.output for n in nodes if n.output in read])
         trial = self._reserving(graph, chooser, eighths)
-        return self.compile(part, trial, Dumps(None)).estimated_cycles or 0
+        return self._compile(part, trial, Dumps(None), ready).estimated_cycles or 0
 
     def _packs(self, chooser: Chooser, graph: Graph, node: Node) -> bool:
         """Whether the host packs a convolution's windows; False where there is no choice."""
@@ -243,13 +248,20 @@ class Accelerator(Target):
         return any(graph.macs(node) for node in nodes)
 
     def compile(self, part: Part, chooser: Chooser, dumps: Dumps) -> Compiled:
+        return self._compile(part, chooser, dumps, {})
+
+    def _compile(
+        self, part: Part, chooser: Chooser, dumps: Dumps, ready: LoopPrograms
+    ) -> Compiled:
+        """As :meth:`compile`, with loop programs that are ``ready``."""
         templates, place, machine = self._templates(part), None, self._machine_of_programs
         if dumps.directory is None:  # dumps show the compiler at work
             place = kept.place_of(part, templates, machine, chooser)
         if place is not None and (known := kept.read(place, chooser)) is not None:
             return self._own(known)
         begin = time.perf_counter()
-        compiled = build_program(part, templates, machine, chooser, dumps)
+        made = choose_operators(part, templates, machine, chooser, dumps, ready)
+        compiled = write_program(part, made, machine, chooser, dumps)
         if place is not None:
             kept.keep(place, compiled, chooser, time.perf_counter() - begin)
         return self._own(compiled)
