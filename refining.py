@@ -18,7 +18,6 @@ from .isa.memory import MemoryParams
 from .isa.params import HwParams
 from .module import check_options, load_platform
 from .runtime.files import whole_file
-from .sim.model.core import count_cycles
 
 #: Called before the first trial and after each: trials made, of how many, the least cycles so far.
 Watch = Callable[[int, int, int], None]
@@ -79,7 +78,7 @@ def refine(
     path = Path(knobs)
     given = load_knobs(path) if path.exists() else {}
     ends = None if time_s is None else time.monotonic() + time_s
-    search = Together(model, target, given, seed, count_cycles)
+    search = Together(model, target, given, seed)
     before, kept = search.knobs, 0
 
     def goes_on() -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -50,6 +51,7 @@ class MicroOps:
     def __init__(self, params: HwParams, image: Mapping[int, bytes]):
         self.params = params
         self.image = sorted(image.items())
+        self.starts = [start for start, _ in self.image]
         self.words = np.zeros(params.uop_depth, np.uint64)
 
     def load(self, insn: Load) -> None:
@@ -71,8 +73,9 @@ class MicroOps:
         self.words[insn.base : insn.base + insn.entries] = wide.view("<u8").reshape(-1)
 
     def _read(self, address: int, size: int) -> bytes:
-        for start, data in self.image:
-            if start <= address and address + size <= start + len(data):
+        for index in range(bisect_right(self.starts, address) - 1, -1, -1):
+            start, data = self.image[index]
+            if address + size <= start + len(data):
                 return data[address - start : address - start + size]
         raise VdlaError(
             f"micro-ops at {address:#x}: expected constant data of the program, there is none; "

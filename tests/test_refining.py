@@ -128,7 +128,7 @@ def test_time_and_interrupts_keep_the_best(
             raise VdlaError("no program")
         raise KeyboardInterrupt
 
-    search = together.Together(model(), *_target_and_knobs(Path("k.json")), 1, count_cycles)
+    search = together.Together(model(), *_target_and_knobs(Path("k.json")), 1)
     search._attempt = interrupted  # type: ignore[method-assign]
     monkeypatch.setattr(refining, "Together", lambda *_: search)
     assert run_app(command) == 2

@@ -78,12 +78,10 @@ class Part:
 
 @dataclass(frozen=True)
 class Compiled:
-    """A part as code: the step that runs, None if there is nothing to run; its layers; and how many
-    cycles it is estimated to take, where the target knows that."""
+    """A part as code: the step that runs, None if there is nothing to run; and its layers."""
 
     step: Step | None
     layers: Sequence[LayerInfo]
-    estimated_cycles: int | None = None
 
 
 class Target(ABC):

@@ -32,11 +32,11 @@ class Kept:
 
 
 def place_of(kind: str, parts: Iterable[str]) -> Path:
-    """The file for a result that depends on these ``parts`` and on the compiler's source. The
-    ``kind`` is one word, with which its name begins.
+    """The file for a result that depends on these ``parts``, on the compiler's source, and on that
+    of the simulator, by which it decides. The ``kind`` is the beginning of its name.
     """
     digest = hashlib.sha256()
-    for part in (source_digest("compiler", "isa", "runtime"), *parts):
+    for part in (source_digest("compiler", "sim", "isa", "runtime"), *parts):
         digest.update(hashlib.sha256(part.encode()).digest())
     return cache_dir() / f"{kind}_{digest.hexdigest()[:32]}.bin"
 

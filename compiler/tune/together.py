@@ -14,17 +14,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...isa.errors import VdlaError
-from ...isa.memory import MemoryParams
-from ...isa.program import Program
+from ...sim.model.core import count_cycles
 from ..build import prepare
 from ..choose.chooser import Choice, Chooser, Given
 from ..choose.space import Knobs, KnobValue
 from ..dumps import Dumps
 from ..rows import parts_of
 from ..targets.base import Part
-from ..targets.vdla.sharing import LoopPrograms, Operator
+from ..targets.vdla.sharing import Operator
 from ..targets.vdla.target import Accelerator
-from ..targets.vdla.templates.reserving import EIGHTHS, WGT_EIGHTHS
+from ..targets.vdla.templates.reserving import RESERVED
 
 #: Of the legal numbers of a knob, a trial takes one of so many that are nearest.
 NEAREST = 4
@@ -58,7 +57,6 @@ class Together:
     target: Accelerator
     given: Given
     seed: int
-    cycles_of: Callable[[Program, MemoryParams], int]
     failed: int = 0
     exhausted: bool = False
 
@@ -70,7 +68,6 @@ class Together:
         if not self._parts:
             raise VdlaError(f"refine: expected a layer for {self.target.title}, got none")
         self._tried: set[tuple] = set()
-        self._loop_programs: LoopPrograms = {}
         self._best = [self._attempt(part, {}) for part in self._parts]
         made = {layer: choice for one in self._best for layer, choice in one.chooser.made.items()}
         replace(self._chooser, made=self._chooser.made | made).check_given()
@@ -110,11 +107,11 @@ class Together:
         trial = self._chooser.copy()
         trial.given = {**self.given, **changed}
         for layer, knobs in changed.items():
-            if WGT_EIGHTHS in knobs:  # was chosen together with the graph
-                choice = Choice({WGT_EIGHTHS: knobs[WGT_EIGHTHS]}, "user")
-                trial.made[layer] = [*trial.made[layer], choice]
-        operators, program = self.target.attempt(part, trial, self._loop_programs)
-        cycles = self.cycles_of(program, self.target.machine.memory)
+            reserved = {name: knobs[name] for name in RESERVED if name in knobs}
+            if reserved:  # were chosen together with the graph
+                trial.made[layer] = [*trial.made[layer], Choice(reserved, "user")]
+        operators, program = self.target.attempt(part, trial)
+        cycles = count_cycles(program, self.target.machine.memory)
         return _Attempt(changed, tuple(operators), trial, cycles)
 
     def _propose(self) -> tuple[int, dict[str, Knobs]] | None:
@@ -145,8 +142,7 @@ class Together:
         legal: dict[str, Sequence[KnobValue]] = {
             name: values for name, values in space.knobs.items() if name in operator.choice.knobs
         }
-        if WGT_EIGHTHS in known:
-            legal[WGT_EIGHTHS] = EIGHTHS
+        legal |= {name: values for name, values in RESERVED.items() if name in known}
         name = list(legal)[self._random.integers(len(legal))] if legal else ""
         others = _near(legal[name], known[name]) if legal else []
         if not others:

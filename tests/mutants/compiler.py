@@ -37,7 +37,7 @@ from vdla.compiler.targets.gpu.passes import narrow_tensors
 from vdla.compiler.targets.gpu.templates import general, tensor_gemm
 from vdla.compiler.targets.gpu.templates.depthwise import Depthwise
 from vdla.compiler.targets.gpu.text import _Printer
-from vdla.compiler.targets.vdla import order, patterns, planner, sharing
+from vdla.compiler.targets.vdla import order, patterns, planner, program_choices, sharing
 from vdla.compiler.targets.vdla.codegen import _Walker
 from vdla.compiler.targets.vdla.parts import tile_places
 from vdla.compiler.targets.vdla.passes import join_results as joining
@@ -49,7 +49,6 @@ from vdla.compiler.targets.vdla.passes.weights_ahead import _Copies
 from vdla.compiler.targets.vdla.program import _Writer
 from vdla.compiler.targets.vdla.rotation import Rotation
 from vdla.compiler.targets.vdla.stream import Stream
-from vdla.compiler.targets.vdla.target import Accelerator
 from vdla.compiler.targets.vdla.templates import (
     activations,
     masked_softmax_loops,
@@ -137,8 +136,8 @@ COMPILER = (
            "{**best.changed, **", "{**",
            tests("test_refining.py"
                  "::test_programs_become_faster_and_compile_makes_them_again")),
-    Mutant("the usual room for weights is taken", "compiler", Accelerator._join,
-           "min(EIGHTHS, key=cost)", "USUAL_EIGHTHS",
+    Mutant("the usual room for weights is taken", "compiler", program_choices.first_to_end,
+           "in RESERVED[WGT_EIGHTHS]", "in ()",
            tests("compiler/targets/vdla/test_reserving.py"
                  "::test_that_is_taken_whose_program_ends_first")),
     Mutant("all operators have the usual room for weights", "compiler",
@@ -146,10 +145,10 @@ COMPILER = (
            "known.knobs if known", "{} if known",
            tests("compiler/targets/vdla/test_reserving.py"
                  "::test_that_is_taken_whose_program_ends_first")),
-    Mutant("the graph that comes first is taken", "compiler", Accelerator._join,
-           "if len(found) > 1", "if False",
+    Mutant("the first of several programs is taken", "compiler", program_choices.first_to_end,
+           "min((best, *values), key=cycles_of)", "best",
            tests("compiler/targets/vdla/test_expanded_windows.py"
-                 "::test_the_graph_that_is_estimated_to_end_first_is_taken",
+                 "::test_the_graph_whose_program_ends_first_is_taken",
                  "compiler/targets/vdla/test_residual_products.py"
                  "::test_what_ends_first_is_taken")),
     Mutant("operators with knobs of their own are joined", "compiler", has_own_knobs,

@@ -82,7 +82,7 @@ TUNE = (
            tests("compiler/tune/test_auto_accelerator.py::"
                  "test_tensorized_programs_compute_the_right_bits[dense]")),
     Mutant("steps of any size", "compiler", ProductsBySteps._refuse,
-           "return workload.context.budget.lack(scratchpad_use(func, params))", 'return ""',
+           "return workload.context.budget.lack(Code(func, params).used)", 'return ""',
            tests(f"{_AUTO}::test_steps_that_need_more_than_the_share_of_a_layer_are_refused")),
     Mutant("a trial is scored by its own model", "compiler", quality.held_out_scores,
            "scores[asked] = model.score(at[asked])", "scores[learned] = model.score(at[learned])",

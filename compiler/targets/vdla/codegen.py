@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import cached_property, reduce
 from itertools import product
 from math import prod
 from typing import Any, TypeVar
@@ -18,7 +18,6 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ....isa.errors import VdlaError
-from ....isa.notes import Note
 from ....isa.params import HwParams
 from ...te.expr import Binary, Cast, Const, Expr, Read, Select, Var, walk
 from ...tir.ir import (
@@ -53,7 +52,8 @@ from .patterns import (
     saturated,
 )
 from .scopes import memory_scopes
-from .stream import Loop, Padding, Stream, VectorWork
+from .script import Script, Site
+from .stream import Loop, Padding, VectorWork
 
 LOADED_SCOPES = ("inp", "wgt", "par")
 #: Scratchpads whose elements become an image in tmp.
@@ -68,49 +68,47 @@ _Shape = TypeVar("_Shape")
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a parameter of a loop program lies in DRAM (bytes), and what the model calls it."""
+class Code:
+    """The instructions of a loop program: worked out once, and written for each layer that has
+    it."""
 
-    address: int
-    name: str
+    func: PrimFunc
+    params: HwParams
 
+    def write(self, site: Site) -> None:
+        """Append the instructions to a stream.
 
-def generate(
-    func: PrimFunc,
-    stream: Stream,
-    places: Mapping[Buffer, Place],
-    firsts: Mapping[str, int] | None = None,
-) -> None:
-    """Append the instructions of a loop program to the stream. Its parameters lie at ``places`` in
-    DRAM, its buffers at the beginning of the scratchpads, or behind the entries of ``firsts``.
+        Raises VdlaError for a nest that no instruction computes, with the nest's statement, and for
+        a scratchpad that is too small, naming the buffers that live in it.
+        """
+        self._script.write(site)
 
-    Raises VdlaError for a nest that no instruction computes, with the nest's statement.
-    """
-    fusable = fusable_buffers(func.body)
-    bases = plan_storage(func, stream.params)
-    for buffer in bases:
-        bases[buffer] += (firsts or {}).get(buffer.scope, 0)
-    _Walker(func.name, stream, bases, places, fusable).walk(func.body)
+    @cached_property
+    def used(self) -> Mapping[str, int]:
+        """Number of entries that the loop program uses, by scratchpad."""
+        used: dict[str, int] = {}
+        for buffer, base in self._storage.items():
+            if buffer not in self._fusable:
+                end = base + memory_scopes(self.params)[buffer.scope].entries_of(buffer)
+                used[buffer.scope] = max(used.get(buffer.scope, 0), end)
+        return used
 
+    @cached_property
+    def _fusable(self) -> frozenset[Buffer]:
+        """Buffers that only pass a reduction on to its requantisation; they take no memory."""
+        return fusable_buffers(self.func.body)
 
-def scratchpad_use(func: PrimFunc, params: HwParams) -> dict[str, int]:
-    """Number of entries that a loop program uses, by scratchpad."""
-    fusable = fusable_buffers(func.body)
-    used: dict[str, int] = {}
-    for buffer, base in plan_storage(func, params).items():
-        if buffer not in fusable:
-            end = base + memory_scopes(params)[buffer.scope].entries_of(buffer)
-            used[buffer.scope] = max(used.get(buffer.scope, 0), end)
-    return used
+    @cached_property
+    def _storage(self) -> dict[Buffer, int]:
+        """First entry of every scratchpad buffer. Buffers of one scope that live at the same time
+        follow one another; buffers of a fused reduction take no entries."""
+        return place_buffers(self.func, memory_scopes(self.params), self._fusable)
 
-
-def plan_storage(func: PrimFunc, params: HwParams) -> dict[Buffer, int]:
-    """First entry of every scratchpad buffer. Buffers of one scope that live at the same time
-    follow one another; buffers of a fused reduction take no entries.
-
-    Raises VdlaError when a scratchpad is too small, naming the buffers that live in it.
-    """
-    return place_buffers(func, memory_scopes(params), fusable_buffers(func.body))
+    @cached_property
+    def _script(self) -> Script:
+        script = Script(self.params)
+        _Walker(self.func.name, script, self._storage, self._fusable).walk(self.func.body)
+        return script
 
 
 @dataclass(frozen=True)
@@ -168,10 +166,8 @@ class _Computed:
 @dataclass
 class _Walker:
     name: str
-    stream: Stream
+    script: Script
     bases: dict[Buffer, int]
-    places: Mapping[Buffer, Place]
-    #: Buffers that only pass a reduction on to its requantisation; they take no memory.
     fusable: frozenset[Buffer]
     #: Buffers set to a constant whose first accumulation has not come yet, with the constant.
     pending: dict[tuple[Buffer, int], int] = field(default_factory=dict)
@@ -192,7 +188,7 @@ class _Walker:
     #: The shapes of a statement's instructions, which depend on its loops and the coefficients of
     #: its accesses; their addresses follow from the constants (:meth:`shape`).
     shapes: dict[tuple, Any] = field(default_factory=dict)
-    notes: dict[int, Note] = field(default_factory=dict)
+    notes: dict[int, tuple[str, Sequence[Buffer]]] = field(default_factory=dict)
     computed: dict[int, _Computed] = field(default_factory=dict)
     #: What a statement that makes a border computes inside of it.
     insides: dict[int, Store] = field(default_factory=dict)
@@ -204,7 +200,7 @@ class _Walker:
 
     @property
     def params(self) -> HwParams:
-        return self.stream.params
+        return self.script.params
 
     def walk(self, stmt: Stmt) -> None:
         """Emit a statement, with the values of the loops around it."""
@@ -378,7 +374,7 @@ class _Walker:
         core = nest.core
         if id(core) not in self.notes:
             self.notes[id(core)] = self.note(core)
-        self.stream.note = self.notes[id(core)]
+        self.script.begin(*self.notes[id(core)])
         self.starts = {}
         if isinstance(core, Store) and core.buffer.scope in LOADED_SCOPES:
             self.emit_load(nest, core)
@@ -405,13 +401,12 @@ class _Walker:
         self.starts = {axis.var: axis.start for axis in nest.axes if axis.start}
         return _Nest([_Axis(a.var, a.extent, a.stop - a.start) for a in nest.axes], nest.core)
 
-    def note(self, core: Store | TensorCall) -> Note:
-        """What the instructions of a nest are for: the stage that they compute, and the tensor of
-        the model that they move."""
+    def note(self, core: Store | TensorCall) -> tuple[str, Sequence[Buffer]]:
+        """What the instructions of a nest are for: the stage that they compute, and the buffers
+        that they move."""
         written = core.output.buffer if isinstance(core, TensorCall) else core.buffer
-        moved = [written, *(b for b in _read_buffers(core) if b.scope == "global")]
-        tensors = [self.places[buffer].name for buffer in moved if buffer in self.places]
-        return Note(self.name, written.name, tensors[0] if tensors else "")
+        read = [buffer for buffer in _read_buffers(core) if buffer.scope == "global"]
+        return written.name, [written, *read]
 
     def emit_load(self, nest: _Nest, core: Store) -> None:
         value, fill = core.value, 0
@@ -436,16 +431,16 @@ class _Walker:
             lambda: self.load_shape(nest, core.buffer, value.source, target, source, inside),
             tuple(inside.values()),
         )  # fmt: skip
-        address = self.places[value.source].address + start_bytes
-        address += source.constant * np.dtype(value.source.dtype).itemsize
+        item_bytes = np.dtype(value.source.dtype).itemsize
+        offset_bytes = start_bytes + source.constant * item_bytes
         base, scope = self.entry(core.buffer, target), core.buffer.scope
         if apart:
             for i in range(loops[0].extent):
-                moved = base + i * entries, address + i * loops[0].strides[0]
-                self.stream.load(scope, *moved, loops[1:], padding[1:], fill)
+                moved = value.source, offset_bytes + i * loops[0].strides[0]
+                self.script.load(scope, base + i * entries, *moved, loops[1:], padding[1:], fill)
             return
         base, padding = self.keep_padding(scope, base, loops, padding, fill)
-        self.stream.load(scope, base, address, loops, padding, fill, widen)
+        self.script.load(scope, base, value.source, offset_bytes, loops, padding, fill, widen)
 
     def box(self, nest: _Nest, cond: Expr) -> dict[Var, tuple[int, int]] | None:
         """For each loop of a nest, the first value with which a condition holds, and the one behind
@@ -544,9 +539,8 @@ class _Walker:
             lambda: self.store_shape(nest, core.buffer, source_buffer, source, target),
         )  # fmt: skip
         base = self.entry(source_buffer, source)
-        address = self.places[core.buffer].address + target.constant
         for entries, size_bytes in moves:
-            self.stream.store(base + entries, address + size_bytes, loops)
+            self.script.store(base + entries, core.buffer, target.constant + size_bytes, loops)
 
     def store_shape(
         self,
@@ -597,7 +591,7 @@ class _Walker:
         moves, rest = self.shape(nest, operands, lambda: self.gemm_shape(nest, operands))
         a, b, c = (self.entry(buffer, offset) for buffer, offset in operands)
         for i, j, k in moves:
-            self.stream.gemm((a + i, b + j, c + k), rest, init)
+            self.script.gemm((a + i, b + j, c + k), rest, init)
 
     def gemm_shape(
         self, nest: _Nest, operands: Sequence[tuple[Buffer, _Offset]]
@@ -655,7 +649,7 @@ class _Walker:
         )  # fmt: skip
         for moved, step in work.steps(steps):
             base = self.entry(par, parameters) + step
-            self.stream.param(base, requant.zero_point, requant.lo, requant.hi)
+            self.script.param(base, requant.zero_point, requant.lo, requant.hi)
             self.vector(moved, requant.post)
 
     def emit_bordered(self, nest: _Nest, core: Store, value: Select) -> None:
@@ -710,7 +704,7 @@ class _Walker:
         if work.memories[0] == "tmp" and "tmp" in self.filled:
             steps = [(loop.extent, loop.strides[0]) for loop in work.loops]
             self.filled["tmp"][_entries(work.bases[0], steps)] = NO_PADDING
-        self.stream.vector(work, post)
+        self.script.vector(work, post)
 
     def filled_of(self, scope: str) -> np.ndarray:
         """What the entries of a scratchpad are padded with."""
@@ -721,7 +715,7 @@ class _Walker:
     def set_table(self, arithmetic: Arithmetic) -> None:
         """Set the table that an operator looks up in."""
         if arithmetic.table is not None:
-            self.stream.table(self.bases[arithmetic.table])
+            self.script.table(self.bases[arithmetic.table])
 
     def no_pass(self, value: Expr) -> VdlaError:
         """The error for a value that the vector unit does not compute in one pass."""

@@ -24,9 +24,8 @@ from ....runtime.executable import LayerInfo
 from ...choose.chooser import Choice, Chooser
 from ...graph.ir import Graph
 from .. import kept
-from ..base import Compiled, Part
-from .machine import Machine
-from .templates.base import AcceleratorTemplate
+from ..base import Compiled
+from .program_choices import ProgramChoices
 
 _PACKAGE = __name__.partition(".")[0]
 #: The text of a graph, which has all of its constants, while its parts are compiled.
@@ -37,21 +36,17 @@ class Foreign(Exception):
     """A value of a class that is not the package's."""
 
 
-def place_of(
-    part: Part, templates: Mapping[str, AcceleratorTemplate], machine: Machine, chooser: Chooser
-) -> Path | None:
-    """The file for the program of a part; None where a user's own code takes part in it."""
+def place_of(kind: str, chooser: Chooser, *known: object) -> Path | None:
+    """The file for what depends on a chooser's choices and on all else that is ``known``; None
+    where a user's own code takes part in it. The ``kind`` begins its name."""
     if added_rows():
         return None
     records = [
         (record.key, record.knobs, record.cost)
         for record in chooser.records.where(target=chooser.target, machine=chooser.machine).best()
     ]
-    kinds = {output: type(template) for output, template in templates.items()}
-    nodes = [node.output for node in part.nodes]
-    known = (part.graph, nodes, part.wanted, kinds, machine, chooser.given, chooser.made, records)
     try:
-        return kept.place_of("program", map(text_of, known))
+        return kept.place_of(kind, map(text_of, (chooser.given, chooser.made, records, *known)))
     except Foreign:
         return None
 
@@ -69,7 +64,7 @@ def read(place: Path, chooser: Chooser) -> Compiled | None:
         for layer, made in found.head["choices"].items()
     )
     layers = [LayerInfo.from_dict(layer) for layer in found.head["layers"]]
-    return Compiled(program, layers, found.head["estimated_cycles"])
+    return Compiled(program, layers)
 
 
 def keep(place: Path, compiled: Compiled, chooser: Chooser, seconds: float) -> None:
@@ -79,11 +74,19 @@ def keep(place: Path, compiled: Compiled, chooser: Chooser, seconds: float) -> N
         layer: [(dict(choice.knobs), choice.chosen_by, choice.predicted_cycles) for choice in made]
         for layer, made in chooser.made.items()
     }
-    head = {
-        "layers": [asdict(layer) for layer in compiled.layers], "choices": choices,
-        "estimated_cycles": compiled.estimated_cycles,
-    }  # fmt: skip
+    head = {"layers": [asdict(layer) for layer in compiled.layers], "choices": choices}
     kept.keep(place, kept.Kept(head, compiled.step.to_bytes()), seconds)
+
+
+def read_choices(place: Path) -> ProgramChoices | None:
+    """The choices for a program that were kept; None where there are none."""
+    found = kept.read(place)
+    return None if found is None else ProgramChoices(**found.head)
+
+
+def keep_choices(place: Path, choices: ProgramChoices, seconds: float) -> None:
+    """Keep choices that took ``seconds`` for :func:`read_choices`."""
+    kept.keep(place, kept.Kept(asdict(choices), b""), seconds)
 
 
 def text_of(value: object) -> str:

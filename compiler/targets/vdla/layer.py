@@ -16,6 +16,7 @@ from ...choose.space import Knobs, Space, Workload
 from ...dumps import Dumps
 from ...graph.ir import Graph, Node
 from ..base import Part
+from .codegen import Code
 from .machine import ACCELERATOR, Machine
 from .passes.loops import run_loop_passes
 from .program import write_program
@@ -58,8 +59,9 @@ class Layer:
             raise VdlaError(f"layer {name!r}: {reason}")
         func = self.template.schedule(self.workload, knobs, name)
         func = run_loop_passes(func, self.machine, _NO_DUMPS, USUAL_EIGHTHS)
+        code = Code(func, self.machine.params)
         choice = Choice(knobs, "user", self.template.predict(self.workload, knobs))
-        operator = Operator(self.node, self.template, self.workload, choice, func)
+        operator = Operator(self.node, self.template, self.workload, choice, code)
         part = Part(self.graph, (self.node,), (self.node.output,))
         chooser = Chooser(ACCELERATOR, "", made={name: [choice]})
         made = {self.node.output: operator}

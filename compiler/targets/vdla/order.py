@@ -114,9 +114,9 @@ def dispatch_order(
     preferences: Sequence[Preference] = (Preference(),),
     dropped: tuple[type[Insn], ...] = (),
     insn_cycles: int = 0,
-) -> tuple[list[int], int]:
+) -> list[int]:
     """Indices of the instructions in the order of their estimated starts: of the orders with these
-    ``preferences``, the first one that is estimated to end earliest. And the cycle of that end.
+    ``preferences``, the first one that is estimated to end earliest.
 
     Parameters
     ----------
@@ -148,7 +148,7 @@ def dispatch_order(
     pass_tmp = np.zeros(len(groups), np.int64)
     pass_tmp[group_of[[_passes_tmp(insns[index]) for index in members.tolist()]]] = 1
     work = _work_before(units, busy, np.asarray(whole, np.int64))
-    found: list[tuple[list[int], int]] = []
+    found: list[tuple[int, np.ndarray]] = []
     for preference in preferences:
         order, ends = np.zeros(len(insns), np.int64), np.full(len(insns), -1)
         _find_order(
@@ -157,8 +157,9 @@ def dispatch_order(
             np.zeros(_UNITS, np.int64), ends, np.full(len(insns), -1), order,
             *map(int, astuple(preference)),
         )  # fmt: skip
-        found.append((order.tolist(), int(ends.max(initial=0))))
-    return min(found, key=lambda known: known[1])
+        found.append((int(ends.max(initial=0)), order))
+    _, first = min(found, key=lambda known: known[0])
+    return first.tolist()
 
 
 def _work_before(units: np.ndarray, busy: np.ndarray, tracks: np.ndarray) -> np.ndarray:

@@ -26,7 +26,7 @@ from ...dumps import Dumps
 from ...graph.ir import Graph, Node
 from ...tir.ir import PrimFunc, written_params
 from ..base import Compiled, Part, layer_info
-from .codegen import Place, generate, scratchpad_use
+from .codegen import Code
 from .machine import Machine
 from .order import (
     SAVING,
@@ -42,6 +42,7 @@ from .placement import place_activations
 from .planner import fetch_beats
 from .rotation import Rotation
 from .scopes import TENSOR_SCRATCHPADS
+from .script import Place, Site
 from .sharing import LoopPrograms, Operator, share_scratchpads
 from .stream import Stream
 from .templates.base import AcceleratorTemplate, Track
@@ -54,10 +55,10 @@ def choose_operators(
     machine: Machine,
     chooser: Chooser,
     dumps: Dumps,
-    ready: LoopPrograms | None = None,
+    ready: LoopPrograms,
 ) -> dict[str, Operator]:
     """The operators of a part that have instructions, by output, with their choices. ``ready`` has
-    the loop programs of earlier calls."""
+    the loop programs of earlier calls, and gets the new ones."""
     working = [node for node in part.nodes if node.output in templates]
     return share_scratchpads(
         part.graph, working, lambda node: templates[node.output], machine, chooser,
@@ -79,8 +80,7 @@ def write_program(
     for node in part.nodes:
         writer.generate(node)
         dumps.step()
-    program, estimated_cycles = writer.finish()
-    return Compiled(_checked(program, dumps), writer.layers, estimated_cycles)
+    return Compiled(_checked(writer.finish(), dumps), writer.layers)
 
 
 def build_func(func: PrimFunc, machine: Machine, dumps: Dumps) -> Program:
@@ -95,8 +95,8 @@ def build_func(func: PrimFunc, machine: Machine, dumps: Dumps) -> Program:
     stream, params = Stream(machine.params), machine.params
     func = run_loop_passes(func, machine, dumps, USUAL_EIGHTHS)
     places = {p: Place(stream.dram.allocate(p.size_bytes), p.name) for p in func.params}
-    generate(func, stream, places)
-    insns, order, image, _ = _ordered(stream, [0] * len(stream.insns), machine)
+    Code(func, params).write(Site(stream, func.name, places))
+    insns, order, image = _ordered(stream, [0] * len(stream.insns), machine)
     regions = {
         p: {"name": p.name, "address": place.address, "bytes": p.size_bytes,
             "shape": list(p.shape), "dtype": p.dtype, "layout": "C"}
@@ -112,9 +112,9 @@ def build_func(func: PrimFunc, machine: Machine, dumps: Dumps) -> Program:
 
 def _ordered(
     stream: Stream, tracks: Sequence[int], machine: Machine
-) -> tuple[list[Insn], list[int], dict[int, bytes], int]:
+) -> tuple[list[Insn], list[int], dict[int, bytes]]:
     """The instructions with tokens in the order in which they are fetched, the index that each one
-    had in the stream, the constants in DRAM, and the cycles that the order is estimated to take.
+    had in the stream, and the constants in DRAM.
     """
     params, memory, image = machine.params, machine.memory, dict(stream.dram.image)
     found = Footprints.of(stream.insns, params, image)
@@ -125,15 +125,13 @@ def _ordered(
     repeated = (Param, Table) if machine.saves_loads else (Table,)
     dropped = repeated if machine.saves_loads else ()
     insn_cycles = round(fetch_beats(params, memory)) if machine.saves_loads else 0
-    order, estimated_cycles = dispatch_order(
-        insns, tracks, needs, params, memory, preferences, dropped, insn_cycles
-    )
+    order = dispatch_order(insns, tracks, needs, params, memory, preferences, dropped, insn_cycles)
     insns, needs = reorder(insns, needs, order)
     kept = without_repeated_settings(insns, params, repeated)
     if len(kept) < len(insns):
         insns, order = [insns[i] for i in kept], [order[i] for i in kept]
         needs = dependencies(Footprints.of(insns, params, image))[:, 0]
-    return order_by_tokens(insns, needs), [late[i] for i in order], image, estimated_cycles
+    return order_by_tokens(insns, needs), [late[i] for i in order], image
 
 
 def _program(
@@ -235,8 +233,8 @@ class _Writer:
             name = f"{node.name}.{kind}"
             places.append(Place(self.stream.dram.constant(data.tobytes(), name), name))
         places.append(Place(self.placed[node.output], node.output))
-        by_buffer = dict(zip(operator.func.params, places, strict=True))
-        generate(operator.func, self.stream, by_buffer, self._firsts(operator))
+        by_buffer = dict(zip(operator.code.func.params, places, strict=True))
+        operator.code.write(Site(self.stream, node.name, by_buffer, self._firsts(operator)))
 
     def _firsts(self, operator: Operator) -> Mapping[str, int]:
         """The first entries of an operator's buffers, by scratchpad. Operators of the vector track
@@ -245,25 +243,25 @@ class _Writer:
         loaded while others before it still use theirs.
         """
         params = self.machine.params
-        used = scratchpad_use(operator.func, params)
+        used = operator.code.used
         if operator.template.track is Track.VECTOR:
             return {name: params.depth(name) - entries for name, entries in used.items()}
         if not self.machine.saves_loads:
             return {}
         return {name: self.turn_taking[name].take(used[name]) for name in TENSOR_SCRATCHPADS}
 
-    def finish(self) -> tuple[Program, int]:
+    def finish(self) -> Program:
         """Put the instructions in order, with tokens, and make the program of them. Every layer
-        gets the places of its instructions. Also returns the cycles that are estimated.
+        gets the places of its instructions.
         """
         tracks: Sequence[int] = self.tracks
         if len(self.made) > 1 and self.machine.saves_loads:
             image = self.stream.dram.image
             tracks = constants_apart(self.stream.insns, tracks, self.turns, image)
-        insns, order, image, cycles = _ordered(self.stream, tracks, self.machine)
+        insns, order, image = _ordered(self.stream, tracks, self.machine)
         self.layers = [_placed_layer(layer, order) for layer in self.layers]
         params = self.machine.params
-        return _program(self.stream, insns, order, image, params, self._meta()), cycles
+        return _program(self.stream, insns, order, image, params, self._meta())
 
     def _meta(self) -> dict:
         graph, nodes = self.part.graph, self.part.nodes

@@ -17,17 +17,17 @@ import numpy as np
 
 from ....isa.errors import VdlaError
 from ...choose.chooser import Choice, Chooser
-from ...choose.space import Refusal, Workload
+from ...choose.space import Knobs, Refusal, Workload
 from ...choose.steps import STEPS
 from ...graph.ir import Graph, Node
 from ...tir.ir import PrimFunc
-from .codegen import scratchpad_use
+from .codegen import Code
 from .machine import Budget, Context, Machine
 from .planner import SCARCE_SHARE, read_cycles
 from .scopes import TENSOR_SCRATCHPADS
 from .templates.base import AcceleratorTemplate, Track
 from .templates.by_steps import by_steps_of
-from .templates.reserving import wgt_eighths
+from .templates.reserving import share_of, wgt_eighths
 
 #: Scratchpads that both tracks use.
 SHARED = ("inp", "out", "par")
@@ -41,14 +41,14 @@ class Operator:
     template: AcceleratorTemplate
     workload: Workload
     choice: Choice
-    func: PrimFunc
+    code: Code
 
 
 #: Makes a lowered loop program ready for the code generator, with the eighths of ``wgt`` for its
 #: weights.
 Finish = Callable[[PrimFunc, int], PrimFunc]
-#: Loop programs that are ready, by all that they depend on.
-LoopPrograms = dict[tuple, PrimFunc]
+#: Code of loop programs that are ready, by all that they depend on.
+LoopPrograms = dict[tuple, Code]
 
 
 def share_scratchpads(
@@ -59,15 +59,15 @@ def share_scratchpads(
     chooser: Chooser,
     finish: Finish,
     step: Callable[[], None],
-    ready: LoopPrograms | None = None,
+    ready: LoopPrograms,
 ) -> dict[str, Operator]:
     """Choose for every node, within its part of the scratchpads; the result is by output. ``step``
     is called after each choice. ``ready`` has loop programs of earlier calls, and gets the new
     ones.
 
-    An operator of the vector track gets the ``share`` of its template. An operator of the tensor
-    track gets what its neighbours on the vector track leave. Where that
-    is too little, an operator gets everything, and its neighbours wait.
+    An operator of the vector track gets the share that its knobs say, or its template. An operator
+    of the tensor track gets what its neighbours on the vector track leave. Where that is too
+    little, an operator gets everything, and its neighbours wait.
 
     Raises
     ------
@@ -82,8 +82,11 @@ def share_scratchpads(
     whole = Context(Budget.whole(params), beside=beside, scarce_loads=scarce)
     orders = _wanted_orders(graph, nodes, template_of, whole)
     made: dict[str, Operator] = {}
-    funcs: LoopPrograms = {} if ready is None else ready
     used: dict[int, Mapping[str, int]] = {}
+
+    def knobs_of(node: Node) -> Knobs:
+        known = chooser.of(node.name)
+        return known.knobs if known else {}
 
     def maker_cycles(node: Node) -> int:
         """Of the operator that makes a node's image in the order in which the node reads it."""
@@ -107,24 +110,23 @@ def share_scratchpads(
         if not isinstance(found, Choice):
             raise VdlaError(f"layer {node.name!r}: {found.reason}")
         # Layers that compute the same in the same way have one loop program.
-        known = chooser.of(node.name)
-        eighths = wgt_eighths(known.knobs if known else {})
+        eighths = wgt_eighths(knobs_of(node))
         same = template, eighths, *_values(workload), *sorted(found.knobs.items())
-        if same not in funcs:
-            funcs[same] = finish(template.schedule(workload, found.knobs, node.name), eighths)
-        func = replace(funcs[same], name=node.name)
-        made[node.output] = Operator(node, template, workload, found, func)
+        if same not in ready:
+            func = template.schedule(workload, found.knobs, node.name)
+            ready[same] = Code(finish(func, eighths), params)
+        made[node.output] = Operator(node, template, workload, found, ready[same])
         step()
         return made[node.output]
 
     for index, node in enumerate(nodes):
         if tracks[index] is Track.VECTOR:
-            share, memories = template_of(node).share, SHARED
+            share, memories = share_of(template_of(node).share, knobs_of(node)), SHARED
             if template_of(node).multiplies:
                 memories = *SHARED, *TENSOR_SCRATCHPADS
             kept = {m: params.depth(m) - int(params.depth(m) * share) for m in memories}
             operator = decide(node, kept if beside else {})
-            used[index] = scratchpad_use(operator.func, params)
+            used[index] = operator.code.used
     for index, node in enumerate(nodes):
         if tracks[index] is Track.TENSOR:
             before = max((i for i in used if i < index), default=-1)

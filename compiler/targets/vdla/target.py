@@ -7,14 +7,15 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import product
+from math import inf
 
 from ....isa.errors import VdlaError
 from ....isa.memory import MemoryParams
 from ....isa.params import NOT_IN_PROGRAMS, HwParams
 from ....isa.program import Program
+from ....sim.model.core import count_cycles
 from ...choose.chooser import Chooser
-from ...choose.space import Refusal
+from ...choose.space import Knobs, KnobValue, Refusal
 from ...dumps import Dumps
 from ...graph.ir import Graph, Node
 from ...graph.ops.convolution import Convolution
@@ -39,6 +40,7 @@ from .passes.products_of_places import products_of_places
 from .passes.reshape_blocks import reshape_blocks
 from .passes.rows_as_places import rows_as_places
 from .program import build_func, choose_operators, write_program
+from .program_choices import ProgramChoices, first_to_end
 from .sharing import LoopPrograms, Operator
 from .templates.activated_products import ActivatedProducts
 from .templates.activations import Activations, tile_step
@@ -48,7 +50,7 @@ from .templates.channel_addition import ChannelAddition
 from .templates.channel_products import ChannelProducts
 from .templates.elementwise import ELEMENTWISE
 from .templates.expanded_windows import ExpandedWindows
-from .templates.expanding import BOUNDS, EXPANSION, Expanding
+from .templates.expanding import EXPANSION, Expanding
 from .templates.grouped import Grouped
 from .templates.groups_transposed import GroupsTransposed
 from .templates.in_place import Joined, Renamed
@@ -66,7 +68,7 @@ from .templates.normalisation import (
 from .templates.packing import PACKED, Packing
 from .templates.places_moved import PlacesMoved
 from .templates.products import Products
-from .templates.reserving import EIGHTHS, USUAL_EIGHTHS, Reserving
+from .templates.reserving import RESERVED, SHARE_SIXTEENTHS, WGT_EIGHTHS, Reserving
 from .templates.residual_products import ResidualProducts
 from .templates.softmax import Softmax, longest_row
 from .templates.tables import Tables
@@ -104,6 +106,7 @@ class Accelerator(Target):
         self.host = Cpu(options)
         self.templates = (*(kind(self.machine) for kind in TEMPLATES), Renamed(), Joined())
         self.machine_key = machine_key(options.hw, options.memory)
+        self._ready: LoopPrograms = {}
 
     def refuse(self, graph: Graph, node: Node) -> Refusal:
         dtype = graph.result(node).dtype
@@ -154,48 +157,78 @@ class Accelerator(Target):
         return bool(self.machine.params.vector_table) and self.machine.saves_loads
 
     def _join(self, chooser: Chooser, graph: Graph) -> Graph:
-        """Make one operator of several, where that pays. Where loads can be saved, several graphs
-        are made: with all additions of images joined or none, and with each of ``BOUNDS`` for pairs
-        of convolutions. That is taken whose program is estimated to end first; then the room for
-        weights is chosen for it."""
+        """Make one operator of several, where that pays. Where loads can be saved, this and what
+        operators take of the scratchpads are the choices whose program ends first."""
         if not self.machine.saves_loads:
             return self._join_results(chooser, graph, APART)
-        ready: LoopPrograms = {}
-        made: dict[tuple[int, ...], tuple[Graph, Chooser]] = {}
-        for addition, bound in product((APART, JOINED), BOUNDS):
-            trial = chooser.copy()
-            added = self._join_results(trial, graph, addition)
-            if self._joins_tables:
-                added = look_up_again(added, TableMeans(self.machine).sums)
-            paired = self._join_windows(trial, needed_first(added), bound)
-            made.setdefault((len(added.nodes), len(paired.nodes)), (paired, trial))
-        found = [*made.values()]
-        if len(found) > 1:
-            found.sort(key=lambda one: self._estimated_cycles(*one, USUAL_EIGHTHS, ready))
-        joined, trial = found[0]
-
-        def cost(eighths: int) -> tuple[int, bool]:
-            cycles = self._estimated_cycles(joined, trial, eighths, ready)
-            return cycles, eighths != USUAL_EIGHTHS
-
-        chooser.made.update(self._reserving(joined, trial, min(EIGHTHS, key=cost)).made)
+        joined, trial = self._joined(chooser, graph, self._program_choices(chooser, graph))
+        chooser.made.update(trial.made)
         return joined
 
-    def _reserving(self, graph: Graph, chooser: Chooser, eighths: int) -> Chooser:
-        """A chooser with the same choices that also says how much of ``wgt`` each operator with
-        products has for its weights: these ``eighths``, but where someone says otherwise."""
-        trial, reserving = chooser.copy(), Reserving(eighths)
-        for node in graph.nodes:
-            if self._multiplies(graph, node):
-                trial.choose(reserving, reserving.workload(graph, node), node.name)
-        return trial
+    def _program_choices(self, chooser: Chooser, graph: Graph) -> ProgramChoices:
+        """The choices whose program of all nodes on the accelerator takes the fewest cycles."""
+        kinds = {node.output: type(self.template_of(graph, node)) for node in graph.nodes}
+        machine = self._machine_of_programs
+        place = kept.place_of("program_choices", chooser, graph, kinds, machine)
+        if place is not None and (known := kept.read_choices(place)) is not None:
+            return known
+        begin = time.perf_counter()
+        cycles: dict[tuple, float] = {}
 
-    def _multiplies(self, graph: Graph, node: Node) -> bool:
-        """Whether a node uses the tensor core."""
+        def cycles_of(choices: ProgramChoices) -> float:
+            joined, trial = self._joined(chooser, graph, choices)
+            same = tuple((node.output, str(trial.of(node.name))) for node in joined.nodes)
+            if same not in cycles:
+                cycles[same] = self._cycles(joined, trial)
+            return cycles[same]
+
+        found = first_to_end(cycles_of)
+        if place is not None:
+            kept.keep_choices(place, found, time.perf_counter() - begin)
+        return found
+
+    def _joined(
+        self, chooser: Chooser, graph: Graph, choices: ProgramChoices
+    ) -> tuple[Graph, Chooser]:
+        """A graph with choices for its program, and a chooser that remembers them."""
+        trial = chooser.copy()
+        joined = self._join_results(trial, graph, choices.addition)
+        if self._joins_tables:
+            joined = look_up_again(joined, TableMeans(self.machine).sums)
+        joined = self._join_windows(trial, needed_first(joined), choices.bound)
+        for node in joined.nodes:
+            if usual := self._reserved(joined, node, choices):
+                reserving = Reserving(usual)
+                trial.choose(reserving, reserving.workload(joined, node), node.name)
+        return joined, trial
+
+    def _reserved(self, graph: Graph, node: Node, choices: ProgramChoices) -> Knobs:
+        """What an operator takes of the scratchpads, where nobody says otherwise."""
         template = self.template_of(graph, node) if node.target == self.name else None
-        if not isinstance(template, AcceleratorTemplate):
-            return False
-        return template.multiplies or template.track is Track.TENSOR
+        knobs: dict[str, KnobValue] = {}
+        if isinstance(template, AcceleratorTemplate):
+            if template.multiplies or template.track is Track.TENSOR:
+                knobs[WGT_EIGHTHS] = choices.wgt_eighths
+            if template.track is Track.VECTOR:
+                legal, share = RESERVED[SHARE_SIXTEENTHS], int(16 * template.share)
+                knobs[SHARE_SIXTEENTHS] = sorted(
+                    (legal[0], share + choices.share_steps, legal[-1])
+                )[1]
+        return knobs
+
+    def _cycles(self, graph: Graph, chooser: Chooser) -> float:
+        """The cycles of the program of a graph's nodes on the accelerator, infinite if there is
+        none."""
+        nodes = [node for node in graph.nodes if node.target == self.name]
+        others = (node for node in graph.nodes if node.target != self.name)
+        read = {*graph.outputs, *(name for node in others for name in node.inputs)}
+        part = Part(graph, tuple(nodes), [n.output for n in nodes if n.output in read])
+        try:
+            _, program = self.attempt(part, chooser.copy())
+        except VdlaError:
+            return inf
+        usual = replace(program, params=self._machine_of_programs.params)
+        return count_cycles(usual, self.machine.memory)
 
     def _join_results(self, chooser: Chooser, graph: Graph, addition: str) -> Graph:
         """Join additions as ``addition`` says, but where someone says otherwise."""
@@ -222,19 +255,6 @@ class Accelerator(Target):
 
         return join_windows(graph, joins)
 
-    def _estimated_cycles(
-        self, graph: Graph, chooser: Chooser, eighths: int, ready: LoopPrograms
-    ) -> int:
-        """The cycles that a graph's nodes on the accelerator are estimated to take as a program,
-        with these ``eighths`` of ``wgt`` for the weights of each. ``ready`` as for
-        :meth:`attempt`."""
-        nodes = [node for node in graph.nodes if node.target == self.name]
-        others = (node for node in graph.nodes if node.target != self.name)
-        read = {*graph.outputs, *(name for node in others for name in node.inputs)}
-        part = Part(graph, tuple(nodes), [n.output for n in nodes if n.output in read])
-        trial = self._reserving(graph, chooser, eighths)
-        return self._compile(part, trial, Dumps(None), ready).estimated_cycles or 0
-
     def _packs(self, chooser: Chooser, graph: Graph, node: Node) -> bool:
         """Whether the host packs a convolution's windows; False where there is no choice."""
         packing = Packing(self.machine)
@@ -248,31 +268,28 @@ class Accelerator(Target):
         return any(graph.macs(node) for node in nodes)
 
     def compile(self, part: Part, chooser: Chooser, dumps: Dumps) -> Compiled:
-        return self._compile(part, chooser, dumps, {})
-
-    def _compile(
-        self, part: Part, chooser: Chooser, dumps: Dumps, ready: LoopPrograms
-    ) -> Compiled:
-        """As :meth:`compile`, with loop programs that are ``ready``."""
         templates, place, machine = self._templates(part), None, self._machine_of_programs
         if dumps.directory is None:  # dumps show the compiler at work
-            place = kept.place_of(part, templates, machine, chooser)
-        if place is not None and (known := kept.read(place, chooser)) is not None:
-            return self._own(known)
+            kinds = {output: type(template) for output, template in templates.items()}
+            nodes = [node.output for node in part.nodes]
+            place = kept.place_of(
+                "program", chooser, part.graph, nodes, part.wanted, kinds, machine
+            )
+        if place is not None and (program := kept.read(place, chooser)) is not None:
+            return self._own(program)
         begin = time.perf_counter()
+        ready = self._ready if dumps.directory is None else {}
         made = choose_operators(part, templates, machine, chooser, dumps, ready)
         compiled = write_program(part, made, machine, chooser, dumps)
         if place is not None:
             kept.keep(place, compiled, chooser, time.perf_counter() - begin)
         return self._own(compiled)
 
-    def attempt(
-        self, part: Part, chooser: Chooser, ready: LoopPrograms
-    ) -> tuple[list[Operator], Program]:
+    def attempt(self, part: Part, chooser: Chooser) -> tuple[list[Operator], Program]:
         """The operators of a part that have instructions, with their choices, and the part's
-        program, which is not kept. ``ready`` has the loop programs of earlier attempts."""
-        machine, dumps = self._machine_of_programs, Dumps(None)
-        made = choose_operators(part, self._templates(part), machine, chooser, dumps, ready)
+        program, which is not kept."""
+        machine, dumps, templates = self._machine_of_programs, Dumps(None), self._templates(part)
+        made = choose_operators(part, templates, machine, chooser, dumps, self._ready)
         compiled = self._own(write_program(part, made, machine, chooser, dumps))
         assert isinstance(compiled.step, Program)
         return [*made.values()], compiled.step
@@ -295,7 +312,8 @@ class Accelerator(Target):
         """The layers of a part that have instructions, to try knobs on. Their workloads have the
         context that their neighbours leave them with the choices of ``chooser``.
         """
-        made = choose_operators(part, self._templates(part), self.machine, chooser, Dumps(None))
+        templates, dumps = self._templates(part), Dumps(None)
+        made = choose_operators(part, templates, self.machine, chooser, dumps, self._ready)
         return [
             Layer(part.graph, o.node, o.template, o.workload, self.machine) for o in made.values()
         ]

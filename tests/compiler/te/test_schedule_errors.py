@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from vdla.compiler.targets.vdla.codegen import generate
+from vdla.compiler.targets.vdla.codegen import Code
+from vdla.compiler.targets.vdla.script import Site
 from vdla.compiler.targets.vdla.stream import Stream
 from vdla.compiler.te.errors import ScheduleError, own_schedules
 from vdla.compiler.te.expr import Const
@@ -347,5 +348,6 @@ def test_prefetch_for_the_accelerator() -> None:
     schedule = workload.schedule()
     schedule[workload.output].prefetch(workload.inputs[0], workload.output.axes[0])
     func = lower(schedule, workload.args)
+    params = HwParams()
     with pytest.raises(VdlaError, match="main: prefetch of x: the accelerator has no such"):
-        generate(func, Stream(HwParams()), dict.fromkeys(func.params, 0))
+        Code(func, params).write(Site(Stream(params), func.name, {}))

@@ -20,7 +20,7 @@ from ....te.steps import from_text, replay
 from ....te.tensor import Tensor
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
-from ..codegen import scratchpad_use
+from ..codegen import Code
 from ..machine import Context
 from ..parts import gemm_intrin
 from ..passes.loops import run_loop_passes
@@ -79,7 +79,7 @@ class ProductsBySteps(AcceleratorTemplate[ProductsWorkload]):
         try:
             func = self.schedule(workload, {STEPS: text}, "steps")
             func = run_loop_passes(func, self.machine, Dumps(None), USUAL_EIGHTHS)
-            return workload.context.budget.lack(scratchpad_use(func, params))
+            return workload.context.budget.lack(Code(func, params).used)
         except VdlaError as error:
             return str(error)
 

@@ -1,52 +1,65 @@
-"""How much of ``wgt`` the buffers of an operator's weights take, so that weights are loaded far
-ahead (``passes/weights_ahead.py``)."""
+"""How much of the scratchpads an operator takes, where operators run beside each other: of ``wgt``,
+so that weights are loaded far ahead (``passes/weights_ahead.py``); and of what both tracks use, an
+operator of the vector track."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 from ....choose.space import Knobs, Refusal, Space, Workload
 from ....choose.template import Decision, Plan
 from ....graph.ir import Graph, Node
 
-#: The name of the knob: eighths of ``wgt``.
-WGT_EIGHTHS = "wgt_eighths"
-#: Its values. With more, an operator's own weights come earlier; with fewer, those of the operators
-#: behind it do. Of these that is taken, for all operators, whose program is estimated to end first.
-EIGHTHS = (1, 2, 3, 4)
+#: The names of the knobs: eighths of ``wgt``, and sixteenths of each scratchpad that both tracks
+#: use.
+WGT_EIGHTHS, SHARE_SIXTEENTHS = "wgt_eighths", "share_sixteenths"
+#: Their values. With more of ``wgt``, an operator's own weights come earlier; with less, those of
+#: the operators behind it do. With a larger share, an operator of the vector track loads less; its
+#: neighbours on the tensor track load more.
+RESERVED: Mapping[str, Sequence[int]] = {
+    WGT_EIGHTHS: (1, 2, 3, 4), SHARE_SIXTEENTHS: range(1, 16),
+}  # fmt: skip
 #: Where no program decides.
 USUAL_EIGHTHS = 2
 
 
 @dataclass(frozen=True)
 class ReservingWorkload(Workload):
-    """The shapes of what an operator of the tensor core reads and makes."""
+    """The shapes of what an operator reads and makes, and the knobs that it has."""
 
     operands: tuple[tuple[int, ...], ...]
     result: tuple[int, ...]
+    names: tuple[str, ...]
 
 
 class Reserving(Decision[ReservingWorkload]):
-    """The share of ``wgt`` for an operator's weights; ``usual`` where nobody says."""
+    """What an operator takes; the ``usual`` knobs where nobody says."""
 
     name = "reserving"
 
-    def __init__(self, usual: int):
+    def __init__(self, usual: Knobs):
         self.usual = usual
 
     def workload(self, graph: Graph, node: Node) -> ReservingWorkload:
-        """The workload of an operator of the tensor core."""
-        return ReservingWorkload(
-            tuple(graph[name].shape for name in node.inputs), graph.result(node).shape
-        )
+        """The workload of an operator."""
+        operands = tuple(graph[name].shape for name in node.inputs)
+        return ReservingWorkload(operands, graph.result(node).shape, tuple(self.usual))
 
     def space(self, workload: ReservingWorkload) -> Space:
-        return Space({WGT_EIGHTHS: EIGHTHS})
+        return Space({name: RESERVED[name] for name in workload.names})
 
     def plan(self, workload: ReservingWorkload, fixed: Knobs) -> Plan | Refusal:
-        return Plan({WGT_EIGHTHS: self.usual})
+        return Plan({**self.usual, **fixed})
 
 
 def wgt_eighths(made: Knobs) -> int:
     """The eighths of ``wgt`` that an operator's knobs say."""
     return int(made.get(WGT_EIGHTHS, USUAL_EIGHTHS))
+
+
+def share_of(usual: Fraction, made: Knobs) -> Fraction:
+    """The share of the scratchpads that an operator's knobs say; the ``usual`` one if none do."""
+    sixteenths = made.get(SHARE_SIXTEENTHS)
+    return usual if sixteenths is None else Fraction(int(sixteenths), 16)

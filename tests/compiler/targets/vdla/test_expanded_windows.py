@@ -19,7 +19,7 @@ from vdla.compiler.graph.ops.integer import QTable
 from vdla.compiler.graph.ops.joined import QConvTable, QConvWindow
 from vdla.compiler.targets.base import Options
 from vdla.compiler.targets.registry import find_target
-from vdla.compiler.targets.vdla import target as accelerator
+from vdla.compiler.targets.vdla import program_choices
 from vdla.compiler.targets.vdla.expansion import Expansion, Part, cost_ratio, plan_expansion
 from vdla.compiler.targets.vdla.machine import ACCELERATOR, HOST, Budget, Context, Machine
 from vdla.compiler.targets.vdla.parts import Window
@@ -192,18 +192,18 @@ def test_knobs_for_an_operator_leave_it_alone() -> None:
         assert [layer.op for layer in compiled.layers] == ["QConv2d", "QConv2d"]
 
 
-def test_the_graph_that_is_estimated_to_end_first_is_taken(
+def test_the_graph_whose_program_ends_first_is_taken(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Of those whose joined operators may cost nothing, or anything, in either order."""
     graph = block(32, 96, (14, 14), joined=False)
     target = find_target("sim", Options(DEFAULT, VTA, 2, 1))
     for bounds in (0.0, 9.0), (9.0, 0.0):
-        monkeypatch.setattr(accelerator, "BOUNDS", bounds)
+        monkeypatch.setattr(program_choices, "BOUNDS", bounds)
         for cheap in 2, 1:
             with monkeypatch.context() as patch:
                 patch.setattr(
-                    type(target), "_estimated_cycles",
+                    type(target), "_cycles",
                     lambda self, graph, *_, cheap=cheap: len(graph.nodes) != cheap,
                 )  # fmt: skip
                 compiled = build(graph, target)

@@ -14,7 +14,7 @@ from vdla.compiler.graph.ir import Graph, Node, Tensor, infer
 from vdla.compiler.graph.ops.normalisation import Numbers, QLayerNorm, QNormalise, RowDigits
 from vdla.compiler.targets.base import Options
 from vdla.compiler.targets.registry import find_target
-from vdla.compiler.targets.vdla.codegen import scratchpad_use
+from vdla.compiler.targets.vdla.codegen import Code
 from vdla.compiler.targets.vdla.machine import Budget, Context, Machine
 from vdla.compiler.targets.vdla.program import run_loop_passes
 from vdla.compiler.targets.vdla.templates.normalisation import (
@@ -138,6 +138,6 @@ def test_entries_of_tmp(tiles: int) -> None:
     workload = RowDigitsWorkload(4, 24 * HW.block, 24, whole, Numbers(64, 0.004))
     func = template.schedule(workload, {"tiles": tiles}, "n")
     func = run_loop_passes(func, machine, Dumps(None), USUAL_EIGHTHS)
-    used = scratchpad_use(func, HW)
+    used = Code(func, HW).used
     needs = _digits_needs(4, tiles, HW)
     assert {name: needs[name] for name in used} == used

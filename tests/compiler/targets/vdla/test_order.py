@@ -57,9 +57,7 @@ def ordered(
     turns = [i // 16 % TURNS for i in late]
     tracks = constants_apart(insns, [tracks[i] for i in late], turns, image)
     needs = dependencies(found.reordered(late), tracks)
-    order, _ = dispatch_order(
-        insns, tracks, needs, params, VTA, preferences, insn_cycles=insn_cycles
-    )
+    order = dispatch_order(insns, tracks, needs, params, VTA, preferences, insn_cycles=insn_cycles)
     tokens = order_by_tokens(*reorder(insns, needs, order))
     return replace(program, insns=tuple(tokens)), [late[i] for i in order]
 
@@ -162,7 +160,7 @@ def test_parameters_do_not_hold_up_weights() -> None:
 def test_the_second_step_keeps_every_unit_in_order() -> None:
     program = random_program(PARAMS, 3)
     needs = dependencies(Footprints.of(program.insns, PARAMS, program.image))
-    order, _ = dispatch_order(program.insns, [0] * len(program.insns), needs, PARAMS, VTA)
+    order = dispatch_order(program.insns, [0] * len(program.insns), needs, PARAMS, VTA)
     for unit in Unit:
         mine = [i for i in order if program.insns[i].unit is unit]
         assert mine == sorted(mine)

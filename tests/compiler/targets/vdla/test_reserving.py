@@ -1,4 +1,4 @@
-"""How much of ``wgt`` weights have, to be loaded ahead: the program decides, or a given knob."""
+"""How much of the scratchpads an operator takes: the program decides, or a given knob."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ from vdla.compiler.build import CompiledModel, build
 from vdla.compiler.targets.base import Options
 from vdla.compiler.targets.registry import find_target
 from vdla.compiler.targets.vdla.target import Accelerator
-from vdla.compiler.targets.vdla.templates.reserving import EIGHTHS, USUAL_EIGHTHS, WGT_EIGHTHS
+from vdla.compiler.targets.vdla.templates.reserving import (
+    RESERVED,
+    USUAL_EIGHTHS,
+    WGT_EIGHTHS,
+)
 from vdla.isa.errors import VdlaError
 from vdla.isa.memory import MEMORY_PRESETS
 from vdla.isa.params import HwParams
@@ -55,15 +59,15 @@ def chosen(model: CompiledModel) -> list:
 
 
 def test_that_is_taken_whose_program_ends_first() -> None:
-    cycles = {eighths: cycles_of(compiled(given(eighths))) for eighths in EIGHTHS}
-    best = min(EIGHTHS, key=cycles.__getitem__)
+    cycles = {eighths: cycles_of(compiled(given(eighths))) for eighths in RESERVED[WGT_EIGHTHS]}
+    best = min(cycles, key=cycles.__getitem__)
     assert cycles[best] < cycles[USUAL_EIGHTHS]
     found = compiled()
     assert chosen(found) == [best] * len(LAYERS) and cycles_of(found) == cycles[best]
 
 
 def test_of_equal_programs_the_usual_one_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Accelerator, "_estimated_cycles", lambda *_: 1000)
+    monkeypatch.setattr(Accelerator, "_cycles", lambda *_: 1000)
     assert chosen(compiled()) == [USUAL_EIGHTHS] * len(LAYERS)
 
 

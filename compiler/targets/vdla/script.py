@@ -1,0 +1,133 @@
+"""What a loop program asks of a stream, wherever its parameters and its buffers lie.
+
+Layers that compute the same in the same way differ in addresses only, and so do the many programs
+of which a compilation takes one. What their loop programs ask for is worked out once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from ....isa.notes import Note
+from ....isa.params import HwParams
+from ...tir.ir import Buffer
+from .stream import Loop, Padding, Stream, VectorWork
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a parameter of a loop program lies in DRAM (bytes), and what the model calls it."""
+
+    address: int
+    name: str
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where the instructions of a script go.
+
+    Attributes
+    ----------
+    stream : gets the instructions
+    layer : the layer that they are of
+    places : where the loop program's parameters lie
+    firsts : the first entries of its buffers, by scratchpad; 0 where nothing is said
+    """
+
+    stream: Stream
+    layer: str
+    places: Mapping[Buffer, Place]
+    firsts: Mapping[str, int] = field(default_factory=dict)
+
+    def address(self, buffer: Buffer, offset_bytes: int) -> int:
+        """The address of a byte of a parameter."""
+        return self.places[buffer].address + offset_bytes
+
+    def entry(self, memory: str, entry: int) -> int:
+        """An entry of a scratchpad, of which the loop program has those from ``firsts`` on."""
+        return entry + self.firsts.get(memory, 0)
+
+    def note(self, stage: str, moved: Sequence[Buffer]) -> Note:
+        """The note for instructions that compute a stage, and move some buffers."""
+        tensors = [self.places[buffer].name for buffer in moved if buffer in self.places]
+        return Note(self.layer, stage, tensors[0] if tensors else "")
+
+
+@dataclass
+class Script:
+    """The instructions of a loop program, in the words of :class:`~.stream.Stream`: entries count
+    from the loop program's first one in each scratchpad, bytes from the first one of a parameter.
+    """
+
+    params: HwParams
+    _stage: str = ""
+    _moved: Sequence[Buffer] = ()
+    _steps: list[tuple[str, Sequence[Buffer], Callable[[Site], None]]] = field(default_factory=list)
+
+    def begin(self, stage: str, moved: Sequence[Buffer]) -> None:
+        """The next instructions compute a stage, and move these buffers."""
+        self._stage, self._moved = stage, moved
+
+    def write(self, site: Site) -> None:
+        """Let a stream have the instructions."""
+        for stage, moved, step in self._steps:
+            site.stream.note = site.note(stage, moved)
+            step(site)
+
+    def load(
+        self,
+        memory: str,
+        base: int,
+        source: Buffer,
+        offset_bytes: int,
+        loops: list[Loop],
+        padding: list[Padding],
+        pad_value: int = 0,
+        widen: bool = False,
+    ) -> None:
+        """:meth:`.Stream.load` from a parameter."""
+        self._add(
+            lambda site: site.stream.load(
+                memory, site.entry(memory, base), site.address(source, offset_bytes), loops,
+                padding, pad_value, widen,
+            )
+        )  # fmt: skip
+
+    def store(self, base: int, target: Buffer, offset_bytes: int, loops: list[Loop]) -> None:
+        """:meth:`.Stream.store` to a parameter."""
+        self._add(
+            lambda site: site.stream.store(
+                site.entry("out", base), site.address(target, offset_bytes), loops
+            )
+        )
+
+    def gemm(self, bases: tuple[int, int, int], loops: list[Loop], init: bool) -> None:
+        """:meth:`.Stream.gemm`."""
+        acc, inp, wgt = bases
+
+        def step(site: Site) -> None:
+            moved = site.entry("acc", acc), site.entry("inp", inp), site.entry("wgt", wgt)
+            site.stream.gemm(moved, loops, init)
+
+        self._add(step)
+
+    def param(self, par_base: int, zero_point: int, lo: int, hi: int) -> None:
+        """:meth:`.Stream.param`."""
+        self._add(lambda site: site.stream.param(site.entry("par", par_base), zero_point, lo, hi))
+
+    def table(self, par_base: int) -> None:
+        """:meth:`.Stream.table`."""
+        self._add(lambda site: site.stream.table(site.entry("par", par_base)))
+
+    def vector(self, work: VectorWork, post: str = "none") -> None:
+        """:meth:`.Stream.vector`."""
+
+        def step(site: Site) -> None:
+            dst, src0, src1 = map(site.entry, work.memories, work.bases)
+            site.stream.vector(replace(work, bases=(dst, src0, src1)), post)
+
+        self._add(step)
+
+    def _add(self, step: Callable[[Site], None]) -> None:
+        self._steps.append((self._stage, self._moved, step))
