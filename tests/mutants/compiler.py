@@ -48,12 +48,14 @@ from vdla.compiler.targets.vdla.passes.products_of_places import _Images
 from vdla.compiler.targets.vdla.passes.weights_ahead import _Copies
 from vdla.compiler.targets.vdla.program import _Writer
 from vdla.compiler.targets.vdla.rotation import Rotation
+from vdla.compiler.targets.vdla.script import Site
 from vdla.compiler.targets.vdla.stream import Stream
 from vdla.compiler.targets.vdla.templates import (
     activations,
     masked_softmax_loops,
     places_moved,
     products,
+    reserving,
     softmax,
 )
 from vdla.compiler.targets.vdla.templates.activations import Activations
@@ -145,6 +147,16 @@ COMPILER = (
            "known.knobs if known", "{} if known",
            tests("compiler/targets/vdla/test_reserving.py"
                  "::test_that_is_taken_whose_program_ends_first")),
+    Mutant("shares are as usual", "compiler", program_choices.first_to_end,
+           "for step in (1, -1)", "for step in ()",
+           tests("compiler/targets/vdla/test_program_choices.py")),
+    Mutant("operators have the usual share", "compiler", reserving.share_of,
+           "if sixteenths is None", "if True",
+           tests("compiler/targets/vdla/test_reserving.py"
+                 "::test_a_smaller_share_has_smaller_tiles")),
+    Mutant("buffers lie at the beginning of the scratchpads", "compiler", Site.entry,
+           "+ self.firsts.get(memory, 0)", "",
+           tests("compiler/targets/vdla/test_sharing.py")),
     Mutant("the first of several programs is taken", "compiler", program_choices.first_to_end,
            "min((best, *values), key=cycles_of)", "best",
            tests("compiler/targets/vdla/test_expanded_windows.py"

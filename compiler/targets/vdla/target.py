@@ -167,7 +167,8 @@ class Accelerator(Target):
 
     def _program_choices(self, chooser: Chooser, graph: Graph) -> ProgramChoices:
         """The choices whose program of all nodes on the accelerator takes the fewest cycles."""
-        kinds = {node.output: type(self.template_of(graph, node)) for node in graph.nodes}
+        templates = (self.template_of(graph, node) for node in graph.nodes)
+        kinds = [type(template) for template in templates if template is not None]
         machine = self._machine_of_programs
         place = kept.place_of("program_choices", chooser, graph, kinds, machine)
         if place is not None and (known := kept.read_choices(place)) is not None:

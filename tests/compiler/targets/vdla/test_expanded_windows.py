@@ -20,6 +20,7 @@ from vdla.compiler.graph.ops.joined import QConvTable, QConvWindow
 from vdla.compiler.targets.base import Options
 from vdla.compiler.targets.registry import find_target
 from vdla.compiler.targets.vdla import program_choices
+from vdla.compiler.targets.vdla import target as accelerator
 from vdla.compiler.targets.vdla.expansion import Expansion, Part, cost_ratio, plan_expansion
 from vdla.compiler.targets.vdla.machine import ACCELERATOR, HOST, Budget, Context, Machine
 from vdla.compiler.targets.vdla.parts import Window
@@ -157,8 +158,10 @@ def network(*kernels: tuple[int, int]) -> onnx.ModelProto:
 
 
 @pytest.mark.slow
-def test_blocks_on_the_rtl() -> None:
+def test_blocks_on_the_rtl(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside operators of the tensor track: bytes and cycles."""
+    joined = program_choices.ProgramChoices(bound=9.0)
+    monkeypatch.setattr(accelerator, "first_to_end", lambda cycles_of: joined)
     model = network((3, 1), (5, 2), (5, 1), (3, 2))
     found = measure(model, SMALL, VTA, ("sim", "rtl"))
     assert any(layer.op == "QConvWindow" for layer in found.compiled.layers)

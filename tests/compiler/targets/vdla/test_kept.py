@@ -8,6 +8,7 @@ import json
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import onnx
@@ -98,6 +99,20 @@ def test_knobs_of_cycles_alone_share_a_program(
     shared.run(X)
     own.run(X)
     assert shared.report["cycles"] == own.report["cycles"]
+
+
+def test_choices_for_a_program_are_made_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For one configuration, and the same choices of single layers."""
+    windows = vdla.HwParams(vector_window=3)
+    first = vdla.compile(DIGITS, hw=windows)
+    searched = Mock(wraps=accelerator.first_to_end)
+    monkeypatch.setattr(accelerator, "first_to_end", searched)
+    again = vdla.compile(DIGITS, hw=windows)
+    assert not searched.called and again.program.to_bytes() == first.program.to_bytes()
+    shared = [x.name for x in first.compiled.layers if "share_sixteenths" in (x.knobs or {})]
+    vdla.compile(DIGITS, hw=replace(windows, tmp_depth=512))
+    vdla.compile(DIGITS, hw=windows, knobs={shared[0]: {"share_sixteenths": 4}})
+    assert searched.call_count == 2
 
 
 def test_a_program_whose_layers_have_choices_before_it(folder: Path) -> None:

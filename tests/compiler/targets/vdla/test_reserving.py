@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 import onnx
 import pytest
@@ -12,6 +14,7 @@ from vdla.compiler.targets.registry import find_target
 from vdla.compiler.targets.vdla.target import Accelerator
 from vdla.compiler.targets.vdla.templates.reserving import (
     RESERVED,
+    SHARE_SIXTEENTHS,
     USUAL_EIGHTHS,
     WGT_EIGHTHS,
 )
@@ -36,8 +39,19 @@ def expansions() -> onnx.ModelProto:
     return net.model()
 
 
-def compiled(knobs: dict | None = None, hw: HwParams = WINDOWS) -> CompiledModel:
-    return build(expansions(), find_target("sim", Options(hw, VTA, 2, 1)), knobs=knobs)
+def depthwise() -> onnx.ModelProto:
+    """A depthwise convolution of a large image, between others."""
+    net = Net("depthwise")
+    image = net.conv(net.input(1, 32, 40, 40), 64, 1)
+    net.output(net.conv(net.conv(image, 64, 3, groups=64), 32, 1))
+    return net.model()
+
+
+def compiled(
+    knobs: dict | None = None, hw: HwParams = WINDOWS, model: onnx.ModelProto | None = None
+) -> CompiledModel:
+    target = find_target("sim", Options(hw, VTA, 2, 1))
+    return build(model or expansions(), target, knobs=knobs)
 
 
 def cycles_of(model: CompiledModel) -> int:
@@ -87,3 +101,20 @@ def test_there_is_no_such_choice_where_loads_are_not_saved() -> None:
 def test_what_is_legal_is_named() -> None:
     with pytest.raises(VdlaError, match="'conv_10': knob wgt_eighths: expected 1 to 4, got 8"):
         compiled({"conv_10": {WGT_EIGHTHS: 8}})
+
+
+def test_a_smaller_share_has_smaller_tiles() -> None:
+    apart, places = {"expansion": "apart"}, []
+    for share in range(2, 13, 2):
+        model = compiled({"conv_10": {SHARE_SIXTEENTHS: share, **apart}}, model=depthwise())
+        (layer,) = (layer for layer in model.layers if layer.name == "conv_10")
+        assert layer.knobs and layer.knobs[SHARE_SIXTEENTHS] == share
+        sizes = (layer.knobs[name] for name in ("oc_blocks", "rows", "cols"))
+        places.append(prod(map(int, sizes)))
+    assert places == sorted(places) and places[0] < places[-1]
+
+
+def test_what_is_legal_of_shares_is_named() -> None:
+    expected = "'conv_10': knob share_sixteenths: expected 1 to 15, got 16"
+    with pytest.raises(VdlaError, match=expected):
+        compiled({"conv_10": {SHARE_SIXTEENTHS: 16}}, model=depthwise())
