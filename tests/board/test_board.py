@@ -89,7 +89,7 @@ def run_one_after_the_other(count: int, errors: Errors) -> int:
         return link.repeated
 
 
-@pytest.mark.slow
+@pytest.mark.sweep
 def test_programs_over_a_bad_line() -> None:
     """A byte each way is damaged, and one is lost, while two programs run."""
     errors = Errors(corrupt_to=8_000, drop_to=36_000, corrupt_from=2_400, drop_from=12_000)
