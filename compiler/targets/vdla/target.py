@@ -212,9 +212,8 @@ class Accelerator(Target):
                 knobs[WGT_EIGHTHS] = choices.wgt_eighths
             if template.track is Track.VECTOR:
                 legal, share = RESERVED[SHARE_SIXTEENTHS], int(16 * template.share)
-                knobs[SHARE_SIXTEENTHS] = sorted(
-                    (legal[0], share + choices.share_steps, legal[-1])
-                )[1]
+                wanted = share + choices.share_steps
+                knobs[SHARE_SIXTEENTHS] = min(max(wanted, legal[0]), legal[-1])
         return knobs
 
     def _cycles(self, graph: Graph, chooser: Chooser) -> float:
