@@ -120,7 +120,7 @@ COMPILER = (
            tests("compiler/targets/vdla/test_order.py"
                  "::test_weights_are_loaded_before_the_results_that_they_are_multiplied_by")),
     Mutant("the first order is taken", "compiler", order.dispatch_order,
-           "min(found, key=lambda known: known[1])", "found[0]",
+           "min(found, key=lambda known: known[0])", "found[0]",
            tests("compiler/targets/vdla/test_order.py::test_the_best_order_is_taken")),
     Mutant("borders are written once for all places", "compiler", _Walker.vector,
            "= NO_PADDING", "+= 0",
