@@ -51,7 +51,6 @@ class MicroOps:
     def __init__(self, params: HwParams, image: Mapping[int, bytes]):
         self.params = params
         self.image = sorted(image.items())
-        self.starts = [start for start, _ in self.image]
         self.words = np.zeros(params.uop_depth, np.uint64)
 
     def load(self, insn: Load) -> None:
@@ -73,8 +72,9 @@ class MicroOps:
         self.words[insn.base : insn.base + insn.entries] = wide.view("<u8").reshape(-1)
 
     def _read(self, address: int, size: int) -> bytes:
-        for index in range(bisect_right(self.starts, address) - 1, -1, -1):
-            start, data = self.image[index]
+        before = bisect_right(self.image, address, key=lambda segment: segment[0])
+        if before:
+            start, data = self.image[before - 1]
             if address + size <= start + len(data):
                 return data[address - start : address - start + size]
         raise VdlaError(

@@ -75,8 +75,8 @@ def numbers_begin_anew(request: pytest.FixtureRequest) -> None:
 
 @pytest.fixture(autouse=True)
 def programs_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test takes a program that was compiled before it, or keeps one: tests may replace
-    functions of the compiler, or watch them.
+    """No test takes a program, or choices for one, that were made before it, or keeps any: tests
+    may replace functions of the compiler, or watch them. The names of these files begin alike.
     """
     read, keep = kept.read, kept.keep
 

@@ -158,7 +158,7 @@ COMPILER = (
            "+ self.firsts.get(memory, 0)", "",
            tests("compiler/targets/vdla/test_sharing.py")),
     Mutant("the first of several programs is taken", "compiler", program_choices.first_to_end,
-           "min((best, *values), key=cycles_of)", "best",
+           "min((best, *others), key=cycles_of)", "best",
            tests("compiler/targets/vdla/test_expanded_windows.py"
                  "::test_the_graph_whose_program_ends_first_is_taken",
                  "compiler/targets/vdla/test_residual_products.py"

@@ -69,8 +69,8 @@ _Shape = TypeVar("_Shape")
 
 @dataclass(frozen=True)
 class Code:
-    """The instructions of a loop program: worked out once, and written for each layer that has
-    it."""
+    """A loop program as instructions. They are worked out once and written for each layer that has
+    this loop program."""
 
     func: PrimFunc
     params: HwParams
@@ -106,9 +106,9 @@ class Code:
 
     @cached_property
     def _script(self) -> Script:
-        script = Script(self.params)
-        _Walker(self.func.name, script, self._storage, self._fusable).walk(self.func.body)
-        return script
+        walker = _Walker(self.func.name, self.params, self._storage, self._fusable)
+        walker.walk(self.func.body)
+        return walker.script
 
 
 @dataclass(frozen=True)
@@ -166,9 +166,10 @@ class _Computed:
 @dataclass
 class _Walker:
     name: str
-    script: Script
+    params: HwParams
     bases: dict[Buffer, int]
     fusable: frozenset[Buffer]
+    script: Script = field(default_factory=Script)
     #: Buffers set to a constant whose first accumulation has not come yet, with the constant.
     pending: dict[tuple[Buffer, int], int] = field(default_factory=dict)
     #: Reductions into fusable buffers whose requantisation has not come yet.
@@ -197,10 +198,6 @@ class _Walker:
         scopes = memory_scopes(self.params)
         #: Elements of one entry of each scratchpad.
         self.elements = {name: scope.entry_elements for name, scope in scopes.items()}
-
-    @property
-    def params(self) -> HwParams:
-        return self.script.params
 
     def walk(self, stmt: Stmt) -> None:
         """Emit a statement, with the values of the loops around it."""

@@ -1,8 +1,8 @@
-"""Choices for a whole program: of several programs, that is taken which ends first.
+"""Choices for a whole program: several programs are made, and the one that ends first is taken.
 
-Operators of a program run beside each other. Whether one that loads less, or one that leaves more
-room, is better depends on what its neighbours do, which no estimate of one operator knows. So
-programs are made, and their exact cycles are counted.
+Operators of a program run at the same time and share the scratchpads. An operator that loads less
+may leave less room to its neighbours, and no estimate of the operator alone knows what that costs.
+So programs are made, and their exact cycles are counted.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from .templates.expanding import BOUNDS
 from .templates.joining import APART, JOINED
 from .templates.reserving import RESERVED, USUAL_EIGHTHS, WGT_EIGHTHS
 
-#: The most sixteenths by which shares are made larger, or smaller.
+#: Shares become larger or smaller by at most so many sixteenths.
 MOST_STEPS = 5
 
 
 @dataclass(frozen=True)
 class ProgramChoices:
-    """Choices that hold for all operators of a program, but where someone says otherwise.
+    """Choices for all operators of a program, except those whose knobs a person gives.
 
     Attributes
     ----------
-    bound : two convolutions become one operator where that is expected to cost up to so many times
-        what both cost (:class:`~.templates.expanding.Expanding`)
+    bound : two convolutions become one operator if the planner expects it to cost at most so many
+        times what they cost apart (:class:`~.templates.expanding.Expanding`)
     addition : whether convolutions add images to their results (:mod:`~.templates.joining`)
-    share_steps : sixteenths of the scratchpads by which the share of an operator of the vector
-        track is larger than its template's usual one
+    share_steps : sixteenths that are added to the share of the scratchpads which a template of the
+        vector track usually takes; negative for a smaller share
     wgt_eighths : eighths of ``wgt`` for an operator's weights
     """
 
@@ -39,23 +39,23 @@ class ProgramChoices:
 
 
 def first_to_end(cycles_of: Callable[[ProgramChoices], float]) -> ProgramChoices:
-    """The choices whose program takes the fewest cycles, one choice decided after the other. Of
-    equal ones, the first, and the usual one, is taken. Shares are changed step by step, as long as
-    that saves cycles."""
+    """Find the choices whose program takes the fewest cycles. They are decided one after the other,
+    each with the best of those before it. A choice stays as usual unless another one saves cycles;
+    the share is changed by one sixteenth after the other as long as each saves some.
+    """
     best = ProgramChoices()
 
-    def decide(values: Iterable[ProgramChoices]) -> bool:
-        """Take the best of the best so far and others; whether it is another one."""
+    def decide(others: Iterable[ProgramChoices]) -> bool:
+        """Take one of the others if it is better than the best so far; return whether one is."""
         nonlocal best
-        before, best = best, min((best, *values), key=cycles_of)
+        before, best = best, min((best, *others), key=cycles_of)
         return best != before
 
     decide(replace(best, bound=bound) for bound in BOUNDS)
     decide([replace(best, addition=JOINED)])
     for step in (1, -1):
-        while abs(best.share_steps) < MOST_STEPS and decide(
-            [replace(best, share_steps=best.share_steps + step)]
-        ):
-            pass
+        saves = True
+        while saves and abs(best.share_steps) < MOST_STEPS:
+            saves = decide([replace(best, share_steps=best.share_steps + step)])
     decide(replace(best, wgt_eighths=eighths) for eighths in RESERVED[WGT_EIGHTHS])
     return best

@@ -1,7 +1,7 @@
-"""What a loop program asks of a stream, wherever its parameters and its buffers lie.
+"""The instructions of a loop program before it has a place: in DRAM, and in the scratchpads.
 
-Layers that compute the same in the same way differ in addresses only, and so do the many programs
-of which a compilation takes one. What their loop programs ask for is worked out once.
+Layers that compute the same in the same way have instructions that differ in addresses only. Their
+instructions are worked out once, as a script, which is written for each layer at its site.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ....isa.notes import Note
-from ....isa.params import HwParams
 from ...tir.ir import Buffer
 from .stream import Loop, Padding, Stream, VectorWork
 
@@ -25,12 +24,12 @@ class Place:
 
 @dataclass(frozen=True)
 class Site:
-    """Where the instructions of a script go.
+    """Where a layer's instructions go, and where its data lies.
 
     Attributes
     ----------
     stream : gets the instructions
-    layer : the layer that they are of
+    layer : its name
     places : where the loop program's parameters lie
     firsts : the first entries of its buffers, by scratchpad; 0 where nothing is said
     """
@@ -45,32 +44,32 @@ class Site:
         return self.places[buffer].address + offset_bytes
 
     def entry(self, memory: str, entry: int) -> int:
-        """An entry of a scratchpad, of which the loop program has those from ``firsts`` on."""
+        """The entry of a scratchpad that is the loop program's own ``entry``."""
         return entry + self.firsts.get(memory, 0)
 
     def note(self, stage: str, moved: Sequence[Buffer]) -> Note:
-        """The note for instructions that compute a stage, and move some buffers."""
+        """The note for instructions that compute a stage and move data of some buffers."""
         tensors = [self.places[buffer].name for buffer in moved if buffer in self.places]
         return Note(self.layer, stage, tensors[0] if tensors else "")
 
 
 @dataclass
 class Script:
-    """The instructions of a loop program, in the words of :class:`~.stream.Stream`: entries count
-    from the loop program's first one in each scratchpad, bytes from the first one of a parameter.
+    """The instructions of a loop program. They are added by methods that are named as those of
+    :class:`~.stream.Stream`. Entries are counted from the loop program's first one in each
+    scratchpad, and bytes from the beginning of a parameter.
     """
 
-    params: HwParams
     _stage: str = ""
     _moved: Sequence[Buffer] = ()
     _steps: list[tuple[str, Sequence[Buffer], Callable[[Site], None]]] = field(default_factory=list)
 
     def begin(self, stage: str, moved: Sequence[Buffer]) -> None:
-        """The next instructions compute a stage, and move these buffers."""
+        """Say that the next instructions compute a stage and move data of these buffers."""
         self._stage, self._moved = stage, moved
 
     def write(self, site: Site) -> None:
-        """Let a stream have the instructions."""
+        """Append the instructions to the stream of a site."""
         for stage, moved, step in self._steps:
             site.stream.note = site.note(stage, moved)
             step(site)

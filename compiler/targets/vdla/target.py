@@ -157,8 +157,8 @@ class Accelerator(Target):
         return bool(self.machine.params.vector_table) and self.machine.saves_loads
 
     def _join(self, chooser: Chooser, graph: Graph) -> Graph:
-        """Make one operator of several, where that pays. Where loads can be saved, this and what
-        operators take of the scratchpads are the choices whose program ends first."""
+        """Make one operator of several where that pays. On machines that save loads, this, and what
+        operators take of the scratchpads, is chosen for the whole program."""
         if not self.machine.saves_loads:
             return self._join_results(chooser, graph, APART)
         joined, trial = self._joined(chooser, graph, self._program_choices(chooser, graph))
@@ -191,7 +191,7 @@ class Accelerator(Target):
     def _joined(
         self, chooser: Chooser, graph: Graph, choices: ProgramChoices
     ) -> tuple[Graph, Chooser]:
-        """A graph with choices for its program, and a chooser that remembers them."""
+        """The graph that these choices make of another one, and a chooser that has made them."""
         trial = chooser.copy()
         joined = self._join_results(trial, graph, choices.addition)
         if self._joins_tables:
