@@ -88,7 +88,8 @@ class Dialect:
     prelude : what stands before all kernels
     kernel : before a kernel's name, with {threads} for the threads of a block
     pointer, constant_pointer : a parameter, with {type} and {name}
-    shared : before the declaration of a buffer that the threads of a block share
+    shared : before the declaration of what the threads of a block share, aligned to so many bytes
+    shared_pointer : a pointer into that, with {type}
     shared_bytes : of a block at most
     index, block_index : the indices of a thread and of its block along {axis} (x, y, z: {number})
     barrier : the statement
@@ -106,7 +107,8 @@ class Dialect:
     kernel: str
     pointer: str
     constant_pointer: str
-    shared: Callable[[Buffer], str]
+    shared: Callable[[int], str]
+    shared_pointer: str
     shared_bytes: int
     index: str
     block_index: str
@@ -149,12 +151,12 @@ def _cleared(size: int, to: str, target: Buffer) -> str:
     return f"clear_{size}({to});"
 
 
-def _shared_cuda(buffer: Buffer) -> str:
-    return f"__shared__ __align__({SHARED_ALIGN if buffer.swizzled else 16})"
+def _shared_cuda(align: int) -> str:
+    return f"__shared__ __align__({align})"
 
 
-def _shared_opencl(buffer: Buffer) -> str:
-    return "__local __attribute__((aligned(16)))"
+def _shared_opencl(align: int) -> str:
+    return f"__local __attribute__((aligned({align})))"
 
 
 _SPACES = {"global": "__global", "shared": "__local", "local": "__private"}
@@ -177,14 +179,14 @@ def _cleared_opencl(size: int, to: str, target: Buffer) -> str:
 CUDA = Dialect(
     "CUDA C++", "cu", _CUDA, 'extern "C" __global__ void __launch_bounds__({threads})',
     "{type}* __restrict__ {name}", "const {type}* __restrict__ {name}",
-    _shared_cuda, MOST_SHARED_BYTES, "threadIdx.{axis}", "blockIdx.{axis}", "__syncthreads();",
+    _shared_cuda, "{type}*", MOST_SHARED_BYTES, "threadIdx.{axis}", "blockIdx.{axis}", "__syncthreads();",
     "__align__(16)", _copied, _cleared, copies_async=True, tensor_cores=True,
 )  # fmt: skip
 OPENCL = Dialect(
     "OpenCL C", "cl", _OPENCL,
     "__kernel __attribute__((reqd_work_group_size({x}, {y}, {z}))) void",
     "__global {type}* restrict {name}", "__global const {type}* restrict {name}",
-    _shared_opencl, SHARED_BYTES,
+    _shared_opencl, "__local {type}*", SHARED_BYTES,
     "get_local_id({number})", "get_group_id({number})",
     "barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);", "__attribute__((aligned(16)))",
     _copied_opencl, _cleared_opencl, copies_async=False, tensor_cores=False,

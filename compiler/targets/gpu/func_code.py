@@ -15,7 +15,8 @@ from ...tir.ir import Buffer, PrimFunc, written_params
 from .dialects import Dialect
 from .graph_code import aligned, argument_of
 from .kernels import kernels_of, temporaries_of
-from .text import element_bytes, element_count, print_module
+from .scopes import element_bytes, element_count
+from .text import print_module
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,7 +23,8 @@ from ..cpu.passes.fuse_elementwise import fuse_elementwise
 from .dialects import Dialect
 from .kernels import Kernel, kernels_of, temporaries_of
 from .lowering import Lowered, Templates, lower_node, template_of
-from .text import Box, element_bytes, element_count, print_module
+from .scopes import element_bytes, element_count
+from .text import Box, print_module
 from .traffic import traffic_of
 
 #: Tensors begin at multiples of this, as parts of OpenCL buffers must on most devices.

@@ -37,6 +37,7 @@ from ...tir.races import check_threads
 from ...tir.scopes import check_scopes
 from ...tir.verify import verify
 from .dialects import Dialect
+from .overlays import part_buffers, shared_memory
 from .scopes import (
     BLOCK,
     GRID,
@@ -47,17 +48,11 @@ from .scopes import (
     MOST_THREADS,
     SCOPES,
     SHARED_BYTES,
-)
-from .tensor_cores import NATIVE, check_tensor_cores
-from .text import (
-    Box,
-    boxes_of,
-    c_name,
     element_bytes,
     element_count,
-    print_kernel,
-    shared_places,
 )
+from .tensor_cores import NATIVE, check_tensor_cores
+from .text import Box, boxes_of, c_name, print_kernel
 
 #: The passes of every loop program, in order.
 GPU_PASSES: tuple[Callable[[PrimFunc], PrimFunc], ...] = (
@@ -69,6 +64,7 @@ GPU_PASSES: tuple[Callable[[PrimFunc], PrimFunc], ...] = (
     partial(insert_barriers, model=MODEL),
     raise_guards,
     await_products,
+    part_buffers,
 )
 Size = tuple[int, int, int]
 
@@ -147,7 +143,7 @@ class Kernel:
     @property
     def shared_bytes(self) -> int:
         """Bytes of shared memory that its launch must ask for; 0 where it has as many anyway."""
-        _, size = shared_places(self.launch)
+        size = shared_memory(self.launch).size_bytes
         return size if size > SHARED_BYTES else 0
 
 
@@ -200,12 +196,12 @@ def _check_size(launch: Launch) -> None:
         raise ScheduleError(
             f"kernel {launch.name}: expected at most {MOST_THREADS} threads a block, got {threads}"
         )
-    shared, shared_size = shared_places(launch)
+    shared = shared_memory(launch)
     local = [s.buffer for s in walk_stmt(launch.body)
              if isinstance(s, Allocate) and s.buffer.scope == "local"]  # fmt: skip
     local_size = sum(element_count(b) * element_bytes(b.dtype) for b in local)
     for scope, held, size, limit in (
-        ("shared", shared, shared_size, MOST_SHARED_BYTES),
+        ("shared", shared.places, shared.size_bytes, MOST_SHARED_BYTES),
         ("local", local, local_size, LOCAL_BYTES),
     ):
         if size > limit:

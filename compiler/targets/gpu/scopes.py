@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ...te.expr import bits_of
+from ...tir.ir import Buffer
 from ...tir.passes.launch import ThreadModel
 from ...tir.scopes import MemoryScope
 
@@ -37,3 +39,13 @@ SHARED_ALIGN = 1024
 LOCAL_BYTES = 4 << 10
 #: Blocks along y and z at most; along x there may be 2**31 - 1.
 MOST_BLOCKS = 65535
+
+
+def element_count(buffer: Buffer) -> int:
+    """Elements of a buffer, padding included."""
+    return buffer.shape[0] * buffer.strides[0]
+
+
+def element_bytes(dtype: str) -> int:
+    """Bytes of an element in memory."""
+    return 1 if dtype == "bool" else bits_of(dtype) // 8

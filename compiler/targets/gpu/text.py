@@ -42,7 +42,15 @@ from ...tir.passes.pipeline import ASYNC
 from .dialects import Dialect
 from .expressions import Expressions, narrow, place_in
 from .functions import TYPES, functions_for, is_taken
-from .scopes import FRAGMENTS, SHARED_ALIGN, SHARED_BYTES, WARPGROUP
+from .overlays import align_of, shared_memory
+from .scopes import (
+    FRAGMENTS,
+    SHARED_ALIGN,
+    SHARED_BYTES,
+    WARPGROUP,
+    element_bytes,
+    element_count,
+)
 from .tensor_cores import WarpIntrin, first_register, register_count
 from .vectors import Vector, loads_of, vector_of
 
@@ -54,28 +62,6 @@ def c_name(name: str) -> str:
     found = "".join(c if c.isascii() and c.isalnum() else "_" for c in name)
     found = found if found[:1].isalpha() else f"k_{found}"
     return f"{found}_" if is_taken(found) else found
-
-
-def element_count(buffer: Buffer) -> int:
-    """Elements of a buffer, padding included."""
-    return buffer.shape[0] * buffer.strides[0]
-
-
-def element_bytes(dtype: str) -> int:
-    """Bytes of an element in memory."""
-    return 1 if dtype == "bool" else bits_of(dtype) // 8
-
-
-def shared_places(launch: Launch) -> tuple[dict[Buffer, int], int]:
-    """Where the buffers in shared memory begin, and how many bytes they take."""
-    places, end = dict[Buffer, int](), 0
-    held = [s.buffer for s in walk_stmt(launch.body)
-            if isinstance(s, Allocate) and s.buffer.scope == "shared"]  # fmt: skip
-    for buffer in sorted(held, key=lambda b: not b.swizzled):
-        align = SHARED_ALIGN if buffer.swizzled else 16
-        places[buffer] = start = -(-end // align) * align
-        end = start + element_count(buffer) * element_bytes(buffer.dtype)
-    return places, end
 
 
 def boxes_of(launch: Launch) -> list[Box]:
@@ -155,18 +141,21 @@ class _Printer(Expressions):
     def shared(self) -> list[str]:
         """The declarations of what the threads of a block share. Beyond what a kernel has without
         asking they are parts of memory that the launch asks for."""
-        places, size = shared_places(self.launch)
-        if size <= SHARED_BYTES:
-            return [f"{self.dialect.shared(b)} {self.declared(b)}" for b in places]
+        found = shared_memory(self.launch)
+        size = found.size_bytes
         if size > self.dialect.shared_bytes:
             raise VdlaError(
                 f"kernel {self.launch.name}: {self.dialect.name} has {self.dialect.shared_bytes} "
                 f"bytes of shared memory for a block, expected knobs that need less than {size}"
             )
-        lines = [f"extern __shared__ __align__({SHARED_ALIGN}) u8 shared_bytes[];  // {size}"]
-        for buffer, place in places.items():
-            name, kind = self.fresh(buffer, buffer.name), TYPES[buffer.dtype]
-            lines.append(f"{kind}* {name} = ({kind}*)(shared_bytes + {place});")
+        if size <= SHARED_BYTES and not found.overlaid:
+            return [f"{self.dialect.shared(align_of(b))} {self.declared(b)}" for b in found.places]
+        whole = f"{self.dialect.shared(SHARED_ALIGN)} u8 shared_bytes"
+        lines = [f"{whole}[{size}];" if size <= SHARED_BYTES else f"extern {whole}[];  // {size}"]
+        for buffer, place in found.places.items():
+            pointer = self.dialect.shared_pointer.format(type=TYPES[buffer.dtype])
+            name = self.fresh(buffer, buffer.name)
+            lines.append(f"{pointer} {name} = ({pointer})(shared_bytes + {place});")
         return lines
 
     def fresh(self, thing: object, name: str) -> str:

@@ -31,9 +31,8 @@ from ...tir.ir import (
     substatements,
 )
 from ...tir.passes.bulk import BulkIntrin
-from .scopes import LANES, WARP
+from .scopes import LANES, WARP, element_bytes
 from .tensor_cores import ROWS, WarpIntrin
-from .text import element_bytes
 from .vectors import loads_of, vector_of
 
 #: Bytes that main memory moves at once, of one bank of shared memory, and banks.

@@ -163,7 +163,7 @@ FUNCTION void signal_arrived(u64* signal, u32 parity) {
     **{
         f"products_arrived_but_{n}": f"FUNCTION void products_arrived_but_{n}() "
         f'{{ asm volatile("wgmma.wait_group.sync.aligned {n};" ::: "memory"); }}\n'
-        for n in range(2)
+        for n in range(3)
     },
 }
 

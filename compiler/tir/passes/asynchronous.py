@@ -7,14 +7,16 @@
                                                     products started; products arrived
     barrier                                         stores seen by products; barrier
 
-A row of such instructions is a group of its own, and its thread waits for it at once: the warps of
-other groups keep the tensor cores busy meanwhile. Such instructions see shared memory another way
+A row of such instructions is a group of its own. Its thread waits for it at once, or, in a loop that
+stores to no operand of products before them, for the group of the iteration before, so that the
+tensor cores always have work; then it waits for the last group behind the loop. Such instructions see shared memory another way
 than threads do, so that what a thread stored needs a fence before the barrier that they start
 behind.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ..ir import (
@@ -35,6 +37,7 @@ from ..ir import (
     map_stmt,
     seq,
     substatements,
+    used_buffers,
     walk_stmt,
 )
 
@@ -71,6 +74,13 @@ def _awaited(stmt: Stmt, follow: bool, fences: bool) -> Stmt:
     if _all_products(stmt):
         return seq([ProductsBegin(), stmt, ProductsStarted(), ProductsArrived(0)])
     match stmt:
+        case For(body=Seq(stmts)) if _may_go_on(stmts):
+            body = [
+                replace(s, but=1) if isinstance(s, ProductsArrived) else s
+                for part in stmts
+                for s in _parts(_awaited(part, True, fences))
+            ]
+            return seq([replace(stmt, body=seq(body)), ProductsArrived(0)])
         case Barrier():
             return seq([ProxyFence(), stmt]) if follow and fences else stmt
         case Seq(stmts):
@@ -82,6 +92,26 @@ def _awaited(stmt: Stmt, follow: bool, fences: bool) -> Stmt:
         case If() | Allocate():
             return replace(stmt, body=_awaited(stmt.body, follow, fences))
     return stmt
+
+
+def _may_go_on(stmts: Sequence[Stmt]) -> bool:
+    """Whether the products of an iteration may go on until those of the next one have started: one
+    statement of the loop is all products, a barrier is behind it, and what stores to their operands
+    is behind that; nothing else uses their sums."""
+    rows = [n for n, s in enumerate(stmts) if _all_products(s)]
+    barriers = [n for n, s in enumerate(stmts) if isinstance(s, Barrier)]
+    if len(rows) != 1 or len(barriers) != 1 or barriers[0] < rows[0]:
+        return False
+    calls = [s for s in walk_stmt(stmts[rows[0]]) if isinstance(s, TensorCall)]
+    operands = {region.buffer for call in calls for region in call.inputs}
+    sums = {call.output.buffer for call in calls}
+    others = [s for n, s in enumerate(stmts) if n != rows[0]]
+    early = any(operands & {*used_buffers(s)} for s in stmts[: barriers[0]] if s in others)
+    return not early and not any(sums & {*used_buffers(s)} for s in others)
+
+
+def _parts(stmt: Stmt) -> tuple[Stmt, ...]:
+    return stmt.stmts if isinstance(stmt, Seq) else (stmt,)
 
 
 def _all_products(stmt: Stmt) -> bool:

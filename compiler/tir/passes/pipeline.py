@@ -12,7 +12,9 @@
                                                 copies arrived but 1; barrier
 
 Boxes that a copy engine brings (``passes/bulk.py``) set a signal for each buffer when they arrive:
-its phases are the rounds of the buffers.
+its phases are the rounds of the buffers. Where asynchronous products alone read them, a buffer is
+filled again at the end of the iteration behind the one that read it, so that its products may go on
+until then (``passes/asynchronous.py``).
 
 A copy that is asynchronous (its loop has the pragma "async") is under way until ``copies arrived``
 covers its group. A buffer of one stage that is filled so is waited for at once. Other buffers keep
@@ -48,6 +50,7 @@ from ..ir import (
     stored_buffers,
     walk_stmt,
 )
+from .asynchronous import is_product
 from .bulk import SIGNAL, bulk_call, is_bulk
 
 #: The pragma of loops whose stores are asynchronous copies.
@@ -150,7 +153,11 @@ def _pipelined(
     used = index_copies(_allocated(kept, seq(rest)), copies, loop.var % stages)
     guarded = [If(later < loop.extent, s) for s in filled(later)]
     waits = [*filling.started, *filling.signalled(loop.var % stages)]
-    again = replace(loop, body=seq([*guarded, *waits, used, *arrived, Barrier()]))
+    if not filling.has_copies and any(map(is_product, walk_stmt(used))):
+        order = [*waits, used, Barrier(), *guarded]
+    else:
+        order = [*guarded, *waits, used, *arrived, Barrier()]
+    again = replace(loop, body=seq(order))
     made = [Allocate(copies[a.buffer], Seq(())) for a in ahead]
     ended = [*arrived, Barrier()] if arrived else []
     return filling.ready(_allocated(made, seq([begin, *ended, again])))

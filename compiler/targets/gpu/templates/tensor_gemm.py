@@ -30,7 +30,7 @@ from ....te.stage import Stage
 from ....te.tensor import IterVar, Tensor, compute, reduce_axis, sum_of
 from ...cpu.templates.base import CpuWorkload
 from ..architectures import Architecture
-from ..scopes import BLOCK, WARP, WARPGROUP
+from ..scopes import BLOCK, GRID, MOST_BLOCKS, WARP, WARPGROUP
 from ..tensor_cores import (
     COLUMNS,
     GROUP_COLUMNS,
@@ -63,6 +63,9 @@ GROUP_WARP_TILES = (*WARP_TILES, 128, 256)
 MOST_SUMS, MOST_WARPS = 128, 16
 #: The instructions that multiply: of a warp, and of a warpgroup.
 MMA, WGMMA = "mma", "wgmma"
+#: Tiles below one another whose blocks run one after the other, before those of other columns: then
+#: all blocks that run at a time read fewer different parts of both factors.
+NEIGHBOURS = (16, 8, 4)
 #: Who brings factors: threads, or the copy engine where a tile is a box of a tensor.
 CP_ASYNC, TMA = "cp.async", "tma"
 
@@ -168,7 +171,7 @@ def _misfit(knobs: Knobs, element_bytes: int, most_bytes: int) -> str:
     if warp_rows * warp_columns > MOST_SUMS * lanes:
         return f"expected at most {MOST_SUMS} sums of a thread"
     row = -(-(columns - 8) // 32) * 32 + 8
-    size = stages * (rows + columns) * depth * element_bytes + 4 * rows * row
+    size = max(stages * (rows + columns) * depth * element_bytes, 4 * rows * row)
     return f"needs {size} bytes of shared memory" if size > most_bytes else ""
 
 
@@ -306,10 +309,17 @@ def _blocks(result: Stage, rows: int, columns: int) -> IterVar:
     b, i, j = result.tensor.axes
     io, ii = result.split(i, rows)
     jo, jj = result.split(j, columns)
-    result.reorder(b, io, jo, ii, jj)
-    for axis, name in ((b, "blockIdx.z"), (io, "blockIdx.y"), (jo, "blockIdx.x")):
+    fits = (n for n in NEIGHBOURS if not io.extent % n and b.extent == 1)
+    if (count := next(fits, 1)) > 1 and io.extent // count <= MOST_BLOCKS:
+        outer, inner = result.split(io, count)
+        result.reorder(b, outer, jo, inner, ii, jj)
+        order = (result.fuse(b, outer), jo, inner)
+    else:
+        result.reorder(b, io, jo, ii, jj)
+        order = (b, io, jo)
+    for axis, name in zip(order, reversed(GRID), strict=True):
         result.bind(axis, name)
-    return jo
+    return order[-1]
 
 
 def _share(

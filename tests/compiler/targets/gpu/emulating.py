@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from vdla.compiler.targets.gpu.dialects import CUDA
 from vdla.compiler.targets.gpu.kernels import Kernel, kernels_of, temporaries_of
-from vdla.compiler.targets.gpu.text import element_count, print_module
+from vdla.compiler.targets.gpu.scopes import element_count
+from vdla.compiler.targets.gpu.text import print_module
 from vdla.compiler.tir.ir import Buffer, PrimFunc
 from vdla.runtime.gpu.emulated import ORDERS, EmulatedKernels, load_emulated, map_bytes
 from vdla.runtime.gpu.program import TensorMap

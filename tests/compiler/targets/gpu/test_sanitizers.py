@@ -21,7 +21,8 @@ from vdla.compiler.targets.gpu.dialects import CUDA
 from vdla.compiler.targets.gpu.graph_code import argument_of, kernels_of_graph
 from vdla.compiler.targets.gpu.kernels import kernels_of, temporaries_of
 from vdla.compiler.targets.gpu.lowering import templates_of
-from vdla.compiler.targets.gpu.text import element_bytes, element_count, print_module
+from vdla.compiler.targets.gpu.scopes import element_bytes, element_count
+from vdla.compiler.targets.gpu.text import print_module
 from vdla.compiler.te.expr import Const
 from vdla.compiler.tir.ir import Buffer, PrimFunc, Store
 from vdla.runtime.gpu.program import KernelCall

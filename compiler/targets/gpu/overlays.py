@@ -1,0 +1,158 @@
+"""Where buffers lie in a block's shared memory: one takes the place of another that is used no more.
+
+::
+
+    for k: products(sums, left, right)      for k: products(sums, left, right)
+    staged = sums                     ->    barrier
+    barrier                                 staged = sums              staged lies over left and right
+    out = staged                            barrier
+                                            out = staged
+
+This is done where the buffers together need more than a kernel has without asking: then fewer bytes
+mean larger tiles, or more blocks on a multiprocessor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from ...tir.ir import (
+    Allocate,
+    Barrier,
+    Buffer,
+    CopiesArrived,
+    For,
+    Launch,
+    PrimFunc,
+    ProductsArrived,
+    Seq,
+    SignalArrived,
+    Stmt,
+    map_stmt,
+    seq,
+    used_buffers,
+    walk_stmt,
+)
+from ...tir.passes.bulk import SIGNAL
+from .scopes import SHARED_ALIGN, SHARED_BYTES, element_bytes, element_count
+
+#: Statements that wait for what may still use a buffer.
+WAITS = (CopiesArrived, ProductsArrived, SignalArrived)
+Pair = tuple[Buffer, Buffer]
+
+
+@dataclass(frozen=True)
+class SharedMemory:
+    """Where the buffers of a kernel in shared memory begin, in bytes, and how many these are in
+    all. ``overlaid``: whether some lie over others."""
+
+    places: dict[Buffer, int]
+    size_bytes: int
+    overlaid: bool = False
+
+
+def shared_memory(launch: Launch) -> SharedMemory:
+    """The places of a kernel's buffers in shared memory. Those that are aligned most come first."""
+    held = sorted(_held(launch), key=lambda buffer: not buffer.swizzled)
+    apart = SharedMemory(*_placed(held, ()))
+    if apart.size_bytes <= SHARED_BYTES:
+        return apart
+    stmts = list(_flat(launch.body))
+    separated = [pair for pair, at in _following(stmts, held) if _parts(stmts, *at)]
+    places, size = _placed(held, separated)
+    return SharedMemory(places, size, size < apart.size_bytes)
+
+
+def part_buffers(func: PrimFunc) -> PrimFunc:
+    """A barrier between the last use of a buffer and the first one of another, where the second
+    could then lie over the first one, and a kernel's buffers together need more than it has."""
+
+    def on_stmt(stmt: Stmt) -> Stmt | None:
+        if not isinstance(stmt, Launch):
+            return None
+        held = _held(stmt)
+        if _placed(held, ())[1] <= SHARED_BYTES:
+            return stmt
+        stmts = list(_flat(stmt.body))
+        late = {at[1] for _, at in _following(stmts, held) if not _parts(stmts, *at)}
+        return replace(stmt, body=_with_barriers(stmt.body, [stmts[n] for n in late]))
+
+    return replace(func, body=map_stmt(func.body, lambda expr: expr, on_stmt=on_stmt))
+
+
+def align_of(buffer: Buffer) -> int:
+    """Bytes at a multiple of which a buffer begins."""
+    return SHARED_ALIGN if buffer.swizzled else 16
+
+
+def _held(launch: Launch) -> list[Buffer]:
+    return [s.buffer for s in walk_stmt(launch.body)
+            if isinstance(s, Allocate) and s.buffer.scope == "shared"]  # fmt: skip
+
+
+def _placed(held: Sequence[Buffer], separated: Collection[Pair]) -> tuple[dict[Buffer, int], int]:
+    """The lowest places at which buffers overlap those alone that they are ``separated`` from, and
+    where the last one ends."""
+    places, ends = dict[Buffer, int](), dict[Buffer, int]()
+    for buffer in held:
+        others = [b for b in places if not {(b, buffer), (buffer, b)} & {*separated}]
+        align = align_of(buffer)
+        size = element_count(buffer) * element_bytes(buffer.dtype)
+        starts = sorted({-(-end // align) * align for end in (0, *(ends[b] for b in others))})
+        places[buffer] = start = next(
+            start for start in starts
+            if all(ends[b] <= start or start + size <= places[b] for b in others)
+        )  # fmt: skip
+        ends[buffer] = start + size
+    return places, max(ends.values(), default=0)
+
+
+def _flat(stmt: Stmt) -> Iterator[Stmt]:
+    """The statements of a kernel in order; a loop or a guard is one."""
+    match stmt:
+        case Seq(stmts):
+            for inner in stmts:
+                yield from _flat(inner)
+        case Allocate(body=body):
+            yield from _flat(body)
+        case _:
+            yield stmt
+
+
+def _following(
+    stmts: Sequence[Stmt], held: Sequence[Buffer]
+) -> Iterator[tuple[Pair, tuple[int, int]]]:
+    """Pairs of buffers of which the second one is used after the last use of the first: the numbers
+    of the statements with that use, and with the first one of the second. Whoever waits may wait
+    for any buffer in use. Signals have places of their own."""
+    first, last = dict[Buffer, int](), dict[Buffer, int]()
+    for number, stmt in enumerate(stmts):
+        used = [*first] if isinstance(stmt, WAITS) else used_buffers(stmt)
+        for buffer in used:
+            first.setdefault(buffer, number)
+            last[buffer] = number
+    known = [b for b in held if b in first and b.dtype != SIGNAL]
+    for a in known:
+        yield from (((a, b), (last[a], first[b])) for b in known if last[a] < first[b])
+
+
+def _parts(stmts: Sequence[Stmt], last: int, first: int) -> bool:
+    """Whether a barrier follows a statement, before another one begins."""
+    return any(map(_ends_with_barrier, stmts[last:first]))
+
+
+def _ends_with_barrier(stmt: Stmt) -> bool:
+    if isinstance(stmt, For):
+        return _ends_with_barrier([*_flat(stmt.body)][-1])
+    return isinstance(stmt, Barrier)
+
+
+def _with_barriers(stmt: Stmt, later: Sequence[Stmt]) -> Stmt:
+    """The statement with a barrier before each of ``later``."""
+    match stmt:
+        case Seq(stmts):
+            return seq([_with_barriers(s, later) for s in stmts])
+        case Allocate(body=body):
+            return replace(stmt, body=_with_barriers(body, later))
+    return seq([Barrier(), stmt]) if any(stmt is s for s in later) else stmt
