@@ -186,6 +186,7 @@ static inline void products_started() { ++vdla::block.running->product_groups; }
   static inline void products_arrived_but_##but() { vdla::together(vdla::end_products, nullptr, (void*)but); }
 VDLA_PRODUCTS_ARRIVED(0)
 VDLA_PRODUCTS_ARRIVED(1)
+VDLA_PRODUCTS_ARRIVED(2)
 #define VDLA_WGMMA(N)                                                                                 \
   static inline void wgmma_m64n##N##k16_f16(float* d, uint64_t a, uint64_t b) {                       \
     vdla::together(vdla::multiply_group<vdla::F16, N>, d, (void*)a, (void*)b, vdla::IN_GROUP);        \

@@ -20,7 +20,7 @@ from ...tir.ir import (
     Stmt,
 )
 from ..float_functions import FUNCTIONS as FLOAT_FUNCTIONS
-from .scopes import MOST_SHARED_BYTES, SHARED_ALIGN, SHARED_BYTES
+from .scopes import MOST_SHARED_BYTES, SHARED_BYTES
 
 _FLOAT32 = ("sqrt", "floor", "ceil", "trunc", "log", "log1p", "sin", "cos", "tan", "asin",
             "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "rint", "fma", "pow",
@@ -179,8 +179,8 @@ def _cleared_opencl(size: int, to: str, target: Buffer) -> str:
 CUDA = Dialect(
     "CUDA C++", "cu", _CUDA, 'extern "C" __global__ void __launch_bounds__({threads})',
     "{type}* __restrict__ {name}", "const {type}* __restrict__ {name}",
-    _shared_cuda, "{type}*", MOST_SHARED_BYTES, "threadIdx.{axis}", "blockIdx.{axis}", "__syncthreads();",
-    "__align__(16)", _copied, _cleared, copies_async=True, tensor_cores=True,
+    _shared_cuda, "{type}*", MOST_SHARED_BYTES, "threadIdx.{axis}", "blockIdx.{axis}",
+    "__syncthreads();", "__align__(16)", _copied, _cleared, copies_async=True, tensor_cores=True,
 )  # fmt: skip
 OPENCL = Dialect(
     "OpenCL C", "cl", _OPENCL,

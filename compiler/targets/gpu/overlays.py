@@ -1,10 +1,10 @@
-"""Where buffers lie in a block's shared memory: one takes the place of another that is used no more.
+"""Where buffers lie in a block's shared memory: one over others that are used no more.
 
 ::
 
     for k: products(sums, left, right)      for k: products(sums, left, right)
     staged = sums                     ->    barrier
-    barrier                                 staged = sums              staged lies over left and right
+    barrier                                 staged = sums   # lies over left and right
     out = staged                            barrier
                                             out = staged
 

@@ -17,7 +17,6 @@ from ...te.expr import (
     Const,
     Expr,
     Read,
-    bits_of,
     substitute,
 )
 from ...tir.ir import (

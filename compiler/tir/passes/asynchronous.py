@@ -7,11 +7,11 @@
                                                     products started; products arrived
     barrier                                         stores seen by products; barrier
 
-A row of such instructions is a group of its own. Its thread waits for it at once, or, in a loop that
-stores to no operand of products before them, for the group of the iteration before, so that the
-tensor cores always have work; then it waits for the last group behind the loop. Such instructions see shared memory another way
-than threads do, so that what a thread stored needs a fence before the barrier that they start
-behind.
+A row of such instructions is a group of its own. Its thread waits for it at once, or, in a loop
+that stores to their operands only behind a barrier that follows them, for the group of the
+iteration before: then the tensor cores always have work. It waits for the last group behind the
+loop. Such instructions see shared memory another way than threads do, so that what a thread stored
+needs a fence before the barrier that they start behind.
 """
 
 from __future__ import annotations

@@ -84,6 +84,13 @@ def sizes_of(workload: CpuWorkload) -> tuple[int, int, int, int]:
     return 1, result[0], result[1], x[1]
 
 
+def taps_of(workload: CpuWorkload) -> int:
+    """Taps of the window of a workload whose channels lie side by side, or 1."""
+    weight, _ = workload.operands[1]
+    is_last = isinstance(without_narrow(workload.op), ChannelsLast)
+    return math.prod(weight[1:-1]) if is_last else 1
+
+
 def product_of(graph: Graph, node: Node) -> Product:
     """A node as a product of matrices."""
     tensors = graph.operands(node)

@@ -24,6 +24,7 @@ from ....graph.ops.channels_last import ChannelsLast
 from ....graph.ops.convolution import Conv2d, QConv2d
 from ....graph.ops.linear import QDense
 from ....graph.ops.narrow import Narrow, without_narrow
+from ....te.affine import affine
 from ....te.expr import Const, Expr, Read, Var, all_of, bits_of, select, walk
 from ....te.schedule import Schedule, create_schedule
 from ....te.stage import Stage
@@ -45,7 +46,8 @@ from ..tensor_cores import (
 )
 from .base import Scheduled
 from .gemm import Gemm, best_tiles
-from .product import Element, Product, product_of, sizes_of
+from .parts import add_up, added_up, division, in_parts
+from .product import Element, Product, product_of, sizes_of, taps_of
 
 #: Bytes that an asynchronous copy brings.
 COPY_BYTES = 16
@@ -56,6 +58,7 @@ TILES = (64, 32, 128, 16)
 WARP_TILES = (32, 16, 64, 8)
 DEPTHS = (64, 32, 128)
 STAGES = (3, 2, 4, 1)
+PARTS = (1, 2, 3, 4, 6, 7, 8, 9, 12, 14, 16, 18, 24, 28, 32, 36)
 #: The same where there are warpgroups, whose tiles are larger.
 GROUP_TILES = (128, *TILES[:2], 256, TILES[3])
 GROUP_WARP_TILES = (*WARP_TILES, 128, 256)
@@ -129,9 +132,14 @@ class TensorGemm(Gemm):
             "warp_columns": preferring(warps[1], all_warps),
             "depth": preferring(deepest if depth > step else step, depths),
             "stages": STAGES,
+            "parts": PARTS if batch == 1 else PARTS[:1],
         }
-        most = self.architecture.shared_bytes
-        return Space(knobs, lambda found: _misfit(found, size, most))
+        most, taps = self.architecture.shared_bytes, taps_of(workload)
+
+        def misfit(found: Knobs) -> str:
+            return _too_many_parts(found, taps, depth) or _misfit(found, size, most)
+
+        return Space(knobs, misfit)
 
     def schedule(self, graph: Graph, node: Node, knobs: Knobs) -> Scheduled:
         product, kind = product_of(graph, node), self.kind_of(graph, node)
@@ -153,6 +161,14 @@ def inner_of(op: Op) -> Op:
 def unit_of(knobs: Knobs) -> str:
     """Whose instructions multiply."""
     return str(knobs.get("unit", MMA))
+
+
+def _too_many_parts(knobs: Knobs, taps: int, steps: int) -> str:
+    by_taps, by_steps = division(int(knobs["parts"]), taps)
+    most = -(-steps // int(knobs["depth"]))
+    if by_steps <= most:
+        return ""
+    return f"expected at most {by_taps * most} parts of {by_taps} times {most} tiles of steps"
 
 
 def _misfit(knobs: Knobs, element_bytes: int, most_bytes: int) -> str:
@@ -184,6 +200,9 @@ def tensor_tiled(product: Product, kind: str, knobs: Knobs) -> Schedule:
     core = group_core(kind, warp_columns) if grouped else tensor_core(kind)
     lanes = WARPGROUP if grouped else WARP
     shape = (GROUP_ROWS, warp_columns) if grouped else (ROWS, COLUMNS)
+    whole, parts = product, int(knobs["parts"])
+    if parts > 1:
+        product = in_parts(whole, parts, depth)
     batch, m, n, k = product.sizes
     whole_m, whole_n, whole_k = (
         -(-size // tile) * tile for size, tile in ((m, rows), (n, columns), (k, depth))
@@ -199,8 +218,9 @@ def tensor_tiled(product: Product, kind: str, knobs: Knobs) -> Schedule:
         return sum_of(a[b, tap, i, r].astype(sums) * c[b, tap, j, r].astype(sums), (tap, r))
 
     acc = compute((batch, whole_m, whole_n), product_rule, "acc")
-    out = compute((batch, m, n), lambda b, i, j: product.ending(b, i, j, acc[b, i, j]), "out")
-    schedule = create_schedule(out)
+    name = "out" if parts == 1 else "parts"
+    out = compute((batch, m, n), lambda b, i, j: product.ending(b, i, j, acc[b, i, j]), name)
+    schedule = create_schedule(out if parts == 1 else added_up(whole, out))
     loads = []
     if isinstance(core, TensorCore):
         left = schedule.cache_read(a, "fragment_a", [acc])
@@ -262,6 +282,8 @@ def tensor_tiled(product: Product, kind: str, knobs: Knobs) -> Schedule:
             stage.pragma(tensor.axes[2], "bulk")
         else:
             _fetch(stage, depth, (*warps, lanes), across)
+    if parts > 1:
+        add_up(schedule, out)
     return schedule
 
 
@@ -274,7 +296,8 @@ def is_box(element: Element, dtype: str) -> bool:
         return False
     *outer, last = value.indices
     others = [index for index in outer if index is not i]
-    plain = last is k and len(others) == len(outer) - 1
+    plain = len(others) == len(outer) - 1
+    others += [term for term, _ in affine(last - k).terms]
     alone = not any(node in (i, k) for index in others for node in walk(index))
     row_bytes = value.source.shape[-1] * bits_of(dtype) // 8
     return plain and alone and len(outer) < 3 and not row_bytes % COPY_BYTES

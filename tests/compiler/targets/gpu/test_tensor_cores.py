@@ -52,10 +52,14 @@ from vdla.runtime.gpu.program import KernelProgram
 from .emulating import Emulated, emulate
 
 RNG = np.random.default_rng(2)
-KNOBS = {"rows": 32, "columns": 32, "warp_rows": 16, "warp_columns": 16, "stages": 3}
+KNOBS = {
+    "rows": 32, "columns": 32, "warp_rows": 16, "warp_columns": 16, "stages": 3, "parts": 1,
+}  # fmt: skip
 
 
-def product(dtype: str, by_column: bool = True, stages: int = 3, k: int = 208) -> PrimFunc:
+def product(
+    dtype: str, by_column: bool = True, stages: int = 3, k: int = 208, parts: int = 1
+) -> PrimFunc:
     """A product with edges in all directions. The second factor is [n, k] or [k, n]."""
     m, n = 40, 48
     a = placeholder((m, k), dtype, "a")
@@ -68,7 +72,7 @@ def product(dtype: str, by_column: bool = True, stages: int = 3, k: int = 208) -
         (1, m, n, k), lambda _, i, t, r: (a[i, r], []), right, lambda _, i, j, acc: acc, "float32",
         [a, b], right_by_column=by_column,
     )  # fmt: skip
-    knobs = KNOBS | {"depth": 64 if dtype == "int8" else 32, "stages": stages}
+    knobs = KNOBS | {"depth": 64 if dtype == "int8" else 32, "stages": stages, "parts": parts}
     schedule = tensor_tiled(found, dtype, knobs)
     return to_launches(lower_kernels(schedule, [a, b, schedule.outputs[0]], "product"))
 
@@ -90,6 +94,20 @@ def expected(arrays: list[np.ndarray]) -> np.ndarray:
 )
 def test_product(dtype: str, by_column: bool, stages: int) -> None:
     func = product(dtype, by_column, stages)
+    arrays = arrays_for(func)
+    for result in emulate(func, arrays):
+        np.testing.assert_array_equal(result, expected(arrays))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("dtype", "by_column", "k", "parts"),
+    [("float16", True, 192, 3), ("float16", False, 208, 4), ("int8", True, 208, 2)],
+)
+def test_sums_in_parts(dtype: str, by_column: bool, k: int, parts: int) -> None:
+    """Parts that divide the steps, and parts of which the last one ends early."""
+    func = product(dtype, by_column, k=k, parts=parts)
+    assert len(launches_of(func)) == 2
     arrays = arrays_for(func)
     for result in emulate(func, arrays):
         np.testing.assert_array_equal(result, expected(arrays))
@@ -177,9 +195,12 @@ def shifted() -> bytes:
 
 
 @pytest.mark.slow
-def test_zero_points_on_tensor_cores() -> None:
-    """What a zero point adds to each sum is subtracted at the end."""
-    module = vdla.compile(shifted(), "cuda", emulate=True)
+@pytest.mark.parametrize("parts", [(1, 1), (3, 4), (9, 7)])
+def test_zero_points_on_tensor_cores(parts: tuple[int, int]) -> None:
+    """What a zero point adds to each sum is subtracted at the end, also where taps or steps of a
+    sum are in parts."""
+    knobs = {name: {"parts": n} for name, n in zip(("Conv_3", "Gemm_12"), parts, strict=True)}
+    module = vdla.compile(shifted(), "cuda", emulate=True, knobs=knobs)
     [step] = module.compiled.steps
     assert isinstance(step, KernelProgram)
     assert step.source.count("mma_m16n8k32_s8(&acc") == 3

@@ -57,7 +57,7 @@ from .test_tensor_cores import (
 
 KNOBS = {
     "unit": "wgmma", "rows": 64, "columns": 32, "warp_rows": 64, "warp_columns": 16, "stages": 3,
-    "copies": "tma",
+    "copies": "tma", "parts": 1,
 }  # fmt: skip
 DEPTHS = {"float16": 32, "bfloat16": 32, "int8": 128, "tf32": 32}
 
@@ -129,6 +129,16 @@ def two_convolutions(quantized: bool) -> bytes:
     x = net.conv(net.conv(net.input(1, 16, 9, 9), 16, 3), 32, 1)
     net.output(x)
     return net.model().SerializeToString()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "parts"), [("int8", 3), ("float16", 2)])
+def test_sums_in_parts_come_by_boxes(kind: str, parts: int) -> None:
+    func = group_product(kind, 384, parts=parts)
+    assert count(func, SignalArrived) == 1
+    arrays = arrays_for(func)
+    for result in emulate(func, arrays):
+        np.testing.assert_array_equal(result, expected(arrays))
 
 
 @pytest.mark.slow

@@ -1,0 +1,83 @@
+"""Long sums of few results: each in parts, which blocks of their own add up.
+
+::
+
+    y[i, j] = sum over 4608 k      parts[p, i, j] = sum over 512 k, for p in 9
+                              ->   y[i, j] = parts[0, i, j] + ... + parts[8, i, j]
+
+The second line is a kernel of its own. Sums of floats are rounded in this order; integers stay what
+they are.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from ....te.expr import Const, Expr
+from ....te.schedule import Schedule
+from ....te.tensor import Tensor, compute, reduce_axis, sum_of
+from .general import fused, share_loop
+from .product import Element, Product
+
+#: Results side by side of a thread that adds parts up, and threads of a block.
+VECTOR, THREADS = 4, 128
+
+
+def division(parts: int, taps: int) -> tuple[int, int]:
+    """Into how many parts the taps and the steps of a sum are divided."""
+    by_taps = math.gcd(parts, taps)
+    return by_taps, parts // by_taps
+
+
+def in_parts(product: Product, parts: int, depth: int) -> Product:
+    """The product whose batch are so many parts of each sum, of a product without a batch. First
+    the taps are divided, then the steps of k, of which ``depth`` stay together."""
+    by_taps, by_steps = division(parts, product.taps)
+    taps, all_steps = product.taps // by_taps, product.sizes[3]
+    steps = -(-all_steps // (by_steps * depth)) * depth
+    ends = by_steps > 1 and steps * by_steps > all_steps
+
+    def of_part(element: Element) -> Element:
+        def found(b: Expr, i: Expr, t: Expr, k: Expr) -> tuple[Expr, list[Expr]]:
+            step = (b % by_steps if by_taps > 1 else b) * steps + k if by_steps > 1 else k
+            tap = b // by_steps * taps + t if by_taps > 1 else t
+            value, inside = element(Const(0), i, tap, step)
+            return value, [step < all_steps, *inside] if ends else inside
+
+        return found
+
+    return replace(
+        product, sizes=(parts, *product.sizes[1:3], steps if by_steps > 1 else all_steps),
+        taps=taps, left=of_part(product.left), right=of_part(product.right),
+        ending=lambda b, i, j, acc: acc, raw_left=None,
+    )  # fmt: skip
+
+
+def added_up(product: Product, parts: Tensor) -> Tensor:
+    """The result of a product whose sums are in parts."""
+    count, rows, columns = parts.shape
+    p = reduce_axis(count, "p")
+    total = compute((1, rows, columns), lambda b, i, j: sum_of(parts[p, i, j], p), "total")
+    return compute(
+        total.shape, lambda b, i, j: product.ending(b, i, j, total[b, i, j]), "out"
+    )
+
+
+def add_up(schedule: Schedule, parts: Tensor) -> None:
+    """Schedule the kernel that adds up: some results side by side for each thread."""
+    result = schedule[schedule.outputs[0]]
+    [sums] = [s for s in schedule.stages if any(r.source is parts for r in s.reads())]
+    [p] = sums.reduce_axes
+    kept = schedule[schedule.cache_read(parts, "local", [sums.tensor])]
+    columns = result.tensor.shape[2]
+    b, i, j = result.tensor.axes
+    j, vector = result.split(j, VECTOR if not columns % VECTOR else 1)
+    thread = share_loop(result, fused([b, i, j], result), THREADS)
+    result.vectorize(vector)
+    sums.set_scope("local")
+    sums.compute_at(result, thread)
+    sums.reorder(p, *sums.tensor.axes)
+    sums.unroll(sums.tensor.axes[2])
+    kept.compute_at(sums, p)
+    kept.vectorize(kept.tensor.axes[2])
