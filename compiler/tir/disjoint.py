@@ -128,6 +128,7 @@ class _Sums:
         return None
 
     def quotient(self, dividend: Sum, divisor: int) -> Sum:
+        """``dividend // divisor``."""
         whole, rest = _divided(dividend, divisor)
         low, high = self.range_of(rest)
         if low // divisor == high // divisor:
@@ -142,6 +143,7 @@ class _Sums:
         return whole.plus(Sum(0, frozenset({(digits, 1)})))
 
     def remainder(self, dividend: Sum, divisor: int) -> Sum:
+        """``dividend % divisor``."""
         _, rest = _divided(dividend, divisor)
         low, high = self.range_of(rest)
         if low // divisor == high // divisor:
@@ -154,6 +156,7 @@ class _Sums:
         return Sum(0, frozenset({(digits, 1)}))
 
     def range_of(self, form: Sum) -> Range:
+        """The smallest and the largest value that a sum may have."""
         low = high = form.constant
         for term, factor in form.terms:
             ends = sorted(end * factor for end in self.range_of_term(term))
@@ -161,13 +164,12 @@ class _Sums:
         return low, high
 
     def range_of_term(self, term: Term) -> Range:
-        match term:
-            case Digits(of, low, None):
-                ends = self.range_of(of)
-                return ends[0] // low, ends[1] // low
-            case Digits(_, low, int(high)):
-                return 0, high // low - 1
-        return self.ranges[term]
+        if isinstance(term, Var):
+            return self.ranges[term]
+        if term.high is not None:
+            return 0, term.high // term.low - 1
+        low, high = self.range_of(term.of)
+        return low // term.low, high // term.low
 
     # ---- what their values tell ----
 

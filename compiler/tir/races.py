@@ -1,9 +1,12 @@
 """The static checker of kernels: races between threads, and barriers that not all threads reach.
 
-It executes no program and trusts no pass. Between two barriers it lists, for every thread, the
-elements that each statement touches, for all values of the loops around it. An element that one
-thread stores to and another one touches is a race. Blocks never wait for each other, so that the
-same holds for the threads of all blocks from the beginning of a launch to its end.
+It executes no program and trusts no pass. Between two barriers, an element that one thread stores
+to and another one touches is a race. Blocks never wait for each other, so that the same holds for
+the threads of all blocks from the beginning of a launch to its end.
+
+Mostly the indices prove that no two threads touch the same element (``disjoint.py``). Where they do
+not, the checker lists for every thread the elements that each statement touches, for all values of
+the loops around it.
 
 ``passes/barriers.py`` inserts barriers by whole buffers; the two share no code.
 """
@@ -203,8 +206,8 @@ class _Checker:
         """Compare the elements that different values of ``threads`` touch. All other thread indices
         and the ``uniform`` loops have the same value in both.
 
-        Elements are listed only where no proof finds them disjoint: first as if what holds where
-        an access happens did not depend on ``same`` variables that no index has.
+        Elements are listed only where nothing proves them disjoint. Variables of ``same`` that no
+        index has, but guards, are tried only where there is a clash without these guards.
         """
         others = {t.var: t.extent for t in self.launch.threads if t not in threads}
         same = {v: n for v, n in {**others, **uniform}.items()

@@ -257,7 +257,7 @@ def _times(access: Access, extents: Mapping[Var, int]) -> int:
 
 def _apart(facts: list[Expr]) -> list[list[Expr]]:
     """Groups of facts that have no variable in common with each other."""
-    groups: list[tuple[set[Expr], list[Expr]]] = []
+    groups: list[tuple[set[Var], list[Expr]]] = []
     for fact in facts:
         mine, members = {n for n in walk(fact) if isinstance(n, Var)}, [fact]
         others = []
@@ -297,7 +297,7 @@ def _period(facts: list[Expr], var: Var, extent: int) -> int:
     return next(
         (
             period
-            for period in range(1, extent)
+            for period in range(1, min(extent, whole + 1))
             if whole % period == 0 and all(_change(fact, var, period) == 0 for fact in facts)
         ),
         extent,
