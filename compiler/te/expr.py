@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import wraps
 from itertools import count
@@ -456,6 +456,16 @@ def walk(expr: Expr):
         node = waiting.pop()
         yield node
         waiting += reversed(children(node))
+
+
+def conjuncts(cond: Expr) -> Iterator[Expr]:
+    """The conditions that a condition is the conjunction of."""
+    match cond:
+        case Binary("&", a, b, "bool"):
+            yield from conjuncts(a)
+            yield from conjuncts(b)
+        case _:
+            yield cond
 
 
 def rewrite(expr: Expr, leaf: Callable[[Expr], Expr | None]) -> Expr:

@@ -1,16 +1,20 @@
 """The static checker of kernels: races between threads, and barriers that not all threads reach.
 
-It executes no program and trusts no pass. Between two barriers it lists, for every thread, the
-elements that each statement touches, for all values of the loops around it. An element that one
-thread stores to and another one touches is a race. Blocks never wait for each other, so that the
-same holds for the threads of all blocks from the beginning of a launch to its end.
+It executes no program and trusts no pass. Between two barriers, an element that one thread stores
+to and another one touches is a race. Blocks never wait for each other, so that the same holds for
+the threads of all blocks from the beginning of a launch to its end.
+
+Mostly the indices prove that no two threads touch the same element (``disjoint.py``). Where they do
+not, the checker lists for every thread the elements that each statement touches, for all values of
+the loops around it.
 
 ``passes/barriers.py`` inserts barriers by whole buffers; the two share no code.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
@@ -18,7 +22,20 @@ from typing import Any
 import numpy as np
 
 from ..te.errors import ScheduleError
-from ..te.expr import Binary, Cast, Const, Expr, Read, Select, Var, children, substitute, walk
+from ..te.expr import (
+    Binary,
+    Cast,
+    Const,
+    Expr,
+    Read,
+    Select,
+    Var,
+    children,
+    conjuncts,
+    substitute,
+    walk,
+)
+from .disjoint import Touched, are_disjoint
 from .ir import (
     Allocate,
     Barrier,
@@ -76,7 +93,14 @@ class _Access:
             self, indices=indices, facts=tuple(substitute(f, values) for f in self.facts)
         )
 
+    def where_any(self, variables: Collection[Var]) -> _Access:
+        """The access without the facts that depend on variables."""
+        parts = (part for fact in self.facts for part in conjuncts(fact))
+        return replace(self, facts=tuple(part for part in parts if not _has(part, variables)))
 
+
+#: Elements that are listed at most, all threads together: a few gigabytes.
+MOST_LISTED = 1 << 28
 #: Accesses between two barriers.
 _Row = list[_Access]
 
@@ -181,32 +205,72 @@ class _Checker:
     ) -> None:
         """Compare the elements that different values of ``threads`` touch. All other thread indices
         and the ``uniform`` loops have the same value in both.
+
+        Elements are listed only where nothing proves them disjoint. Variables of ``same`` that no
+        index has, but guards, are tried only where there is a clash without these guards.
         """
         others = {t.var: t.extent for t in self.launch.threads if t not in threads}
         same = {v: n for v, n in {**others, **uniform}.items()
                 if not any(v in a.free for a in accesses) and _occurs(v, accesses)}  # fmt: skip
+        if self.are_disjoint(accesses, threads, same):
+            return
+        indexing = {v: n for v, n in same.items() if any(_has(i, (v,)) for i in _indices(accesses))}
+        guards = same.keys() - indexing.keys()
+        if guards:
+            wider = [a.where_any(guards) for a in accesses]
+            if self.clash(buffer, wider, threads, indexing) is None:
+                return
+        error = self.clash(buffer, accesses, threads, same)
+        if error is not None:
+            raise error
+
+    def are_disjoint(self, accesses: _Row, threads: Sequence[Any], same: Mapping[Var, int]) -> bool:
+        """Whether a proof finds that no two threads touch the same element."""
+        around = {**same, **{t.var: t.extent for t in threads}}
+        touched = [Touched(a.indices, a.box, {**around, **a.free}, a.facts) for a in accesses]
+        is_threads_own = not any(t.axis in a.together for a in accesses for t in threads)
+        return is_threads_own and are_disjoint(touched, [t.var for t in threads], same)
+
+    def clash(
+        self, buffer: Buffer, accesses: _Row, threads: Sequence[Any], same: Mapping[Var, int]
+    ) -> ScheduleError | None:
+        """The first clash of two threads, by all elements that they touch for all values of
+        ``same``."""
         size = buffer.shape[0] * buffer.strides[0]
-        count = size * int(np.prod([*same.values(), 1]))
+        count = size * math.prod(same.values())
+        self.check_count(buffer, count)
         last = np.full(count, -1, np.int64)
         for access in sorted(accesses, key=lambda a: not a.writes):
             who, where = self.elements(access, threads, same, size)
             before = last[where]
-            self.refuse((before != -1) & (before != who), who, before, access)
-            if access.writes:
+            error = self.refusal((before != -1) & (before != who), who, before, access)
+            if error is None and access.writes:
                 last[where] = who
-                self.refuse(last[where] != who, who, last[where], access)
+                error = self.refusal(last[where] != who, who, last[where], access)
+            if error is not None:
+                return error
+        return None
 
-    def refuse(
-        self, clash: np.ndarray, who: np.ndarray, other: np.ndarray, access: _Access
-    ) -> None:
-        """Raise an error for the first clash of thread ``who`` with the ``other``."""
-        if clash.any():
-            at = int(np.argmax(clash))
+    def check_count(self, buffer: Buffer, count: int) -> None:
+        """Raise an error where there are too many elements to list."""
+        if count > MOST_LISTED:
             raise self.error(
-                f"race on {access.buffer.name} in {access.buffer.scope}: {access.text!r} by "
-                f"{self.named(int(who[at]))}, and a store by {self.named(int(other[at]))}, without "
-                "a barrier between"
+                f"cannot tell whether threads race on {buffer.name} in {buffer.scope}: nothing "
+                f"proves their elements disjoint, and {count} are too many to list"
             )
+
+    def refusal(
+        self, clash: np.ndarray, who: np.ndarray, other: np.ndarray, access: _Access
+    ) -> ScheduleError | None:
+        """The error for the first clash of thread ``who`` with the ``other``."""
+        if not clash.any():
+            return None
+        at = int(np.argmax(clash))
+        return self.error(
+            f"race on {access.buffer.name} in {access.buffer.scope}: {access.text!r} by "
+            f"{self.named(int(who[at]))}, and a store by {self.named(int(other[at]))}, without "
+            "a barrier between"
+        )
 
     def named(self, number: int) -> str:
         """A thread, or the warp that it is the first of, by the number that :meth:`elements`
@@ -239,6 +303,7 @@ class _Checker:
             for place, (var, extent) in enumerate(order)
         }
         shape = tuple(extent for _, extent in order)
+        self.check_count(access.buffer, math.prod(shape))
         place: Any = np.int64(0)
         for var, extent in same.items():
             place = place * extent + env[var]
@@ -282,8 +347,17 @@ def _by_buffer(row: _Row) -> Iterator[tuple[Buffer, _Row]]:
             yield buffer, accesses
 
 
+def _indices(accesses: _Row) -> Iterator[Expr]:
+    return (index for access in accesses for index in access.indices)
+
+
 def _occurs(var: Var, accesses: _Row) -> bool:
-    return any(node is var for a in accesses for e in (*a.indices, *a.facts) for node in walk(e))
+    return any(_has(e, (var,)) for a in accesses for e in (*a.indices, *a.facts))
+
+
+def _has(expr: Expr, variables: Collection[Var]) -> bool:
+    """Whether one of the variables occurs in an expression."""
+    return any(node in variables for node in walk(expr))
 
 
 def _all_accesses(stmt: Stmt, facts: tuple[Expr, ...], free: dict[Var, int], found: _Row) -> None:

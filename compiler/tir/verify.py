@@ -28,6 +28,7 @@ from ..te.expr import (
     Var,
     binary,
     children,
+    conjuncts,
     walk,
 )
 from ..te.stage import LOOP_KINDS, is_thread_axis
@@ -94,7 +95,7 @@ class _Place:
 
     def knowing(self, cond: Expr) -> _Place:
         """The place inside a guard; a conjunction is several facts."""
-        return replace(self, facts=(*self.facts, *_conjuncts(cond)))
+        return replace(self, facts=(*self.facts, *conjuncts(cond)))
 
     def holds(self, cond: Expr) -> bool:
         """Whether a comparison is certain here, by the ranges and the guards."""
@@ -184,14 +185,6 @@ def _weakened(expr: Expr, known: list[Expr], depth: int = 2) -> Iterator[Expr]:
 def _slack(cond: Binary) -> Expr:
     """An index expression that is not negative exactly where ``a < b`` or ``a <= b`` holds."""
     return binary("-", cond.b, binary("+", cond.a, 1 if cond.op == "<" else 0))
-
-
-def _conjuncts(cond: Expr) -> Iterator[Expr]:
-    if isinstance(cond, Binary) and cond.op == "&":
-        yield from _conjuncts(cond.a)
-        yield from _conjuncts(cond.b)
-    else:
-        yield cond
 
 
 class _Verifier:

@@ -33,6 +33,7 @@ from vdla.compiler.targets.cpu.passes.bit_serial import _packed
 from vdla.compiler.targets.cpu.passes.fold_transposes import fold_transposes
 from vdla.compiler.targets.cpu.passes.fuse_elementwise import _ends
 from vdla.compiler.targets.cpu.passes.scale_weights import _pays, scale_weights
+from vdla.compiler.targets.gpu import traffic
 from vdla.compiler.targets.gpu.passes import narrow_tensors
 from vdla.compiler.targets.gpu.templates import general, tensor_gemm
 from vdla.compiler.targets.gpu.templates.depthwise import Depthwise
@@ -70,7 +71,7 @@ from vdla.compiler.targets.vdla.templates.masked_softmax_loops import Loops
 from vdla.compiler.targets.vdla.templates.normalisation import Normalise, RowFactors
 from vdla.compiler.targets.vdla.templates.windows import Slide, slid, slide_of
 from vdla.compiler.te import affine, relations, rfactor
-from vdla.compiler.tir import arrivals, bounds, races
+from vdla.compiler.tir import arrivals, bounds, disjoint, races
 from vdla.compiler.tir.lower import _StageLowering
 from vdla.compiler.tir.passes import (
     asynchronous,
@@ -100,6 +101,7 @@ MASKS = "compiler/graph/passes/test_masks.py"
 WARPGROUPS = tests("compiler/targets/gpu/test_warpgroups.py")
 DEPTHWISE = tests("compiler/targets/gpu/test_depthwise.py")
 MASKED = "compiler/targets/vdla/test_masked_softmax.py"
+DISJOINT = tests("compiler/tir/test_disjoint.py")
 
 SUITS_READER = tests(
     "compiler/targets/vdla/test_suits_reader.py"
@@ -556,6 +558,16 @@ COMPILER = (
     Mutant("blocks are not compared", "compiler", races._Checker.check,
            "self.compare_blocks()", "pass",
            tests("compiler/targets/gpu/test_threads.py")),
+    Mutant("parts of an index that overlap by one", "compiler", disjoint._Sums.parts,
+           "+ slack < factor", "+ slack <= factor", DISJOINT),
+    Mutant("a sum by some of its digits", "compiler", disjoint._all_digits,
+           "term.high is None or", "True or", DISJOINT),
+    Mutant("statements differ by what is forgotten", "compiler", disjoint._Sums.add,
+           "highest - min(low for low, _ in others)", "0", DISJOINT),
+    Mutant("a period that is cut off is forgotten", "compiler",
+           traffic._times_together, "< extents[var] % period", "< 0",
+           tests("compiler/targets/gpu/test_large_batches.py"
+                 "::test_facts_hold_as_often_as_they_are_counted")),
     Mutant("negative places divided as C does", "compiler", _Printer.divided,
            "bounds[0] >= 0", "True",
            tests("compiler/targets/gpu/test_functions.py")),

@@ -14,7 +14,20 @@ from typing import Any
 
 import numpy as np
 
-from ...te.expr import Cast, Const, Expr, Read, Select, Var, children, rewrite, substitute, walk
+from ...te.expr import (
+    Binary,
+    Cast,
+    Const,
+    Expr,
+    Read,
+    Select,
+    Var,
+    children,
+    conjuncts,
+    rewrite,
+    substitute,
+    walk,
+)
 from ...te.numpy_values import values_of
 from ...tir.ir import (
     Allocate,
@@ -234,13 +247,88 @@ def _stored(
 def _times(access: Access, extents: Mapping[Var, int]) -> int:
     """How often an access happens: in how many threads and iterations all its facts hold."""
     everything = {**extents, **access.loops}
-    used = {n for fact in access.facts for n in walk(fact) if isinstance(n, Var)}
-    env = _grid({var: everything[var] for var in everything if var in used})
-    holds = np.ones([everything[var] for var in env], bool)
-    for fact in access.facts:
-        if not any(isinstance(n, Read) for n in walk(fact)):
-            holds = holds & values_of(fact, env)
-    return int(holds.sum()) * prod(n for var, n in everything.items() if var not in used)
+    facts = [f for f in access.facts if not any(isinstance(n, Read) for n in walk(f))]
+    parts = [part for fact in facts for part in conjuncts(fact)]
+    used = {n for part in parts for n in walk(part) if isinstance(n, Var)}
+    free = prod(n for var, n in everything.items() if var not in used)
+    return free * prod(_times_together(group, everything) for group in _apart(parts))
+
+
+def _apart(facts: list[Expr]) -> list[list[Expr]]:
+    """Groups of facts that have no variable in common with each other."""
+    groups: list[tuple[set[Var], list[Expr]]] = []
+    for fact in facts:
+        mine, members = {n for n in walk(fact) if isinstance(n, Var)}, [fact]
+        others = []
+        for group in groups:
+            if group[0] & mine:
+                mine, members = mine | group[0], [*group[1], *members]
+            else:
+                others.append(group)
+        groups = [*others, (mine, members)]
+    return [members for _, members in groups]
+
+
+def _times_together(facts: list[Expr], extents: Mapping[Var, int]) -> int:
+    """For how many values of their variables all of some facts hold. Where they are the same for
+    every so many values of a variable, these are evaluated only once."""
+    used = {n for fact in facts for n in walk(fact) if isinstance(n, Var)}
+    periods = {v: _period(facts, v, n) for v, n in extents.items() if v in used}
+    env = _grid(periods)
+    holds = np.ones(list(periods.values()), bool)
+    for fact in facts:
+        holds = holds & values_of(fact, env)
+    whole = [var for var, period in periods.items() if period == extents[var]]
+    count: Any = holds.sum(axis=tuple(d for d, var in enumerate(periods) if var in whole))
+    for var, period in periods.items():
+        if var not in whole:
+            again = extents[var] // period + (np.arange(period) < extents[var] % period)
+            count = np.tensordot(again, count, 1)
+    return int(count)
+
+
+def _period(facts: list[Expr], var: Var, extent: int) -> int:
+    """The least number of values of a variable after which facts are as before; else the extent."""
+    divisors = {n: n.b.value for fact in facts for n in walk(fact)
+                if isinstance(n, Binary) and n.op in ("//", "%") and isinstance(n.b, Const)
+                }  # fmt: skip
+    whole = prod(divisors.values())
+    return next(
+        (
+            period
+            for period in range(1, min(extent, whole + 1))
+            if whole % period == 0 and all(_change(fact, var, period) == 0 for fact in facts)
+        ),
+        extent,
+    )
+
+
+def _change(expr: Expr, var: Var, step: int) -> int | None:
+    """By how much an expression grows, whatever its value, where a variable grows by a step; None
+    where that is not known."""
+    if expr is var:
+        return step
+    if not any(n is var for n in walk(expr)):
+        return 0
+    match expr:
+        case Binary(op, a, b):
+            left, right = _change(a, var, step), _change(b, var, step)
+            if left is None or right is None:
+                return None
+            match op, b:
+                case "+", _:
+                    return left + right
+                case "-", _:
+                    return left - right
+                case "*", Const(int(factor)):
+                    return left * factor
+                case "//", Const(int(divisor)) if divisor > 0 and left % divisor == 0:
+                    return left // divisor
+                case "%", Const(int(divisor)) if divisor > 0 and left % divisor == 0:
+                    return 0
+                case (("<" | "<=" | "=="), _) if left == right:
+                    return 0
+    return None
 
 
 def _grid(extents: Mapping[Var, int]) -> dict[Var, np.ndarray]:

@@ -12,14 +12,13 @@ wait for a signal, which knows how many bytes are to arrive (``passes/pipeline.p
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from math import prod
 
 from ...te.affine import affine
 from ...te.errors import ScheduleError
-from ...te.expr import Binary, Const, Expr, Read, Select, Var, bits_of, substitute, walk
+from ...te.expr import Binary, Const, Expr, Read, Select, Var, bits_of, conjuncts, substitute, walk
 from ...te.intrinsic import TensorIntrin
 from ...te.tensor import Tensor, compute, placeholder
 from ..ir import Buffer, For, If, Region, Seq, Stmt, Store, TensorCall
@@ -114,17 +113,8 @@ def bulk_call(nest: Stmt, signal: Region, kernel: str) -> tuple[list[Expr], Tens
 def _parts(value: Expr) -> tuple[list[Expr], Expr]:
     """The conditions on which an element exists, and the element."""
     if isinstance(value, Select) and isinstance(value.b, Const) and not value.b.value:
-        return list(_conjuncts(value.cond)), value.a
+        return list(conjuncts(value.cond)), value.a
     return [], value
-
-
-def _conjuncts(cond: Expr) -> Iterator[Expr]:
-    match cond:
-        case Binary("&", a, b):
-            yield from _conjuncts(a)
-            yield from _conjuncts(b)
-        case _:
-            yield cond
 
 
 def _check_edges(inside: list[Expr], read: Read, kernel: str) -> None:

@@ -291,6 +291,35 @@ def test_an_element_that_memory_decides_is_refused_where_it_is_written() -> None
     assert not fault(Store(Y, (T,), Read(X, (index,))))
 
 
+def test_what_no_proof_covers_is_listed() -> None:
+    assert not fault(Store(Y, (T * 3 % 8,), T))
+    assert "race on y in global" in fault(Store(Y, (T * 2 % 8,), T))
+    assert not fault(Store(Y, ((B * 8 + T) * 3 % 16,), T), blocks=2)
+    assert "race on y in global" in fault(Store(Y, ((B * 8 + T) * 2 % 16,), T), blocks=2)
+
+
+def test_guards_of_blocks_are_evaluated_only_where_they_matter() -> None:
+    stored = Store(S, (T * 3 % 8,), T)
+    guarded = Allocate(S, If(B * 8 + T < 12345, stored))
+    assert not fault(guarded, blocks=1 << 40)
+    alone = Allocate(S, If(B * 8 + T < 1, Store(S, (Const(0),), T)))
+    assert not fault(alone, blocks=2)
+    two = Allocate(S, If(B * 8 + T < 2, Store(S, (Const(0),), T)))
+    assert "race on s in shared: 's[0] = t' by thread 0, and a store by thread 1" in fault(two, 2)
+    both = Allocate(S, If((T < 1) & (B * 8 + T < 12345), Store(S, (T * 3 % 8,), T)))
+    assert not fault(both, blocks=1 << 40)
+
+
+def test_more_elements_than_can_be_listed_are_refused() -> None:
+    large = Buffer("large", (1 << 40,), "int32")
+    assert not fault(Store(large, (B * 8 + T,), T), blocks=1 << 30)
+    assert fault(Store(large, (B * B * 8 + T,), T), blocks=1 << 10) == (
+        "kernel k: cannot tell whether threads race on large in global: nothing proves their "
+        f"elements disjoint, and {1 << 50} are too many to list"
+    )
+    assert f"and {16 << 30} are too many" in fault(Store(Y, ((B + T) % 16,), T), blocks=1 << 30)
+
+
 def test_barriers_are_inserted_only_where_they_are_needed() -> None:
     own = Allocate(S, seq([Store(S, (T,), Const(1)), Store(Y, (T,), Read(S, (T,)))]))
     body = seq([Store(S, (T,), Const(1)), Store(Y, (T,), Read(S, (7 - T,)))])
