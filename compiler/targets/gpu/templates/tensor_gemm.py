@@ -21,11 +21,12 @@ from ....choose.space import Knobs, KnobValue, Space, preferring
 from ....graph.ir import Graph, Node
 from ....graph.ops.base import Op
 from ....graph.ops.channels_last import ChannelsLast
-from ....graph.ops.convolution import Conv2d, QConv2d
+from ....graph.ops.convolution import Conv2d, QConv2d, QConvTranspose2d
+from ....graph.ops.in_phases import InPhases
 from ....graph.ops.linear import QDense
 from ....graph.ops.narrow import Narrow, without_narrow
 from ....te.expr import Const, Expr, Read, Var, all_of, bits_of, select, walk
-from ....te.schedule import Schedule, create_schedule
+from ....te.schedule import Schedule
 from ....te.stage import Stage
 from ....te.tensor import IterVar, Tensor, compute, reduce_axis, sum_of
 from ...cpu.templates.base import CpuWorkload
@@ -44,8 +45,8 @@ from ..tensor_cores import (
     tensor_core,
 )
 from .base import Scheduled
-from .gemm import Gemm, best_tiles
-from .product import Element, Product, product_of, sizes_of
+from .gemm import Gemm, best_tiles, ended
+from .product import Element, Product, column_sums, product_of, sizes_of
 
 #: Bytes that an asynchronous copy brings.
 COPY_BYTES = 16
@@ -84,7 +85,7 @@ class TensorGemm(Gemm):
         """The kind of a product's factors; None where tensor cores have none that fits."""
         dtypes = {t.dtype for t in graph.operands(node)[:2]}
         op = inner_of(node.op)
-        if isinstance(op, QConv2d | QDense):
+        if isinstance(op, QConv2d | QConvTranspose2d | QDense):
             known = graph.operands(node)[1].data is not None
             by_channel = isinstance(node.op, ChannelsLast | QDense)
             folds = not op.x_zero_point or (known and by_channel)
@@ -94,16 +95,17 @@ class TensorGemm(Gemm):
 
     def handles(self, graph: Graph, node: Node) -> bool:
         node = replace(node, op=without_narrow(node.op))
-        op = inner_of(node.op)
-        if not isinstance(op, Gemm.ops) or self.kind_of(graph, node) is None:
+        if self.kind_of(graph, node) is None:
             return False
-        if isinstance(node.op, ChannelsLast):
-            return isinstance(op, Conv2d | QConv2d) and op.groups == 1
-        return super().handles(graph, node)
+        match node.op:
+            case ChannelsLast(op):
+                is_plain = isinstance(op, Conv2d | QConv2d) and op.groups == 1
+                return is_plain or isinstance(op, InPhases)
+        return isinstance(node.op, Gemm.ops) and super().handles(graph, node)
 
     def space(self, workload: CpuWorkload) -> Space:
         batch, rows, columns, depth = sizes_of(workload)
-        is_int8 = isinstance(inner_of(workload.op), QConv2d | QDense)
+        is_int8 = workload.operands[0][1] == "int8"
         size = 1 if is_int8 else bits_of(element_of(self.precision)) // 8
         grouped = self.architecture.warpgroups and rows >= GROUP_ROWS
         all_tiles = GROUP_TILES if grouped else TILES
@@ -136,7 +138,7 @@ class TensorGemm(Gemm):
         if product.zero_point:
             weights = graph.operands(node)[1].data
             assert weights is not None
-            product = product.with_zero_point(weights.reshape(len(weights), -1).sum(1, dtype=int))
+            product = product.with_zero_point(column_sums(without_narrow(node.op), weights))
         schedule = tensor_tiled(product, kind, knobs)
         return Scheduled(schedule, [*product.args, schedule.outputs[0]], product.attributes)
 
@@ -144,7 +146,8 @@ class TensorGemm(Gemm):
 def inner_of(op: Op) -> Op:
     """The operator, in whichever layout, and whatever its tensors are stored in."""
     op = without_narrow(op)
-    return op.op if isinstance(op, ChannelsLast) else op
+    op = op.op if isinstance(op, ChannelsLast) else op
+    return op.op if isinstance(op, InPhases) else op
 
 
 def unit_of(knobs: Knobs) -> str:
@@ -196,8 +199,7 @@ def tensor_tiled(product: Product, kind: str, knobs: Knobs) -> Schedule:
         return sum_of(a[b, tap, i, r].astype(sums) * c[b, tap, j, r].astype(sums), (tap, r))
 
     acc = compute((batch, whole_m, whole_n), product_rule, "acc")
-    out = compute((batch, m, n), lambda b, i, j: product.ending(b, i, j, acc[b, i, j]), "out")
-    schedule = create_schedule(out)
+    schedule, out = ended(product, acc)
     loads = []
     if isinstance(core, TensorCore):
         left = schedule.cache_read(a, "fragment_a", [acc])
