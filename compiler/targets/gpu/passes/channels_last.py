@@ -70,7 +70,9 @@ class _Rewriting:
                 inputs = (self._last(node.inputs[0]), name, *node.inputs[2:])
                 self._emit(node, ChannelsLast(op), *inputs)
             case InPhases() if self.pays(self.graph, node):
-                self._emit(node, ChannelsLast(node.op), self._last(node.inputs[0]), *node.inputs[1:])
+                self._emit(
+                    node, ChannelsLast(node.op), self._last(node.inputs[0]), *node.inputs[1:]
+                )
             case MaxPool() | AvgPool() | QMaxPool() if node.inputs[0] in self.last:
                 self._emit(node, ChannelsLast(node.op), self.last[node.inputs[0]])
             case Relu() | Clip() if node.inputs[0] in self.last:

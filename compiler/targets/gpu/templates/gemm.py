@@ -9,6 +9,7 @@ registers. Bias, bounds and requantisation follow where the sums are.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from ....choose.space import Knobs, Space, preferring
@@ -22,7 +23,7 @@ from ....te.stage import Stage
 from ....te.tensor import Tensor, compute, reduce_axis, sum_of
 from ...cpu.templates.base import CpuWorkload
 from .base import GpuTemplate, Scheduled
-from .general import THREADS, share_elements
+from .general import THREADS, fused, share_loop
 from .product import Product, product_of, sizes_of
 
 #: Rows and columns of a block's tile, and of a thread's; steps of the reduction that share a tile.
@@ -183,9 +184,11 @@ def ended(product: Product, acc: Tensor) -> tuple[Schedule, Tensor]:
         return create_schedule(out), out
     result = product.placed(out)
     schedule = create_schedule(result)
-    most = 128 // bits_of(result.dtype)
-    vector = next(n for n in (most, most // 2, 2, 1) if not result.shape[-1] % n)
-    share_elements(schedule[result], THREADS[0], vector)
+    vector = math.gcd(result.shape[-1], 128 // bits_of(result.dtype))
+    stage = schedule[result]
+    _, side_by_side = stage.split(result.axes[-1], vector)
+    stage.vectorize(side_by_side)
+    share_loop(stage, fused(stage.leaves[:-1], stage), THREADS[0])
     return schedule, out
 
 

@@ -293,6 +293,8 @@ def _tap_of_phase(
             inside.append(reached < side + border)
         found.append(reached - border)
     return place // (rows * columns), found[0], found[1], inside
+
+
 def _windowed(
     op: Conv2d | QConv2d,
     sizes: tuple[int, int],

@@ -3,41 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pytest
-import vdla
-from vdla.bench.net import Net
 from vdla.bench.workloads import NETWORKS
-from vdla.cli.arrays import model_inputs
+from vdla.compiler.choose.chooser import Chooser
 from vdla.compiler.choose.space import Knobs
+from vdla.compiler.frontends.onnx.importer import import_onnx
 from vdla.compiler.graph.arithmetic.requant import Requant
-from vdla.compiler.graph.interpret import interpret
 from vdla.compiler.graph.ir import Graph, Node, Tensor, infer
 from vdla.compiler.graph.ops.base import Op
 from vdla.compiler.graph.ops.channels_last import TO_LAST, ChannelsLast
 from vdla.compiler.graph.ops.convolution import ConvTranspose2d, QConvTranspose2d
 from vdla.compiler.graph.ops.in_phases import InPhases
-from vdla.compiler.graph.ops.narrow import Narrow
-from vdla.compiler.targets.gpu.architectures import ARCHITECTURES, find_architecture
+from vdla.compiler.graph.ops.narrow import Narrow, without_narrow
+from vdla.compiler.graph.passes import GRAPH_PASSES, run_passes
+from vdla.compiler.targets.base import Options
+from vdla.compiler.targets.gpu.architectures import find_architecture
 from vdla.compiler.targets.gpu.dialects import CUDA, OPENCL
 from vdla.compiler.targets.gpu.kernels import kernels_of, lower_kernels, to_launches
-from vdla.compiler.targets.gpu.lowering import template_of, templates_of
+from vdla.compiler.targets.gpu.lowering import Templates, template_of, templates_of
 from vdla.compiler.targets.gpu.passes.in_phases import in_phases
+from vdla.compiler.targets.gpu.target import Cuda, Gpu, OpenCl
 from vdla.compiler.targets.gpu.text import print_module
 from vdla.compiler.tir.ir import PrimFunc
+from vdla.isa.memory import MemoryParams
+from vdla.isa.params import HwParams
 from vdla.runtime.gpu.emulated import ORDERS, load_emulated
-from vdla.runtime.gpu.program import KernelProgram, TensorMap
 
+from ..cpu.one_operator import run_op
 from .emulating import Emulated
 
 
 @dataclass(frozen=True)
 class Case:
     """A transposed convolution of small integers, whose products every precision adds up exactly in
-    any order, and knobs for it. ``kind`` is of the factors: "float32" and "int8" are for Gemm
-    where there is no architecture."""
+    any order, and knobs for it. ``kind`` is that of the factors; without an architecture there are
+    no tensor cores."""
 
     kind: str
     arch: str = ""
@@ -58,7 +62,10 @@ class Case:
         rng = np.random.default_rng(5)
         spans = zip(self.size, self.strides, self.kernel, self.before, self.behind, strict=True)
         height, width = ((n - 1) * s + k - a - b for n, s, k, a, b in spans)
-        shapes = (self.batch, self.channels, *self.size), (self.channels, self.outputs, *self.kernel)
+        shapes = (
+            (self.batch, self.channels, *self.size),
+            (self.channels, self.outputs, *self.kernel),
+        )
         dtype = "int8" if self.kind == "int8" else "float32"
         values = [rng.integers(-8, 8, shape).astype(dtype) for shape in shapes]
         op: Op
@@ -79,7 +86,7 @@ class Case:
         """It in phases, in its layout, and narrow where that is its kind."""
         graph = in_phases(self.graph())
         [node] = graph.nodes
-        op, values = node.op, [np.asarray(t.data) for t in graph.operands(node)]
+        op, values = node.op, operands_of(graph)
         if self.is_last:
             op, values[0] = ChannelsLast(op), np.ascontiguousarray(values[0].transpose(TO_LAST))
         if self.kind == "float16":
@@ -90,7 +97,7 @@ class Case:
         """The result of the operator as the model has it."""
         graph = self.graph()
         [node] = graph.nodes
-        found = node.op.evaluate(*(np.asarray(t.data) for t in graph.operands(node)))
+        found = node.op.evaluate(*operands_of(graph))
         return found.transpose(TO_LAST) if self.is_last else found
 
     def lowered(self) -> tuple[PrimFunc, list[np.ndarray]]:
@@ -104,11 +111,10 @@ class Case:
         assert not space.refuse(knobs)
         found = template.schedule(graph, node, knobs)
         func = to_launches(lower_kernels(found.schedule, found.args, node.name))
-        data = [np.asarray(t.data) for t in graph.operands(node)]
-        arrays = [*data, *found.attributes]
+        arrays = [*operands_of(graph), *found.attributes]
         return func, [a.reshape(p.shape) for a, p in zip(arrays, func.params[:-1], strict=True)]
 
-    def templates(self):
+    def templates(self) -> Templates:
         if not self.arch:
             return templates_of(OPENCL)
         precision = "float32" if self.kind == "int8" else self.kind
@@ -116,6 +122,7 @@ class Case:
 
 
 def graph_of(op: Op, values: list[np.ndarray]) -> Graph:
+    """An operator alone, of constants."""
     operands = [Tensor.constant(n, v) for n, v in zip("xwb", values, strict=False)]
     shape, dtype = infer(op, tuple(operands), "y")
     tensors = {t.name: t for t in (*operands, Tensor("y", shape, dtype))}
@@ -123,7 +130,13 @@ def graph_of(op: Op, values: list[np.ndarray]) -> Graph:
     return Graph("one", (), ("y",), (node,), tensors)
 
 
-SHAPES = (
+def operands_of(graph: Graph) -> list[np.ndarray]:
+    """The constants that a graph's only operator reads."""
+    [node] = graph.nodes
+    return [np.asarray(tensor.data) for tensor in graph.operands(node)]
+
+
+SHAPES: tuple[dict[str, Any], ...] = (
     {},
     {"strides": (1, 1), "kernel": (3, 2), "behind": (0, 1)},
     {"strides": (3, 2), "kernel": (4, 3), "before": (2, 0), "behind": (0, -1)},
@@ -132,9 +145,9 @@ SHAPES = (
     {"strides": (2, 1), "kernel": (5, 5), "before": (4, 4), "behind": (3, 4), "size": (5, 6)},
 )
 TENSOR_CORES = [(k, a) for k in ("float16", "tf32", "int8") for a in ("sm_80", "sm_90a")]
-WGMMA = {
+WGMMA: dict[str, int | str] = {
     "unit": "wgmma", "rows": 64, "columns": 16, "warp_rows": 64, "warp_columns": 16, "stages": 2,
-}
+}  # fmt: skip
 CASES = (
     *(Case(kind, **shape) for kind in ("float32", "int8") for shape in SHAPES),
     *(Case("float32", channels=5, bias=False, **shape) for shape in SHAPES[:2]),
@@ -163,3 +176,65 @@ def test_results_are_those_of_the_definition() -> None:
         assert wanted.min() < wanted.max()
         for order in ORDERS:
             np.testing.assert_array_equal(emulated.run(code, arrays, order), wanted, str(case))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("kind", ["float32", "int8"])
+def test_weights_in_phases_say_the_same(kind: str, shape: dict[str, Any]) -> None:
+    """In NumPy, and as the loops of an operator that has no template."""
+    case = Case(kind, **shape)
+    graph = in_phases(case.graph())
+    [node] = graph.nodes
+    assert isinstance(node.op, InPhases)
+    operands = operands_of(graph)
+    np.testing.assert_array_equal(node.op.evaluate(*operands), case.wanted())
+    np.testing.assert_array_equal(run_op(node.op, operands), case.wanted())
+
+
+def test_who_is_in_phases() -> None:
+    """Several outputs, of known weights."""
+    [alone] = in_phases(Case("float32", outputs=1).graph()).nodes
+    assert alone.op.name == "ConvTranspose2d"
+    graph = Case("int8").graph()
+    unknown = replace(graph["w"], data=None)
+    graph = replace(graph, inputs=("w",), tensors=graph.tensors | {"w": unknown})
+    [unknown_weight] = in_phases(graph).nodes
+    assert unknown_weight.op.name == "QConvTranspose2d"
+
+
+def layers_of_dcgan(gpu: type[Gpu], quantized: bool, **options: Any) -> list[tuple[Op, str, Knobs]]:
+    """Operator, template and choice of each transposed convolution, for 64 pictures."""
+    target = gpu(Options(HwParams(), MemoryParams.load("vta"), emulate=True, **options))
+    graph = run_passes(import_onnx(NETWORKS["dcgan"](64, quantized)), GRAPH_PASSES)
+    for _, apply in target.graph_passes(Chooser(target.name, target.machine_key)):
+        graph = apply(graph)
+    found = []
+    for node in graph.nodes:
+        if "ConvTranspose2d" in node.op.name:
+            template = template_of(graph, node, target.templates)
+            space = template.space(template.workload(graph, node))
+            found.append((node.op, template.name, next(space.points())))
+    return found
+
+
+@pytest.mark.slow
+def test_layers_of_dcgan() -> None:
+    """All are products; on tensor cores with channels last, narrow between them."""
+    for found in (layers_of_dcgan(OpenCl, True), layers_of_dcgan(Cuda, False)):
+        assert [(type(op), name) for op, name, _ in found] == [(InPhases, "gemm")] * 4
+    narrow = layers_of_dcgan(Cuda, False, precision="float16", arch="sm_90a")
+    stored = [op.result for op, _, _ in narrow if isinstance(op, Narrow)]
+    assert stored == ["float16", "float16", "float16", "float32"]
+    for found in (narrow, layers_of_dcgan(Cuda, True, arch="sm_90a")):
+        assert [name for _, name, _ in found] == ["tensor cores"] * 4
+        assert all(isinstance(without_narrow(op), ChannelsLast) for op, _, _ in found)
+        assert {knobs["unit"] for _, _, knobs in found} == {"wgmma"}
+
+
+def test_weights_are_boxes_and_images_come_by_16_bytes() -> None:
+    func, _ = Case("float16", "sm_90a", True, channels=32, outputs=16).lowered()
+    product, placing = kernels_of(func, "", CUDA)
+    assert product.text.count("bulk_copy_3d(&right[") == product.text.count("copy_async_16(&left[")
+    assert placing.text.count("copy_16(&out[") == 1
+    assert "values[" not in placing.text
