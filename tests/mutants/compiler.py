@@ -37,6 +37,7 @@ from vdla.compiler.targets.gpu import traffic
 from vdla.compiler.targets.gpu.passes import narrow_tensors
 from vdla.compiler.targets.gpu.templates import general, tensor_gemm
 from vdla.compiler.targets.gpu.templates.depthwise import Depthwise
+from vdla.compiler.targets.gpu.templates.product import Product
 from vdla.compiler.targets.gpu.text import _Printer
 from vdla.compiler.targets.vdla import order, patterns, planner, program_choices, sharing
 from vdla.compiler.targets.vdla.codegen import _Walker
@@ -549,6 +550,8 @@ COMPILER = (
     Mutant("zeros in place of a zero point", "compiler", tensor_gemm.factor,
            "if outside and inside:", "if False:",
            tests("compiler/targets/gpu/test_tensor_cores.py")),
+    Mutant("a zero point adds the same to all phases", "compiler", Product.with_zero_point,
+           "less[b, j]", "less[0, j]", tests("compiler/targets/gpu/test_transposed.py")),
     Mutant("columns that leave a rest", "compiler", Depthwise.space,
            "if not width % n", "", DEPTHWISE),
     Mutant("registers that begin between multiples of 16 bytes", "compiler", _Printer.declared,

@@ -27,6 +27,7 @@ from .kernels import lower_kernels, to_launches
 from .layer import GpuLayer
 from .lowering import PRECISIONS, Templates, template_of, templates_of
 from .passes.channels_last import channels_last
+from .passes.in_phases import in_phases
 from .passes.narrow_tensors import narrow_tensors
 from .templates.tensor_gemm import TensorGemm
 
@@ -65,15 +66,14 @@ class Gpu(Target):
         return ARCHITECTURES[0]
 
     def graph_passes(self, chooser: Chooser) -> Sequence[tuple[str, GraphPass]]:
+        passes: list[tuple[str, GraphPass]] = [("in_phases", in_phases)]
         if not self.dialect.tensor_cores:
-            return ()
-        passes: list[tuple[str, GraphPass]] = [
-            ("channels_last", partial(channels_last, pays=self.pays))
-        ]
+            return passes
+        passes.append(("channels_last", partial(channels_last, pays=self.pays)))
         if self.precision in HALF_DTYPES:
             narrow = partial(narrow_tensors, dtype=self.precision, is_product=self.is_product)
             passes.append(("narrow_tensors", narrow))
-        return tuple(passes)
+        return passes
 
     def is_product(self, graph: Graph, node: Node) -> bool:
         """Whether a node is a product of float32 on tensor cores."""

@@ -22,6 +22,7 @@ from ....graph.ops.base import Op
 from ....graph.ops.channels_last import TO_FIRST, TO_LAST, ChannelsLast
 from ....graph.ops.convolution import Conv2d, QConv2d
 from ....graph.ops.elementwise import Add, Clip, Relu
+from ....graph.ops.in_phases import InPhases
 from ....graph.ops.integer import QAdd
 from ....graph.ops.movement import Transpose
 from ....graph.ops.pooling import AvgPool, MaxPool, QMaxPool
@@ -68,6 +69,10 @@ class _Rewriting:
                 self.tensors[name] = Tensor.constant(name, data)
                 inputs = (self._last(node.inputs[0]), name, *node.inputs[2:])
                 self._emit(node, ChannelsLast(op), *inputs)
+            case InPhases() if self.pays(self.graph, node):
+                self._emit(
+                    node, ChannelsLast(node.op), self._last(node.inputs[0]), *node.inputs[1:]
+                )
             case MaxPool() | AvgPool() | QMaxPool() if node.inputs[0] in self.last:
                 self._emit(node, ChannelsLast(node.op), self.last[node.inputs[0]])
             case Relu() | Clip() if node.inputs[0] in self.last:

@@ -1,4 +1,5 @@
-"""Products of matrices in tiles: dense layers, and convolutions as products of implicit matrices.
+"""Products of matrices in tiles: dense layers, and convolutions, plain and transposed, as products
+of implicit matrices.
 
 The matrices are read from the operands as they are; no copy of an image's windows is made. A block
 computes a tile of the result. For each step of the reduction its threads bring a tile of both
@@ -8,18 +9,22 @@ registers. Bias, bounds and requantisation follow where the sums are.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from ....choose.space import Knobs, Space, preferring
 from ....graph.ir import Graph, Node
 from ....graph.ops.convolution import Conv2d, QConv2d
+from ....graph.ops.in_phases import InPhases
 from ....graph.ops.linear import Dense, MatMul, QDense
-from ....te.expr import Const, Expr, all_of, select
+from ....te.expr import Const, Expr, all_of, bits_of, select
 from ....te.schedule import Schedule, create_schedule
 from ....te.stage import Stage
-from ....te.tensor import compute, reduce_axis, sum_of
+from ....te.tensor import Tensor, compute, reduce_axis, sum_of
 from ...cpu.templates.base import CpuWorkload
 from .base import GpuTemplate, Scheduled
+from .general import THREADS, fused, share_loop
+from .parts import add_up
 from .product import Product, product_of, sizes_of
 
 #: Rows and columns of a block's tile, and of a thread's; steps of the reduction that share a tile.
@@ -35,7 +40,7 @@ class Gemm(GpuTemplate):
     a thread; ``depth`` steps of the reduction at once."""
 
     name = "gemm"
-    ops = (Conv2d, QConv2d, Dense, QDense, MatMul)
+    ops = (Conv2d, QConv2d, InPhases, Dense, QDense, MatMul)
 
     def handles(self, graph: Graph, node: Node) -> bool:
         x, weight = (t.shape for t in graph.operands(node)[:2])
@@ -43,6 +48,8 @@ class Gemm(GpuTemplate):
             return False
         if isinstance(node.op, Conv2d | QConv2d):
             return weight[0] // node.op.groups > 1
+        if isinstance(node.op, InPhases):
+            return weight[3] > 1
         return not isinstance(node.op, MatMul) or len(x) == len(weight) == 2
 
     def space(self, workload: CpuWorkload) -> Space:
@@ -139,8 +146,7 @@ def tiled(product: Product, knobs: Knobs) -> Schedule:
         return sum_of(a[b, i, r].astype(product.dtype) * c[b, r, j].astype(product.dtype), r)
 
     acc = compute((batch, whole_m, whole_n), product_rule, "acc")
-    out = compute((batch, m, n), lambda b, i, j: product.ending(b, i, j, acc[b, i, j]), "out")
-    schedule = create_schedule(out)
+    schedule, out = ended(product, acc)
     result, sums = schedule[out], schedule[acc]
     b, i, j = out.axes
     io, ii = result.split(i, rows)
@@ -166,6 +172,28 @@ def tiled(product: Product, knobs: Knobs) -> Schedule:
         stage.compute_at(sums, steps)
         fetch_together(stage, across, down, swaps)
     return schedule
+
+
+def ended(product: Product, acc: Tensor) -> tuple[Schedule, Tensor]:
+    """What follows the sums: a schedule, and the tensor of which blocks have tiles. Where that is
+    not the result, a kernel behind it adds up parts of sums, or puts its elements into their
+    places, 16 bytes of a row at once."""
+    shape = product.sizes[:3]
+    name = "out" if product.placed is None else "parts"
+    out = compute(shape, lambda b, i, j: product.ending(b, i, j, acc[b, i, j]), name)
+    if product.placed is None:
+        return create_schedule(out), out
+    result = product.placed(out)
+    schedule = create_schedule(result)
+    if any(s.reduce_axes for s in schedule.stages if any(r.source is out for r in s.reads())):
+        add_up(schedule, out)
+        return schedule, out
+    vector = math.gcd(result.shape[-1], 128 // bits_of(result.dtype))
+    stage = schedule[result]
+    _, side_by_side = stage.split(result.axes[-1], vector)
+    stage.vectorize(side_by_side)
+    share_loop(stage, fused(stage.leaves[:-1], stage), THREADS[0])
+    return schedule, out
 
 
 def fetch_together(stage: Stage, across: int, down: int, swaps: bool) -> None:

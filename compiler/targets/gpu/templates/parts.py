@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 
 from ....te.expr import Const, Expr
 from ....te.schedule import Schedule
@@ -50,11 +51,11 @@ def in_parts(product: Product, parts: int, depth: int) -> Product:
     return replace(
         product, sizes=(parts, *product.sizes[1:3], steps if by_steps > 1 else all_steps),
         taps=taps, left=of_part(product.left), right=of_part(product.right),
-        ending=lambda b, i, j, acc: acc, raw_left=None,
+        ending=lambda b, i, j, acc: acc, raw_left=None, placed=partial(_added_up, product),
     )  # fmt: skip
 
 
-def added_up(product: Product, parts: Tensor) -> Tensor:
+def _added_up(product: Product, parts: Tensor) -> Tensor:
     """The result of a product whose sums are in parts."""
     count, rows, columns = parts.shape
     p = reduce_axis(count, "p")

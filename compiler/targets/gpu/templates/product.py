@@ -1,5 +1,6 @@
 """Operators that are products of matrices: dense layers, and convolutions as products of implicit
-matrices, which are read from the operands as they are.
+matrices, which are read from the operands as they are. A transposed convolution is a product for
+each phase of its result.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ import numpy as np
 
 from ....graph.arithmetic.requant import Requant
 from ....graph.ir import Graph, Node
-from ....graph.ops.base import Type
+from ....graph.ops.base import Op, Shape, Type
 from ....graph.ops.channels_last import ChannelsLast
-from ....graph.ops.convolution import Conv2d, QConv2d
+from ....graph.ops.convolution import Conv2d, ConvTranspose2d, QConv2d, QConvTranspose2d
+from ....graph.ops.in_phases import InPhases
 from ....graph.ops.linear import Dense, MatMul, QDense
 from ....graph.ops.narrow import Narrow, without_narrow
 from ....te.expr import HALF_DTYPES, Const, Expr
-from ....te.tensor import Tensor, placeholder
+from ....te.tensor import Tensor, compute, placeholder
 from ....topi import clip_between, window_counts
 from ....topi.quantisation import clipped, rescale
 from ...cpu.templates.base import CpuWorkload
@@ -42,6 +44,7 @@ class Product:
     taps : how many t there are
     zero_point : of the left factor, which ``left`` subtracts; ``raw_left`` is the factor as it is
         stored, whose elements that do not exist are the zero point
+    placed : the operator's result, from the product's; None: the product's, in its order
     """
 
     sizes: tuple[int, int, int, int]
@@ -55,14 +58,15 @@ class Product:
     taps: int = 1
     zero_point: int = 0
     raw_left: Element | None = None
+    placed: Callable[[Tensor], Tensor] | None = None
 
     def with_zero_point(self, sums: np.ndarray) -> Product:
         """The product whose left factor is as it is stored; what its zero point adds to each sum is
-        subtracted from it: so many times ``sums``, those of the right factor's columns."""
+        subtracted from it: so many times ``sums[b, j]``, those of the right factor's columns."""
         less = placeholder(sums.shape, "int32", "less")
 
         def ending(b: Expr, i: Expr, j: Expr, acc: Expr) -> Expr:
-            return self.ending(b, i, j, acc - less[j])
+            return self.ending(b, i, j, acc - less[b, j])
 
         assert self.raw_left is not None
         values = (*self.attributes, (self.zero_point * sums).astype(np.int32))
@@ -76,6 +80,10 @@ def sizes_of(workload: CpuWorkload) -> tuple[int, int, int, int]:
     (x, _), (weight, _) = workload.operands[:2]
     result, _ = workload.result
     match without_narrow(workload.op):
+        case InPhases() as op:
+            return _sizes_in_phases(op, False, x, weight)
+        case ChannelsLast(InPhases() as op):
+            return _sizes_in_phases(op, True, x, weight)
         case ChannelsLast():
             return 1, math.prod(result[:-1]), weight[0], x[-1]
         case Conv2d() | QConv2d() as inner:
@@ -98,6 +106,10 @@ def product_of(graph: Graph, node: Node) -> Product:
         case Narrow(op, result):
             wide = product_of(graph, replace(node, op=op))
             return replace(wide, ending=lambda *at: wide.ending(*at).astype(result))
+        case InPhases() as op:
+            return _in_phases(op, False, *((t.shape, t.dtype) for t in tensors))
+        case ChannelsLast(InPhases() as op):
+            return _in_phases(op, True, *((t.shape, t.dtype) for t in tensors))
         case ChannelsLast(Conv2d() | QConv2d() as op):
             return _channels_last(op, *((t.shape, t.dtype) for t in tensors))
         case Conv2d() | QConv2d() as op:
@@ -108,6 +120,14 @@ def product_of(graph: Graph, node: Node) -> Product:
         case QDense() as op:
             return _dense(op, tensors, True, op.x_zero_point)
     raise AssertionError(f"{node.op.name} is no product")
+
+
+def column_sums(op: Op, weight: np.ndarray) -> np.ndarray:
+    """The sums of the right factor's columns, which are outputs, for each b."""
+    match op:
+        case ChannelsLast(InPhases()):
+            return weight.sum((1, 2, 4), dtype=int)
+    return weight.reshape(1, len(weight), -1).sum(2, dtype=int)
 
 
 def _dense(op: Dense | MatMul | QDense, tensors: Sequence, by_column: bool, zero: int) -> Product:
@@ -199,6 +219,89 @@ def _channels_last(op: Conv2d | QConv2d, x_type: Type, w_type: Type, *rest: Type
     )  # fmt: skip
 
 
+def _sizes_in_phases(
+    op: InPhases, is_last: bool, x: Shape, weight: Shape
+) -> tuple[int, int, int, int]:
+    """Batch, rows, columns and depth: b is a phase. With channels last, rows are its places in all
+    images and columns are outputs; else it is the other way round, and k has taps, too."""
+    phases, *taps, outputs, channels = weight
+    places = x[0] * math.prod(op.counts)
+    if is_last:
+        return phases, places, outputs, channels
+    return phases, outputs, places, math.prod(taps) * channels
+
+
+def _in_phases(op: InPhases, is_last: bool, x_type: Type, w_type: Type, *rest: Type) -> Product:
+    """Images [N, H, W, C] or [N, C, H, W] and weights [phase, TH, TW, O, C]; the results of each
+    phase lie side by side, and are put into their places behind it."""
+    (x_shape, x_dtype), (w_shape, w_dtype) = x_type, w_type
+    phases, *taps, outputs, channels = w_shape
+    taps_of_all = math.prod(taps)
+    sides = x_shape[1:3] if is_last else x_shape[2:]
+    x = placeholder(x_shape, x_dtype, "x")
+    w = placeholder((phases * taps_of_all, outputs, channels), w_dtype, "w")
+    bias = [placeholder(s, d, "b") for s, d in rest]
+    is_integer = isinstance(op.op, QConvTranspose2d)
+    zero, dtype = (op.op.x_zero_point, "int32") if is_integer else (0, "float32")
+
+    def element(b: Expr, place: Expr, t: Expr, c: Expr) -> tuple[Expr, list[Expr]]:
+        n, *at, inside = _tap_of_phase(op, sides, taps, b, place, t)
+        return x[(n, *at, c) if is_last else (n, c, *at)], inside
+
+    def shifted(*at: Expr) -> tuple[Expr, list[Expr]]:
+        value, inside = element(*at)
+        return _less(value, zero, dtype), inside
+
+    def factor(b: Expr, o: Expr, t: Expr, c: Expr) -> tuple[Expr, list[Expr]]:
+        return w[b * taps_of_all + t, o, c], []
+
+    def with_taps(rule: Element) -> Element:
+        return lambda b, i, t, k: rule(b, i, k // channels, k % channels)
+
+    def placed(parts: Tensor) -> Tensor:
+        (rows, columns), (down, right) = op.counts, op.op.strides
+
+        def rule(*at: Expr) -> Expr:
+            n, h, w, c = at if is_last else (at[0], *at[2:], at[1])
+            phase = h % down * right + w % right
+            place = (n * rows + h // down) * columns + w // right
+            return parts[(phase, place, c) if is_last else (phase, c, place)]
+
+        inner = (*op.op.size, outputs) if is_last else (outputs, *op.op.size)
+        return compute((x_shape[0], *inner), rule, "out")
+
+    ending, more, values = _ending(op.op, bias)
+    left, right = (shifted, factor) if is_last else (with_taps(factor), with_taps(shifted))
+    return Product(
+        _sizes_in_phases(op, is_last, x_shape, w_shape), left, right,
+        lambda b, i, j, acc: ending(acc, j if is_last else i), dtype, [x, w, *bias, *more], values,
+        right_by_column=is_last, taps=taps_of_all if is_last else 1, zero_point=zero,
+        raw_left=element, placed=placed,
+    )  # fmt: skip
+
+
+def _tap_of_phase(
+    op: InPhases, sides: Sequence[int], taps: Sequence[int], phase: Expr, place: Expr, tap: Expr
+) -> tuple[Expr, Expr, Expr, list[Expr]]:
+    """The image, the row and the column that a tap of a phase's place sees, and the conditions on
+    which they are inside."""
+    (rows, columns), strides, before = op.counts, op.op.strides, op.op.before
+    of_phase = (phase // strides[1], phase % strides[1])
+    starts = (place // columns % rows, place % columns)
+    steps = (tap // taps[1], tap % taps[1])
+    found, inside = [], []
+    for d, side in enumerate(sides):
+        border = taps[d] - 1
+        first, last = before[d] // strides[d], (strides[d] - 1 + before[d]) // strides[d]
+        reached = starts[d] + (of_phase[d] + before[d]) // strides[d] + steps[d]
+        if first < border:
+            inside.append(reached >= border)
+        if op.counts[d] - 1 + last >= side:
+            inside.append(reached < side + border)
+        found.append(reached - border)
+    return place // (rows * columns), found[0], found[1], inside
+
+
 def _windowed(
     op: Conv2d | QConv2d,
     sizes: tuple[int, int],
@@ -229,7 +332,8 @@ def _less(element: Expr, zero_point: int, dtype: str) -> Expr:
 
 
 def _ending(
-    op: Conv2d | QConv2d | Dense | MatMul | QDense, bias: Sequence[Tensor]
+    op: Conv2d | QConv2d | ConvTranspose2d | QConvTranspose2d | Dense | MatMul | QDense,
+    bias: Sequence[Tensor],
 ) -> tuple[Callable[[Expr, Expr], Expr], list[Tensor], tuple[np.ndarray, ...]]:
     """What follows a sum of a channel: a function of both, its parameters and their values."""
 
@@ -237,7 +341,7 @@ def _ending(
         return acc + bias[0][channel] if bias else acc
 
     match op:
-        case QConv2d() | QDense():
+        case QConv2d() | QConvTranspose2d() | QDense():
             requant: Requant = op.requant
             multiplier = placeholder(requant.multiplier.shape, "int32", "multiplier")
             shift = placeholder(requant.shift.shape, "int32", "shift")
@@ -248,6 +352,6 @@ def _ending(
                 return clipped(scaled, requant.zero_point, requant.lo, requant.hi)
 
             return requantized, [multiplier, shift], (requant.multiplier, requant.shift)
-        case Conv2d() | Dense():
+        case Conv2d() | ConvTranspose2d() | Dense():
             return lambda acc, channel: clip_between(total(acc, channel), op.lo, op.hi), [], ()
     return total, [], ()

@@ -21,12 +21,13 @@ from ....choose.space import Knobs, KnobValue, Space, preferring
 from ....graph.ir import Graph, Node
 from ....graph.ops.base import Op
 from ....graph.ops.channels_last import ChannelsLast
-from ....graph.ops.convolution import Conv2d, QConv2d
+from ....graph.ops.convolution import Conv2d, QConv2d, QConvTranspose2d
+from ....graph.ops.in_phases import InPhases
 from ....graph.ops.linear import QDense
 from ....graph.ops.narrow import Narrow, without_narrow
 from ....te.affine import affine
 from ....te.expr import Const, Expr, Read, Var, all_of, bits_of, select, walk
-from ....te.schedule import Schedule, create_schedule
+from ....te.schedule import Schedule
 from ....te.stage import Stage
 from ....te.tensor import IterVar, Tensor, compute, reduce_axis, sum_of
 from ...cpu.templates.base import CpuWorkload
@@ -45,9 +46,9 @@ from ..tensor_cores import (
     tensor_core,
 )
 from .base import Scheduled
-from .gemm import Gemm, best_tiles
-from .parts import add_up, added_up, division, in_parts
-from .product import Element, Product, product_of, sizes_of, taps_of
+from .gemm import Gemm, best_tiles, ended
+from .parts import division, in_parts
+from .product import Element, Product, column_sums, product_of, sizes_of, taps_of
 
 #: Bytes that an asynchronous copy brings.
 COPY_BYTES = 16
@@ -90,7 +91,7 @@ class TensorGemm(Gemm):
         """The kind of a product's factors; None where tensor cores have none that fits."""
         dtypes = {t.dtype for t in graph.operands(node)[:2]}
         op = inner_of(node.op)
-        if isinstance(op, QConv2d | QDense):
+        if isinstance(op, QConv2d | QConvTranspose2d | QDense):
             known = graph.operands(node)[1].data is not None
             by_channel = isinstance(node.op, ChannelsLast | QDense)
             folds = not op.x_zero_point or (known and by_channel)
@@ -100,16 +101,17 @@ class TensorGemm(Gemm):
 
     def handles(self, graph: Graph, node: Node) -> bool:
         node = replace(node, op=without_narrow(node.op))
-        op = inner_of(node.op)
-        if not isinstance(op, Gemm.ops) or self.kind_of(graph, node) is None:
+        if self.kind_of(graph, node) is None:
             return False
-        if isinstance(node.op, ChannelsLast):
-            return isinstance(op, Conv2d | QConv2d) and op.groups == 1
-        return super().handles(graph, node)
+        match node.op:
+            case ChannelsLast(op):
+                is_plain = isinstance(op, Conv2d | QConv2d) and op.groups == 1
+                return is_plain or isinstance(op, InPhases)
+        return isinstance(node.op, Gemm.ops) and super().handles(graph, node)
 
     def space(self, workload: CpuWorkload) -> Space:
         batch, rows, columns, depth = sizes_of(workload)
-        is_int8 = isinstance(inner_of(workload.op), QConv2d | QDense)
+        is_int8 = workload.operands[0][1] == "int8"
         size = 1 if is_int8 else bits_of(element_of(self.precision)) // 8
         grouped = self.architecture.warpgroups and rows >= GROUP_ROWS
         all_tiles = GROUP_TILES if grouped else TILES
@@ -132,7 +134,7 @@ class TensorGemm(Gemm):
             "warp_columns": preferring(warps[1], all_warps),
             "depth": preferring(deepest if depth > step else step, depths),
             "stages": STAGES,
-            "parts": PARTS if batch == 1 else PARTS[:1],
+            "parts": PARTS if batch == 1 and not _is_in_phases(workload.op) else PARTS[:1],
         }
         most, taps = self.architecture.shared_bytes, taps_of(workload)
 
@@ -147,7 +149,7 @@ class TensorGemm(Gemm):
         if product.zero_point:
             weights = graph.operands(node)[1].data
             assert weights is not None
-            product = product.with_zero_point(weights.reshape(len(weights), -1).sum(1, dtype=int))
+            product = product.with_zero_point(column_sums(without_narrow(node.op), weights))
         schedule = tensor_tiled(product, kind, knobs)
         return Scheduled(schedule, [*product.args, schedule.outputs[0]], product.attributes)
 
@@ -155,7 +157,13 @@ class TensorGemm(Gemm):
 def inner_of(op: Op) -> Op:
     """The operator, in whichever layout, and whatever its tensors are stored in."""
     op = without_narrow(op)
-    return op.op if isinstance(op, ChannelsLast) else op
+    op = op.op if isinstance(op, ChannelsLast) else op
+    return op.op if isinstance(op, InPhases) else op
+
+
+def _is_in_phases(op: Op) -> bool:
+    op = without_narrow(op)
+    return isinstance(op.op if isinstance(op, ChannelsLast) else op, InPhases)
 
 
 def unit_of(knobs: Knobs) -> str:
@@ -200,9 +208,8 @@ def tensor_tiled(product: Product, kind: str, knobs: Knobs) -> Schedule:
     core = group_core(kind, warp_columns) if grouped else tensor_core(kind)
     lanes = WARPGROUP if grouped else WARP
     shape = (GROUP_ROWS, warp_columns) if grouped else (ROWS, COLUMNS)
-    whole, parts = product, int(knobs["parts"])
-    if parts > 1:
-        product = in_parts(whole, parts, depth)
+    if int(knobs["parts"]) > 1:
+        product = in_parts(product, int(knobs["parts"]), depth)
     batch, m, n, k = product.sizes
     whole_m, whole_n, whole_k = (
         -(-size // tile) * tile for size, tile in ((m, rows), (n, columns), (k, depth))
@@ -218,9 +225,7 @@ def tensor_tiled(product: Product, kind: str, knobs: Knobs) -> Schedule:
         return sum_of(a[b, tap, i, r].astype(sums) * c[b, tap, j, r].astype(sums), (tap, r))
 
     acc = compute((batch, whole_m, whole_n), product_rule, "acc")
-    name = "out" if parts == 1 else "parts"
-    out = compute((batch, m, n), lambda b, i, j: product.ending(b, i, j, acc[b, i, j]), name)
-    schedule = create_schedule(out if parts == 1 else added_up(whole, out))
+    schedule, out = ended(product, acc)
     loads = []
     if isinstance(core, TensorCore):
         left = schedule.cache_read(a, "fragment_a", [acc])
@@ -282,8 +287,6 @@ def tensor_tiled(product: Product, kind: str, knobs: Knobs) -> Schedule:
             stage.pragma(tensor.axes[2], "bulk")
         else:
             _fetch(stage, depth, (*warps, lanes), across)
-    if parts > 1:
-        add_up(schedule, out)
     return schedule
 
 

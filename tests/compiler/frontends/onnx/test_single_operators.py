@@ -40,6 +40,7 @@ from vdla.compiler.graph.ops.convolution import (
 )
 from vdla.compiler.graph.ops.elementwise import Add, Clip, Map, Relu
 from vdla.compiler.graph.ops.fused import Fused, FusedParts
+from vdla.compiler.graph.ops.in_phases import InPhases
 from vdla.compiler.graph.ops.integer import QAdd, QAddFixed, QMul, QSoftmax, QTable
 from vdla.compiler.graph.ops.joined import (
     QConvAdd,
@@ -153,7 +154,7 @@ def test_every_operator_of_topi_is_named() -> None:
     others = {BlockReshape, PackWindows, ChannelsLast, Fused, BitSerialConv2d, BitSerialDense}
     others |= {FusedParts, Narrow, Interleave, BlockedMatrixConv2d, QAddChannels, QConvAddChannels}
     others |= {QConvAdd, QConvTable, QGroupMatMul, TransposeGroups, QTableSoftmax, QLayerNorm}
-    others |= {RowDigits, QNormalise, QTableMean, QTableMul, QConvWindow}
+    others |= {RowDigits, QNormalise, QTableMean, QTableMul, QConvWindow, InPhases}
     assert (
         operators(Op) | {BlockedDotConv2d, Fused} == {*TOPI, *COMMON, *OF_SEVERAL} | tflite | others
     )
