@@ -542,7 +542,7 @@ COMPILER = (
     Mutant("a place as if it were not swizzled", "compiler", _Printer.element,
            "if buffer.swizzled:", "if False:", WARPGROUPS),
     Mutant("what an addition reads is narrow", "compiler", narrow_tensors._Narrowing.rounds,
-           "isinstance(_inner(node.op), MaxPool) and", "True or",
+           "alike and", "True or",
            tests("compiler/targets/gpu/test_tensor_cores.py")),
     Mutant("zeros in place of a zero point", "compiler", tensor_gemm.factor,
            "if outside and inside:", "if False:",

@@ -68,7 +68,7 @@ from vdla.compiler.graph.ops.movement import (
     Slice,
     Transpose,
 )
-from vdla.compiler.graph.ops.narrow import Narrow
+from vdla.compiler.graph.ops.narrow import Copy, Narrow
 from vdla.compiler.graph.ops.normalisation import QLayerNorm, QNormalise, RowDigits
 from vdla.compiler.graph.ops.places import (
     QAddChannels,
@@ -153,7 +153,7 @@ def test_every_operator_of_topi_is_named() -> None:
     others = {BlockReshape, PackWindows, ChannelsLast, Fused, BitSerialConv2d, BitSerialDense}
     others |= {FusedParts, Narrow, Interleave, BlockedMatrixConv2d, QAddChannels, QConvAddChannels}
     others |= {QConvAdd, QConvTable, QGroupMatMul, TransposeGroups, QTableSoftmax, QLayerNorm}
-    others |= {RowDigits, QNormalise, QTableMean, QTableMul, QConvWindow}
+    others |= {Copy, RowDigits, QNormalise, QTableMean, QTableMul, QConvWindow}
     assert (
         operators(Op) | {BlockedDotConv2d, Fused} == {*TOPI, *COMMON, *OF_SEVERAL} | tflite | others
     )
