@@ -33,7 +33,7 @@ from vdla.compiler.targets.cpu.passes.bit_serial import _packed
 from vdla.compiler.targets.cpu.passes.fold_transposes import fold_transposes
 from vdla.compiler.targets.cpu.passes.fuse_elementwise import _ends
 from vdla.compiler.targets.cpu.passes.scale_weights import _pays, scale_weights
-from vdla.compiler.targets.gpu.passes import narrow_tensors
+from vdla.compiler.targets.gpu.passes import narrow_tensors, window_rows
 from vdla.compiler.targets.gpu.templates import general, tensor_gemm
 from vdla.compiler.targets.gpu.templates.depthwise import Depthwise
 from vdla.compiler.targets.gpu.text import _Printer
@@ -547,6 +547,9 @@ COMPILER = (
     Mutant("zeros in place of a zero point", "compiler", tensor_gemm.factor,
            "if outside and inside:", "if False:",
            tests("compiler/targets/gpu/test_tensor_cores.py")),
+    Mutant("a stored border of zeros in place of a zero point", "compiler", window_rows.window_rows,
+           "op.x_zero_point if", "0 if",
+           tests("compiler/targets/gpu/test_window_rows.py")),
     Mutant("columns that leave a rest", "compiler", Depthwise.space,
            "if not width % n", "", DEPTHWISE),
     Mutant("registers that begin between multiples of 16 bytes", "compiler", _Printer.declared,

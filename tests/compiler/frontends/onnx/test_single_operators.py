@@ -29,7 +29,7 @@ from vdla.compiler.graph.ops.blocked.integer import BlockedDotConv2d, BlockedQCo
 from vdla.compiler.graph.ops.blocked.matrix import BlockedMatrixConv2d
 from vdla.compiler.graph.ops.blocked.pooling import BlockedPool
 from vdla.compiler.graph.ops.blocked.transposed import BlockedConvTranspose2d
-from vdla.compiler.graph.ops.channels_last import ChannelsLast
+from vdla.compiler.graph.ops.channels_last import ChannelsLast, PadLast
 from vdla.compiler.graph.ops.convolution import (
     Conv2d,
     Convolution,
@@ -153,7 +153,7 @@ def test_every_operator_of_topi_is_named() -> None:
     others = {BlockReshape, PackWindows, ChannelsLast, Fused, BitSerialConv2d, BitSerialDense}
     others |= {FusedParts, Narrow, Interleave, BlockedMatrixConv2d, QAddChannels, QConvAddChannels}
     others |= {QConvAdd, QConvTable, QGroupMatMul, TransposeGroups, QTableSoftmax, QLayerNorm}
-    others |= {Copy, RowDigits, QNormalise, QTableMean, QTableMul, QConvWindow}
+    others |= {Copy, PadLast, RowDigits, QNormalise, QTableMean, QTableMul, QConvWindow}
     assert (
         operators(Op) | {BlockedDotConv2d, Fused} == {*TOPI, *COMMON, *OF_SEVERAL} | tflite | others
     )
