@@ -57,7 +57,7 @@ def window_rows(
     if rows * whole_columns * wide // at_once >= rows * columns * channels:
         return None
     kernel = (rows, whole_columns)
-    counts = window_counts(sizes, (rows, columns), op.strides, op.pads, op.dilations)
+    counts = window_counts(tuple(sizes), (rows, columns), op.strides, op.pads, op.dilations)
     height, width = (
         (count - 1) * stride + (size - 1) * dilation + 1
         for count, stride, size, dilation in zip(

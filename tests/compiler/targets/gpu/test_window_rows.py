@@ -1,4 +1,4 @@
-"""Convolutions of few channels on tensor cores: each row of a window comes by copies of 16 bytes."""
+"""Convolutions of few channels on tensor cores: rows of windows come by copies of 16 bytes."""
 
 from __future__ import annotations
 
