@@ -28,10 +28,10 @@ LANES, LONG_SUM, MANY_SUMS = (32, 1, 8), 64, 1 << 14
 
 
 class General(GpuTemplate):
-    """``threads`` form a block. A thread computes ``vector`` elements of an element-wise operator, or
-    of an image that gets a border; ``lanes`` of them share each long sum of another operator, such
-    as one of softmax, and a thread computes each element of all others. Steps that are cheap are
-    computed where they are read, all others by kernels of their own."""
+    """``threads`` form a block. A thread computes ``vector`` elements of an element-wise operator,
+    or of an image that gets a border; ``lanes`` of them share each long sum of another operator,
+    such as one of softmax, and a thread computes each element of all others. Steps that are cheap
+    are computed where they are read, all others by kernels of their own."""
 
     name = "elements"
     ops = (Op,)
