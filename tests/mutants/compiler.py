@@ -34,7 +34,7 @@ from vdla.compiler.targets.cpu.passes.fold_transposes import fold_transposes
 from vdla.compiler.targets.cpu.passes.fuse_elementwise import _ends
 from vdla.compiler.targets.cpu.passes.scale_weights import _pays, scale_weights
 from vdla.compiler.targets.gpu import traffic
-from vdla.compiler.targets.gpu.passes import narrow_tensors
+from vdla.compiler.targets.gpu.passes import narrow_tensors, window_rows
 from vdla.compiler.targets.gpu.templates import general, tensor_gemm
 from vdla.compiler.targets.gpu.templates.depthwise import Depthwise
 from vdla.compiler.targets.gpu.templates.product import Product
@@ -545,13 +545,16 @@ COMPILER = (
     Mutant("a place as if it were not swizzled", "compiler", _Printer.element,
            "if buffer.swizzled:", "if False:", WARPGROUPS),
     Mutant("what an addition reads is narrow", "compiler", narrow_tensors._Narrowing.rounds,
-           "isinstance(_inner(node.op), MaxPool) and", "True or",
+           "alike and", "True or",
            tests("compiler/targets/gpu/test_tensor_cores.py")),
     Mutant("zeros in place of a zero point", "compiler", tensor_gemm.factor,
            "if outside and inside:", "if False:",
            tests("compiler/targets/gpu/test_tensor_cores.py")),
     Mutant("a zero point adds the same to all phases", "compiler", Product.with_zero_point,
            "less[b, j]", "less[0, j]", tests("compiler/targets/gpu/test_transposed.py")),
+    Mutant("a stored border of zeros in place of a zero point", "compiler", window_rows.window_rows,
+           "op.x_zero_point if", "0 if",
+           tests("compiler/targets/gpu/test_window_rows.py")),
     Mutant("columns that leave a rest", "compiler", Depthwise.space,
            "if not width % n", "", DEPTHWISE),
     Mutant("registers that begin between multiples of 16 bytes", "compiler", _Printer.declared,

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...te.expr import Expr
+from ...te.expr import Const, Expr, all_of, select
 from ...te.tensor import Tensor, compute
-from .base import Expression, Fusion, Op, Shape, Type
+from .base import Expression, Fusion, Op, Pair, Shape, Type, expect
 
 #: The axes of [N, C, H, W] in the order [N, H, W, C], and back.
 TO_LAST, TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
@@ -57,6 +57,44 @@ class ChannelsLast(Op):
 
     def macs(self, *shapes: Shape) -> int:
         return self.op.macs(*(channels_first(shape) for shape in shapes))
+
+
+@dataclass(frozen=True)
+class PadLast(Op):
+    """An image [N, C, H, W] as [N, H', W', C'], where ``shape`` is [H', W', C']: with ``before``
+    rows and columns in front of it, with channels behind it, and with rows and columns behind it or
+    without its last ones. All that is no element of the image is ``value``."""
+
+    before: Pair
+    shape: tuple[int, int, int]
+    value: int
+
+    def infer(self, *types: Type) -> Type:
+        [(shape, dtype)] = types
+        expect(len(shape) == 4 and shape[1] <= self.shape[2], "an image of as many channels")
+        return (shape[0], *self.shape), dtype
+
+    def evaluate(self, *args: np.ndarray) -> np.ndarray:
+        [image] = (a.transpose(TO_LAST) for a in args)
+        result = np.full((len(image), *self.shape), self.value, image.dtype)
+        inside = result[:, self.before[0] :, self.before[1] :]
+        rows, columns, channels = np.minimum(image.shape[1:], inside.shape[1:])
+        inside[:, :rows, :columns, :channels] = image[:, :rows, :columns]
+        return result
+
+    def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
+        [image], [(images, *sizes)] = inputs, [channels_last(shape) for shape in shapes]
+
+        def rule(n: Expr, y: Expr, x: Expr, c: Expr) -> Expr:
+            h, w = (i - b if b else i for i, b in zip((y, x), self.before, strict=True))
+            inside = [i >= 0 for i, b in zip((h, w), self.before, strict=True) if b]
+            ends = zip((h, w, c), sizes, (*self.before, 0), self.shape, strict=True)
+            inside += [i < size for i, size, b, whole in ends if b + size < whole]
+            element = image[n, c, h, w]
+            other = Const(self.value, image.dtype)
+            return select(all_of(*inside), element, other) if inside else element
+
+        return Expression(compute((images, *self.shape), rule, "padded"), tuple(inputs))
 
 
 def channels_first(shape: Shape) -> Shape:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ... import topi
 from ...te.expr import HALF_DTYPES
 from ...te.tensor import Tensor, compute
-from .base import Expression, Fusion, Op, Shape, Type
+from .base import Expression, Fusion, Op, Shape, Type, expect_dtypes
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +55,23 @@ class Narrow(Op):
 
     def macs(self, *shapes: Shape) -> int:
         return self.op.macs(*shapes)
+
+
+@dataclass(frozen=True)
+class Copy(Op):
+    """The operand of float32, in memory of its own."""
+
+    fusion = Fusion.ELEMENTWISE
+
+    def infer(self, *types: Type) -> Type:
+        [shape] = expect_dtypes(types, "float32")
+        return shape, "float32"
+
+    def evaluate(self, *args: np.ndarray) -> np.ndarray:
+        return args[0]
+
+    def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
+        return Expression(topi.elementwise(lambda x: x, inputs, shapes), tuple(inputs))
 
 
 def without_narrow(op: Op) -> Op:

@@ -31,9 +31,6 @@ from .passes.in_phases import in_phases
 from .passes.narrow_tensors import narrow_tensors
 from .templates.tensor_gemm import TensorGemm
 
-#: A convolution of fewer channels, or of other than multiples of this, stays in its layout.
-LEAST_CHANNELS = 16
-
 
 class Gpu(Target):
     """Kernels in one language, which ``device`` runs (``runtime/gpu/devices.py``)."""
@@ -69,7 +66,8 @@ class Gpu(Target):
         passes: list[tuple[str, GraphPass]] = [("in_phases", in_phases)]
         if not self.dialect.tensor_cores:
             return passes
-        passes.append(("channels_last", partial(channels_last, pays=self.pays)))
+        size = 2 if self.precision in HALF_DTYPES else 4
+        passes.append(("channels_last", partial(channels_last, pays=self.pays, float_bytes=size)))
         if self.precision in HALF_DTYPES:
             narrow = partial(narrow_tensors, dtype=self.precision, is_product=self.is_product)
             passes.append(("narrow_tensors", narrow))
@@ -82,12 +80,10 @@ class Gpu(Target):
         return dtypes == {"float32"} and tensor_gemm.handles(graph, node)
 
     def pays(self, graph: Graph, node: Node) -> bool:
-        """Whether a convolution is faster with channels last: on tensor cores, with channels enough
-        for copies of 16 bytes."""
+        """Whether a convolution with channels last is one on tensor cores."""
         tensor_gemm = next(t for t in self.templates if isinstance(t, TensorGemm))
-        channels = graph[node.inputs[0]].shape[1]
         moved = replace(node, op=ChannelsLast(node.op))
-        return tensor_gemm.handles(graph, moved) and channels % LEAST_CHANNELS == 0
+        return tensor_gemm.handles(graph, moved)
 
     def compile(self, part: Part, chooser: Chooser, dumps: Dumps) -> Compiled:
         graph = part.as_graph()

@@ -7,7 +7,8 @@
     r = Gather(z)                   z1 = QMaxPool, channels last(y1)
                                     z = Transpose(z1);  r = Gather(z)
 
-A tensor changes its layout at most once in each direction. Weights are transposed here.
+A tensor changes its layout at most once in each direction. Weights are transposed here. An image of
+few channels gets its border and more channels where it changes its layout (``window_rows.py``).
 """
 
 from __future__ import annotations
@@ -26,15 +27,18 @@ from ....graph.ops.in_phases import InPhases
 from ....graph.ops.integer import QAdd
 from ....graph.ops.movement import Transpose
 from ....graph.ops.pooling import AvgPool, MaxPool, QMaxPool
+from ..templates.product import LEAST_CHANNELS
+from .window_rows import WindowRows, window_rows
 
 #: Whether a convolution is worth another layout.
 Pays = Callable[[Graph, Node], bool]
 
 
-def channels_last(graph: Graph, pays: Pays) -> Graph:
+def channels_last(graph: Graph, pays: Pays, float_bytes: int) -> Graph:
     """The graph with the convolutions that it ``pays`` for, and operators that can follow them, on
-    images whose channels lie side by side."""
-    rewriting = _Rewriting(graph, pays)
+    images whose channels lie side by side. A factor that is a float has ``float_bytes`` in a
+    product."""
+    rewriting = _Rewriting(graph, pays, float_bytes)
     for node in graph.nodes:
         rewriting.add(node)
     return rewriting.finish()
@@ -47,6 +51,7 @@ class _Rewriting:
 
     graph: Graph
     pays: Pays
+    float_bytes: int
     nodes: dict[str, Node] = field(default_factory=dict)
     tensors: dict[str, Tensor] = field(default_factory=dict)
     last: dict[str, str] = field(default_factory=dict)
@@ -62,17 +67,16 @@ class _Rewriting:
         """Add a node, with channels last where that is possible and pays."""
         match node.op:
             case Conv2d() | QConv2d() as op if self._moves(node, op):
-                weight = self.graph[node.inputs[1]].data
-                assert weight is not None
-                name = f"{node.name}.weight_last"
-                data = np.ascontiguousarray(weight.transpose(TO_LAST))
-                self.tensors[name] = Tensor.constant(name, data)
-                inputs = (self._last(node.inputs[0]), name, *node.inputs[2:])
-                self._emit(node, ChannelsLast(op), *inputs)
-            case InPhases() if self.pays(self.graph, node):
-                self._emit(
-                    node, ChannelsLast(node.op), self._last(node.inputs[0]), *node.inputs[1:]
-                )
+                weight = self._weight(node, self._data(node).transpose(TO_LAST))
+                image = self._last(node.inputs[0])
+                self._emit(node, ChannelsLast(op), image, weight, *node.inputs[2:])
+            case Conv2d() | QConv2d() as op if rows := self._rows(node, op):
+                weight = self._weight(node, rows.weights(self._data(node)))
+                image = self._padded(node, rows)
+                self._emit(node, ChannelsLast(rows.op), image, weight, *node.inputs[2:])
+            case InPhases() if self._is_wide(node):
+                image = self._last(node.inputs[0])
+                self._emit(node, ChannelsLast(node.op), image, *node.inputs[1:])
             case MaxPool() | AvgPool() | QMaxPool() if node.inputs[0] in self.last:
                 self._emit(node, ChannelsLast(node.op), self.last[node.inputs[0]])
             case Relu() | Clip() if node.inputs[0] in self.last:
@@ -95,13 +99,50 @@ class _Rewriting:
 
     def _moves(self, node: Node, op: Conv2d | QConv2d) -> bool:
         """Whether a convolution gets the other layout: it pays, or is depthwise behind one."""
-        known = all(self.graph[name].is_constant for name in node.inputs[1:])
-        empty = 0 in (*self.graph[node.inputs[1]].shape, *self.graph.result(node).shape)
-        if not known or empty or len(self.graph.result(node).shape) != 4:
+        channels = self.graph[node.inputs[0]].shape[1]
+        if not self._is_known(node):
             return False
         if op.groups == 1:
-            return self.pays(self.graph, node)
-        return node.inputs[0] in self.last and op.groups == self.graph[node.inputs[0]].shape[1]
+            return self._is_wide(node)
+        return node.inputs[0] in self.last and op.groups == channels
+
+    def _is_wide(self, node: Node) -> bool:
+        """Whether a convolution pays, and its channels are read by 16 bytes."""
+        channels = self.graph[node.inputs[0]].shape[1]
+        return channels % LEAST_CHANNELS == 0 and self.pays(self.graph, node)
+
+    def _rows(self, node: Node, op: Conv2d | QConv2d) -> WindowRows | None:
+        """A convolution by rows of windows, where it has few channels and that pays."""
+        if not self._is_known(node) or op.groups > 1 or not self.pays(self.graph, node):
+            return None
+        image, weight = (self.graph[name].shape for name in node.inputs[:2])
+        return window_rows(op, image, weight, 1 if isinstance(op, QConv2d) else self.float_bytes)
+
+    def _is_known(self, node: Node) -> bool:
+        """Whether a convolution has constant weights, and something to compute."""
+        known = all(self.graph[name].is_constant for name in node.inputs[1:])
+        empty = 0 in (*self.graph[node.inputs[1]].shape, *self.graph.result(node).shape)
+        return known and not empty and len(self.graph.result(node).shape) == 4
+
+    def _data(self, node: Node) -> np.ndarray:
+        """A convolution's weights, which are known."""
+        data = self.graph[node.inputs[1]].data
+        assert data is not None
+        return data
+
+    def _weight(self, node: Node, data: np.ndarray) -> str:
+        """A convolution's weights with channels last."""
+        name = f"{node.name}.weight_last"
+        self.tensors[name] = Tensor.constant(name, np.ascontiguousarray(data))
+        return name
+
+    def _padded(self, node: Node, rows: WindowRows) -> str:
+        """A convolution's image with channels last, its border and more channels."""
+        name, inputs = f"{node.name}.padded", (self._plain(node.inputs[0]),)
+        shape, dtype = infer(rows.image, tuple(self.tensors[i] for i in inputs), name)
+        self.tensors[name] = Tensor(name, shape, dtype)
+        self.nodes[name] = Node(name, rows.image, inputs, name, self.target)
+        return name
 
     def _adds(self, node: Node) -> bool:
         a, b = node.inputs

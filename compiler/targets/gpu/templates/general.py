@@ -4,12 +4,14 @@ one that is a long sum: for every operator that has no template of its own."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from ....choose.space import Knobs, KnobValue, Space, preferring
 from ....graph.ir import Graph, Node
 from ....graph.ops.base import Fusion, Op
-from ....te.expr import FLOAT_FUNCTIONS, Call, Extern, walk
+from ....graph.ops.channels_last import PadLast
+from ....graph.ops.narrow import without_narrow
+from ....te.expr import FLOAT_FUNCTIONS, Call, Expr, Extern, substitute, walk
 from ....te.schedule import Schedule, create_schedule
 from ....te.stage import Stage
 from ....te.tensor import IterVar
@@ -26,10 +28,10 @@ LANES, LONG_SUM, MANY_SUMS = (32, 1, 8), 64, 1 << 14
 
 
 class General(GpuTemplate):
-    """``threads`` form a block. A thread computes ``vector`` elements of an element-wise operator;
-    ``lanes`` of them share each long sum of another operator, such as one of softmax, and a thread
-    computes each element of all others. Steps that are cheap are computed where they are read, all
-    others by kernels of their own."""
+    """``threads`` form a block. A thread computes ``vector`` elements of an element-wise operator,
+    or of an image that gets a border; ``lanes`` of them share each long sum of another operator,
+    such as one of softmax, and a thread computes each element of all others. Steps that are cheap
+    are computed where they are read, all others by kernels of their own."""
 
     name = "elements"
     ops = (Op,)
@@ -38,7 +40,8 @@ class General(GpuTemplate):
         size = math.prod(workload.result[0])
         fits = [n for n in THREADS if n < 2 * size] or [THREADS[-1]]
         knobs: dict[str, Sequence[KnobValue]] = {"threads": preferring(fits[0], fits)}
-        if workload.op.fusion is Fusion.ELEMENTWISE:
+        is_padded = isinstance(without_narrow(workload.op), PadLast)
+        if workload.op.fusion is Fusion.ELEMENTWISE or is_padded:
             vectors = [n for n in VECTORS if not size % n]
             best = 4 if 4 in vectors and size >= MANY_ELEMENTS else 1
             knobs["vector"] = preferring(best, vectors)
@@ -139,10 +142,13 @@ def fused(loops: Sequence[IterVar], stage: Stage) -> IterVar:
 def share_elements(stage: Stage, threads: int, vector: int = 1) -> IterVar:
     """Make one loop of a stage's data loops, and bind it to blocks of threads; the threads' loop is
     returned. Each computes ``vector`` elements side by side."""
-    whole = fused([axis for axis in stage.leaves if axis.kind == "data"], stage)
+    loops = [axis for axis in stage.leaves if axis.kind == "data"]
     if vector > 1 and not prod_of(stage) % vector:
-        whole, side_by_side = stage.split(whole, vector)
+        if loops[-1].extent % vector:
+            loops = [fused(loops, stage)]
+        loops[-1], side_by_side = stage.split(loops[-1], vector)
         stage.vectorize(side_by_side)
+    whole = fused(loops, stage)
     return share_loop(stage, whole, threads)
 
 
@@ -177,19 +183,36 @@ def _is_cheap(stage: Stage, schedule: Schedule) -> bool:
     return not calls or (len(readers) == 1 and not readers[0].reduce_axes)
 
 
+def _reads(stage: Stage, schedule: Schedule) -> Iterator[tuple[Stage, tuple[Expr, ...]]]:
+    """Each access to a stage's tensor: by which stage, and where; what is computed where it is read
+    belongs to its readers."""
+    for reader in schedule.stages:
+        for read in reader.reads():
+            if read.source is not stage.tensor:
+                continue
+            if not reader.inlined:
+                yield reader, read.indices
+                continue
+            axes = [axis.var for axis in reader.tensor.axes]
+            for last, at in _reads(reader, schedule):
+                values = dict(zip(axes, at, strict=True))
+                yield last, tuple(substitute(index, values) for index in read.indices)
+
+
 def _reader(stage: Stage, schedule: Schedule) -> Stage | None:
     """The only stage that reads a stage, if there is only one."""
-    found = [s for s in schedule.stages if not s.inlined and s.body is not None
-             and any(r.source is stage.tensor for r in s.reads())]  # fmt: skip
+    found = list(dict.fromkeys(reader for reader, _ in _reads(stage, schedule)))
     return found[0] if len(found) == 1 else None
 
 
 def _is_ending(stage: Stage, schedule: Schedule) -> bool:
-    """Whether the only reader of a reduction computes each element from the one in its place."""
+    """Whether the only reader of a reduction computes each element from the one in its place, or
+    from the one that takes its place in another order of axes."""
     reader = _reader(stage, schedule)
     if reader is None or reader.reduce_axes or isinstance(reader.body, Extern):
         return False
-    if reader.tensor.state is not None or reader.tensor.shape != stage.tensor.shape:
+    if reader.tensor.state is not None or prod_of(reader) != prod_of(stage):
         return False
-    place = tuple(axis.var for axis in reader.tensor.axes)
-    return all(r.indices == place for r in reader.reads() if r.source is stage.tensor)
+    axes = {axis.var for axis in reader.tensor.axes}
+    places = [at for _, at in _reads(stage, schedule)]
+    return all(len(at) == len(axes) and {*at} == axes for at in places)

@@ -25,13 +25,16 @@ from ....topi import clip_between, window_counts
 from ....topi.quantisation import clipped, rescale
 from ...cpu.templates.base import CpuWorkload
 
+#: An image with channels last has multiples of so many, or its windows are read by rows.
+LEAST_CHANNELS = 16
+
 Element = Callable[[Expr, Expr, Expr, Expr], tuple[Expr, list[Expr]]]
 
 
 @dataclass(frozen=True)
 class Product:
     """``result[b, i, j] = ending(b, i, j, sum over t and k of left(b, i, t, k) * right(b, j, t,
-    k))``; t are the taps of a window whose channels lie side by side, or 0 alone.
+    k))``; t are the taps of a window whose channels lie side by side, or its rows, or 0 alone.
 
     Attributes
     ----------
@@ -84,8 +87,9 @@ def sizes_of(workload: CpuWorkload) -> tuple[int, int, int, int]:
             return _sizes_in_phases(op, False, x, weight)
         case ChannelsLast(InPhases() as op):
             return _sizes_in_phases(op, True, x, weight)
-        case ChannelsLast():
-            return 1, math.prod(result[:-1]), weight[0], x[-1]
+        case ChannelsLast(Conv2d() | QConv2d() as inner):
+            steps = weight[2] if _is_by_rows(inner, x[-1]) else 1
+            return 1, math.prod(result[:-1]), weight[0], steps * x[-1]
         case Conv2d() | QConv2d() as inner:
             groups = inner.groups
             return x[0] * groups, weight[0] // groups, math.prod(result[2:]), math.prod(weight[1:])
@@ -94,9 +98,11 @@ def sizes_of(workload: CpuWorkload) -> tuple[int, int, int, int]:
 
 def taps_of(workload: CpuWorkload) -> int:
     """Taps of the window of a workload whose channels lie side by side, or 1."""
-    weight, _ = workload.operands[1]
-    is_last = isinstance(without_narrow(workload.op), ChannelsLast)
-    return math.prod(weight[1:-1]) if is_last else 1
+    (x, _), (weight, _) = workload.operands[:2]
+    match without_narrow(workload.op):
+        case ChannelsLast(Conv2d() | QConv2d() as inner):
+            return weight[1] if _is_by_rows(inner, x[-1]) else weight[1] * weight[2]
+    return 1
 
 
 def product_of(graph: Graph, node: Node) -> Product:
@@ -183,15 +189,20 @@ def _convolution(op: Conv2d | QConv2d, shapes: list[tuple[int, ...]], dtypes: li
 
 def _channels_last(op: Conv2d | QConv2d, x_type: Type, w_type: Type, *rest: Type) -> Product:
     """Images [N, H, W, C] and weights [O, KH, KW, C]: rows are places, columns are channels. Where
-    each place of the result is one of the image, the image is a matrix as it is."""
+    each place of the result is one of the image, the image is a matrix as it is. Where windows are
+    read by rows, the columns and channels of each are steps side by side."""
     (images, height, width, channels), x_dtype = x_type
     (outputs, *kernel, _), w_dtype = w_type
     counts = window_counts((height, width), tuple(kernel), op.strides, op.pads, op.dilations)
-    taps_of_all = math.prod(kernel)
-    is_matrix = taps_of_all == 1 and not any((*op.pads, *(s - 1 for s in op.strides)))
+    by_rows = _is_by_rows(op, channels)
+    is_matrix = math.prod(kernel) == 1 and not any((*op.pads, *(s - 1 for s in op.strides)))
+    taps_of_all, depth = math.prod(kernel), channels
     x_shape = (images * height * width, channels) if is_matrix else x_type[0]
+    if by_rows:
+        taps_of_all, depth = kernel[0], kernel[1] * channels
+        x_shape = (images, height, width * channels)
     x = placeholder(x_shape, x_dtype, "x")
-    w = placeholder((outputs, taps_of_all, channels), w_dtype, "w")
+    w = placeholder((outputs, taps_of_all, depth), w_dtype, "w")
     bias = [placeholder(s, d, "b") for s, d in rest]
     zero = op.x_zero_point if isinstance(op, QConv2d) else 0
     dtype = "int32" if isinstance(op, QConv2d) else "float32"
@@ -200,6 +211,9 @@ def _channels_last(op: Conv2d | QConv2d, x_type: Type, w_type: Type, *rest: Type
         if is_matrix:
             return x[i, k], []
         at = (i // counts[1] % counts[0], i % counts[1])
+        if by_rows:
+            row = at[0] * op.strides[0] + t * op.dilations[0]
+            return x[i // math.prod(counts), row, at[1] * (op.strides[1] * channels) + k], []
         taps = (t // kernel[1], t % kernel[1])
         places, inside = _windowed(op, (height, width), kernel, counts, at, taps)
         return x[(i // math.prod(counts), *places, k)], inside
@@ -213,7 +227,7 @@ def _channels_last(op: Conv2d | QConv2d, x_type: Type, w_type: Type, *rest: Type
 
     ending, more, values = _ending(op, bias)
     return Product(
-        (1, images * math.prod(counts), outputs, channels), left, right,
+        (1, images * math.prod(counts), outputs, depth), left, right,
         lambda b, i, j, acc: ending(acc, j), dtype, [x, w, *bias, *more], values,
         right_by_column=True, taps=taps_of_all, zero_point=zero, raw_left=raw_left,
     )  # fmt: skip
@@ -300,6 +314,11 @@ def _tap_of_phase(
             inside.append(reached < side + border)
         found.append(reached - border)
     return place // (rows * columns), found[0], found[1], inside
+
+
+def _is_by_rows(op: Conv2d | QConv2d, channels: int) -> bool:
+    """Whether each row of a window in an image [N, H, W, C] is one piece that is read at once."""
+    return channels < LEAST_CHANNELS and not any(op.pads) and op.dilations[1] == 1
 
 
 def _windowed(

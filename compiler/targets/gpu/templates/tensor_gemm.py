@@ -46,7 +46,7 @@ from ..tensor_cores import (
     tensor_core,
 )
 from .base import Scheduled
-from .gemm import Gemm, best_tiles, ended
+from .gemm import Gemm, best_tiles, ended, fits
 from .parts import division, in_parts
 from .product import Element, Product, column_sums, product_of, sizes_of, taps_of
 
@@ -123,6 +123,7 @@ class TensorGemm(Gemm):
             warps = [min(tile, max(tile // 2, ROWS)) for tile in tiles]
             deepest = DEPTHS[0] // size
         step, depths = K_BYTES // size, [n // size for n in DEPTHS]
+        deepest = fits([n for n in sorted(depths, reverse=True) if n <= deepest], depth)[0]
         all_warps = GROUP_WARP_TILES if grouped else WARP_TILES
         knobs: dict[str, Sequence[KnobValue]] = {"unit": units} if grouped else {}
         if self.architecture.warpgroups:

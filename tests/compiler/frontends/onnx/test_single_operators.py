@@ -29,7 +29,7 @@ from vdla.compiler.graph.ops.blocked.integer import BlockedDotConv2d, BlockedQCo
 from vdla.compiler.graph.ops.blocked.matrix import BlockedMatrixConv2d
 from vdla.compiler.graph.ops.blocked.pooling import BlockedPool
 from vdla.compiler.graph.ops.blocked.transposed import BlockedConvTranspose2d
-from vdla.compiler.graph.ops.channels_last import ChannelsLast
+from vdla.compiler.graph.ops.channels_last import ChannelsLast, PadLast
 from vdla.compiler.graph.ops.convolution import (
     Conv2d,
     Convolution,
@@ -69,7 +69,7 @@ from vdla.compiler.graph.ops.movement import (
     Slice,
     Transpose,
 )
-from vdla.compiler.graph.ops.narrow import Narrow
+from vdla.compiler.graph.ops.narrow import Copy, Narrow
 from vdla.compiler.graph.ops.normalisation import QLayerNorm, QNormalise, RowDigits
 from vdla.compiler.graph.ops.places import (
     QAddChannels,
@@ -154,7 +154,7 @@ def test_every_operator_of_topi_is_named() -> None:
     others = {BlockReshape, PackWindows, ChannelsLast, Fused, BitSerialConv2d, BitSerialDense}
     others |= {FusedParts, Narrow, Interleave, BlockedMatrixConv2d, QAddChannels, QConvAddChannels}
     others |= {QConvAdd, QConvTable, QGroupMatMul, TransposeGroups, QTableSoftmax, QLayerNorm}
-    others |= {RowDigits, QNormalise, QTableMean, QTableMul, QConvWindow, InPhases}
+    others |= {Copy, PadLast, RowDigits, QNormalise, QTableMean, QTableMul, QConvWindow, InPhases}
     assert (
         operators(Op) | {BlockedDotConv2d, Fused} == {*TOPI, *COMMON, *OF_SEVERAL} | tflite | others
     )

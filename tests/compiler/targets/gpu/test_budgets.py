@@ -153,9 +153,9 @@ def test_kernels_for_sm_90(name: str, kind: str, arch: str, tmp_path: Path) -> N
     assert len(kernels) > 10
     for kernel, counts in kernels:
         check_product(kernel, counts, kind, found.knobs[kernel])
-    # The first convolution has three channels, whose copies are of single elements.
     wide = [k for k, c in kernels if total(c, "LDGSTS.E.BYPASS.128", "UTMALDG")]
     print(f"{name} {kind} {arch}: {len(kernels)} products, {len(wide)} with copies of 16 bytes "
           f"or boxes, at most {max(found.registers)} registers")  # fmt: skip
-    # Weights of float16, at least, come so.
-    assert len(wide) >= len(kernels) - 2
+    assert len(wide) == len(kernels)
+    # No thread brings single elements of a factor.
+    assert not any(total(counts, "STS.U", "STS.S") for _, counts in kernels)

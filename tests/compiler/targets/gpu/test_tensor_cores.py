@@ -159,9 +159,10 @@ def test_channels_last() -> None:
     model = residual(True).SerializeToString()
     module = vdla.compile(model, "cuda", emulate=True)
     names = [node.op.name for node in module.compiled.graph.nodes]
-    assert names.count("QConv2d, channels last") == 4
-    assert names.count("QMaxPool, channels last") == 1
-    assert names.count("Transpose") == 2
+    assert names.count("QConv2d, channels last") == 5
+    assert names.count("PadLast") == names.count("Transpose") == 1
+    [pool] = [n for n in module.compiled.layers if n.op == "QMaxPool, channels last"]
+    assert len(pool.kernels) == 1
     arrays = model_inputs(module, None, 0)
     [got], [wanted] = module.run(*arrays), vdla.compile(model, "cpu").run(*arrays)
     assert np.ptp(got) > 0
@@ -223,23 +224,57 @@ def test_precision_of_factors(precision: str, bits: int) -> None:
     assert 0 < error < 6 * 2.0 ** (1 - bits)
 
 
+def shared() -> onnx.ModelProto:
+    """An input and results that products and others read, or that are outputs, too."""
+    net = Net("shared", quantized=False)
+    x = net.input(2, 16, 5, 7)
+    y = net.add(net.conv(x, 16, 3, 1), net.conv(x, 16, 1))
+    z = net.conv(net.conv(y, 24, 1), 16, 3, 2)
+    r = net.dense(net.global_average(z), 24)
+    for output in (y, r, net.dense(r, 8), net.conv(net.max_pool(y, 2, 2), 8, 1)):
+        net.output(output)
+    return net.model()
+
+
 @pytest.mark.slow
-def test_narrow_tensors_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What products read is stored in the dtype that they round it to."""
+@pytest.mark.parametrize(
+    ("make", "names"),
+    [
+        (lambda: residual(False), ["relu_1_y.last"]),
+        (shared, ["relu_5_y.last", "gemm_12_y"]),
+    ],
+)
+@pytest.mark.parametrize("precision", ["float16", "bfloat16"])
+def test_narrow_tensors_change_no_bit(
+    make: Callable[[], onnx.ModelProto],
+    names: list[str],
+    precision: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What products read is stored in the dtype that they round it to; of what others read, too,
+    there is one copy."""
+    model = make().SerializeToString()
+    module = vdla.compile(model, "cuda", emulate=True, precision=precision)
+    graph = module.compiled.graph
+    copies = [n.inputs[0] for n in graph.nodes if n.op.name == f"Copy to {precision}"]
+    assert copies == names
+    monkeypatch.setattr(target, "narrow_tensors", lambda graph, dtype, is_product: graph)
+    plain = vdla.compile(model, "cuda", emulate=True, precision=precision)
+    assert len(plain.compiled.graph.nodes) == len(graph.nodes) - len(copies)
+    arrays = model_inputs(module, None, 0)
+    for got, wanted in zip(module.run(*arrays), plain.run(*arrays), strict=True):
+        np.testing.assert_array_equal(got, wanted)
+
+
+def test_all_factors_of_half_come_at_once() -> None:
     model = residual(False).SerializeToString()
     module = vdla.compile(model, "cuda", emulate=True, precision="float16")
     [step] = module.compiled.steps
     assert isinstance(step, KernelProgram)
-    stored = [n for n in module.compiled.graph.nodes if n.op.name.endswith("to float16")]
-    assert len(stored) == 2
-    assert step.source.count("copy_async_16(&right") == 6  # weights
-    assert step.source.count("copy_async_16(&left") == 3
-    monkeypatch.setattr(target, "narrow_tensors", lambda graph, dtype, is_product: graph)
-    plain = vdla.compile(model, "cuda", emulate=True, precision="float16")
-    assert len(plain.compiled.graph.nodes) == len(module.compiled.graph.nodes)
-    arrays = model_inputs(module, None, 0)
-    for got, wanted in zip(module.run(*arrays), plain.run(*arrays), strict=True):
-        np.testing.assert_array_equal(got, wanted)
+    parts = step.source.split("__global__")[1:]
+    products = [part for part in parts if "acc_shared" in part.partition("(const")[0]]
+    wide = [part for part in products if "16(&left" in part and "16(&right" in part]
+    assert len(products) == len(wide) == 5
 
 
 def test_precision_needs_tensor_cores() -> None:
