@@ -43,7 +43,8 @@ _Text = tuple[str, int]
 @dataclass
 class Expressions:
     """Prints the expressions of a kernel. ``ranges`` are those of the variables in scope, ``names``
-    what they are called."""
+    what they are called. ``contract`` and ``asynchronous`` say whether a loop around has such a
+    pragma."""
 
     launch: Launch
     dialect: Dialect
@@ -51,6 +52,7 @@ class Expressions:
     taken: set[str] = field(default_factory=set)
     ranges: dict[Expr, tuple[int, int]] = field(default_factory=dict)
     contract: bool = False
+    asynchronous: bool = False
     #: What has been loaded at once: its text, of an element by a loop's variable.
     loaded: dict[Expr, tuple[str, Var]] = field(default_factory=dict)
 

@@ -44,7 +44,7 @@ from .expressions import Expressions, narrow, place_in
 from .functions import TYPES, functions_for, is_taken
 from .scopes import FRAGMENTS, SHARED_ALIGN, SHARED_BYTES, WARPGROUP
 from .tensor_cores import WarpIntrin, first_register, register_count
-from .vectors import Vector, loads_of, vector_of
+from .vectors import Vector, copy_of, loads_of, vector_of
 
 _WORD = re.compile(r"\w+")
 
@@ -207,6 +207,9 @@ class _Printer(Expressions):
                 return [f"{pad}{self.declared(buffer)}", *self.lines(body, depth)]
             case Store(buffer, indices, value):
                 target = self.element(buffer, indices)
+                copy = copy_of(stmt)
+                if copy is not None and self.is_async(copy):
+                    return [pad + self.async_copy(copy, f"&{target}", f"&{self.value(copy.source)[0]}")]
                 return [f"{pad}{target} = {self.value(value)[0]};"]
             case _ if isinstance(stmt, MARKS):
                 return [pad + line for line in self.dialect.of_mark(stmt)]
@@ -292,21 +295,23 @@ class _Printer(Expressions):
         if read is None:
             return self.computed_vector(loop, vector, to, depth)
         source = f"&{self.first(loop, read.source, read.indices)}"
-        exists = "1" if vector.exists is None else self.value(vector.exists)[0]
-        if self.is_async(loop, vector):
-            return [f"{pad}copy_async_{vector.size}({to}, {source}, {exists});"]
+        if self.is_async(vector):
+            return [pad + self.async_copy(vector, to, source)]
         copy = self.dialect.copy(vector.size, to, source, store.buffer, read.source)
         if vector.exists is None:
             return [pad + copy]
         clear = self.dialect.clear(vector.size, to, store.buffer)
-        return [f"{pad}if ({exists}) {copy}", f"{pad}else {clear}"]
+        return [f"{pad}if ({self.value(vector.exists)[0]}) {copy}", f"{pad}else {clear}"]
 
-    def is_async(self, loop: For, vector: Vector) -> bool:
+    def is_async(self, copy: Vector) -> bool:
         """Whether a copy is asynchronous: where it may be, from main memory to shared memory."""
-        assert vector.source is not None
-        scopes = vector.source.source.scope, vector.store.buffer.scope
-        may = ASYNC in loop.pragmas and self.dialect.copies_async
-        return may and scopes == ("global", "shared")
+        assert copy.source is not None
+        scopes = copy.source.source.scope, copy.store.buffer.scope
+        return self.asynchronous and self.dialect.copies_async and scopes == ("global", "shared")
+
+    def async_copy(self, copy: Vector, to: str, source: str) -> str:
+        exists = "1" if copy.exists is None else self.value(copy.exists)[0]
+        return f"copy_async_{copy.size}({to}, {source}, {exists});"
 
     def first(self, loop: For, buffer: Buffer, indices: Sequence[Expr]) -> str:
         """The element of a loop's first iteration."""
@@ -345,12 +350,19 @@ class _Printer(Expressions):
         ]
 
     def loop(self, loop: For, depth: int) -> list[str]:
-        pad, outside = "  " * depth, self.contract
+        outside = self.contract, self.asynchronous
+        self.contract |= ("contract", True) in loop.pragmas
+        self.asynchronous |= ASYNC in loop.pragmas
+        lines = self.iterations(loop, depth)
+        self.contract, self.asynchronous = outside
+        return lines
+
+    def iterations(self, loop: For, depth: int) -> list[str]:
+        pad = "  " * depth
         if loop.kind == "vectorized":
             found = vector_of(loop)
             if found is not None:
                 return self.vector(loop, found, depth)
-        self.contract |= ("contract", True) in loop.pragmas
         name = self.fresh(loop.var, loop.var.name)
         self.ranges[loop.var] = (0, loop.extent - 1)
         head = [f"{pad}for (i32 {name} = 0; {name} < {loop.extent}; ++{name}) {{"]
@@ -358,5 +370,4 @@ class _Printer(Expressions):
             head.insert(0, pad + self.dialect.unroll)
         body = self.lines(loop.body, depth + 1)
         self.taken.discard(name)  # the loops that follow may have the same name
-        self.contract = outside
         return [*head, *body, f"{pad}}}"]
