@@ -36,7 +36,7 @@ KNOBS = ("rows", "columns", "thread_rows", "thread_columns", "depth", "stages")
 #: Elements that a thread reads from shared memory at once, at most: 16 bytes of float32.
 VECTOR = 4
 #: Elements of float32 that a sector of main memory has, and banks of shared memory.
-SECTOR, BANKS = 8, 32
+SECTOR, BANKS, LANES = 8, 32, 32
 #: A launch with fewer blocks leaves most of a large GPU idle.
 MANY_BLOCKS = 64
 #: An element of a factor by its batch, its row or column, and its step.
@@ -269,9 +269,13 @@ def _fetch(stage: Stage, side: _Side, depth: int, threads: dict[str, int], kind:
         outer, k = stage.split(k, min(depth, SECTOR))
         order = [(k, min(depth, SECTOR)), (at, side.vector), (unit, side.units),
                  (group, side.groups), (outer, -(-depth // SECTOR))]  # fmt: skip
-    else:
+    elif kind == "row":
         order = [(group, side.groups), (unit, side.units), (k, depth)]
-        order = order if kind == "row" else [(at, side.vector), *order]
+    else:
+        count = min(side.units, max(1, LANES // side.own))
+        outer, unit = stage.split(unit, count)
+        order = [(at, side.vector), (group, side.groups), (unit, count), (k, depth),
+                 (outer, side.units // count)]  # fmt: skip
     stage.reorder(*(axis for axis, _ in reversed(order)), *([at] if kind == "row" else []))
     bound: dict[str, list[IterVar]] = {name: [] for name in threads}
     outers = []
