@@ -8,6 +8,7 @@ registers. Bias, bounds and requantisation follow where the sums are.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -27,8 +28,8 @@ from .base import GpuTemplate, Scheduled
 from .product import Product, product_of, sizes_of
 
 #: Rows and columns of a block's tile, and of a thread's; steps of the reduction that share a tile.
-TILES = (64, 32, 16, 8, 128, 4, 1)
-THREAD_TILES = (4, 2, 1, 8)
+TILES = (128, 64, 32, 16, 8, 4, 1)
+THREAD_TILES = (8, 4, 2, 1)
 DEPTHS = (16, 8, 32)
 #: Buffers in turn.
 STAGES = (2, 3, 4)
@@ -39,6 +40,10 @@ VECTOR = 4
 SECTOR, BANKS, LANES = 8, 32, 32
 #: A launch with fewer blocks leaves most of a large GPU idle.
 MANY_BLOCKS = 64
+#: So many blocks leave few multiprocessors of a large GPU idle, which then have one each.
+ALL_BUSY = 96
+#: Sums of a block's tile that is large.
+LARGE = 64 * 64
 #: An element of a factor by its batch, its row or column, and its step.
 Rule = Callable[[Expr, Expr, Expr], Expr]
 
@@ -60,19 +65,22 @@ class Gemm(GpuTemplate):
 
     def space(self, workload: CpuWorkload) -> Space:
         batch, rows, columns, depth = sizes_of(workload)
-
         row_tiles, column_tiles = fits(TILES, rows), fits(TILES, columns)
-        best_rows, best_columns = best_tiles(batch, rows, columns, TILES, 16)
+        tiles = best_tiles(batch, rows, columns, TILES, 16, ALL_BUSY)
+        by_rows, by_columns = _thread_tiles(*tiles)
+        depths = DEPTHS if math.prod(tiles) >= LARGE else (max(DEPTHS), *DEPTHS)
+        best_depth = fits(depths, depth)[0]
+        size = max(4, *(bits_of(dtype) // 8 for _, dtype in workload.operands[:2]))
+        stages = SHARED_BYTES // _stage_bytes(*tiles, best_depth, size)
         knobs = {
-            "rows": preferring(best_rows, row_tiles),
-            "columns": preferring(best_columns, column_tiles),
-            "thread_rows": preferring(_thread_tile(best_rows), THREAD_TILES),
-            "thread_columns": preferring(_thread_tile(best_columns), THREAD_TILES),
-            "depth": preferring(fits(DEPTHS, depth)[0], DEPTHS),
-            "stages": STAGES,
+            "rows": preferring(tiles[0], row_tiles),
+            "columns": preferring(tiles[1], column_tiles),
+            "thread_rows": preferring(by_rows, THREAD_TILES),
+            "thread_columns": preferring(by_columns, THREAD_TILES),
+            "depth": preferring(best_depth, DEPTHS),
+            "stages": preferring(min(max(STAGES), stages), STAGES),
         }
-        largest = max(bits_of(dtype) // 8 for _, dtype in workload.operands[:2])
-        return Space(knobs, partial(_misfit, max(largest, 4)))
+        return Space(knobs, partial(_misfit, size))
 
     def schedule(self, graph: Graph, node: Node, knobs: Knobs) -> Scheduled:
         product = product_of(graph, node)
@@ -86,14 +94,19 @@ def fits(sizes: Sequence[int], most: int) -> list[int]:
 
 
 def best_tiles(
-    batch: int, rows: int, columns: int, sizes: Sequence[int], least: int
+    batch: int,
+    rows: int,
+    columns: int,
+    sizes: Sequence[int],
+    least: int,
+    blocks: int = MANY_BLOCKS,
 ) -> tuple[int, int]:
     """Rows and columns of a block's tile: the first of the ``sizes`` that fits each, halved while
-    there are few blocks and either is larger than ``least``."""
+    there are fewer ``blocks`` and either is larger than ``least``."""
     row_tiles, column_tiles = fits(sizes, rows), fits(sizes, columns)
     best_rows, best_columns = row_tiles[0], column_tiles[0]
     while (
-        batch * -(-rows // best_rows) * -(-columns // best_columns) < MANY_BLOCKS
+        batch * -(-rows // best_rows) * -(-columns // best_columns) < blocks
         and max(best_rows, best_columns) > least
     ):
         if best_rows >= best_columns and best_rows // 2 in row_tiles:
@@ -105,8 +118,17 @@ def best_tiles(
     return best_rows, best_columns
 
 
-def _thread_tile(size: int) -> int:
-    return 4 if size >= 32 else 2 if size >= 16 else 1
+def _thread_tiles(rows: int, columns: int) -> tuple[int, int]:
+    """Rows and columns of a thread's tile: as many threads along both, 256 for a large tile of a
+    block, which hide their latency, 128 for a small one, which keep more sums each."""
+    by_rows, by_columns = 1, 1
+    threads = 256 if rows * columns >= LARGE else 128
+    while by_rows * by_columns * threads < rows * columns:
+        if (rows // by_rows, by_columns) > (columns // by_columns, by_rows):
+            by_rows *= 2
+        else:
+            by_columns *= 2
+    return by_rows, by_columns
 
 
 def _misfit(element_bytes: int, knobs: Knobs) -> str:
@@ -116,13 +138,14 @@ def _misfit(element_bytes: int, knobs: Knobs) -> str:
     threads = rows // by_rows * (columns // by_columns)
     if threads > 1024:
         return f"expected at most 1024 threads, got {threads}"
-    size = element_bytes * stages * depth * (_padded(rows) + _padded(columns))
+    size = stages * _stage_bytes(rows, columns, depth, element_bytes)
     return f"needs {size} bytes of shared memory" if size > SHARED_BYTES else ""
 
 
-def _padded(size: int) -> int:
-    """From a step to the next one in shared memory, at most."""
-    return -(-(size - VECTOR) // BANKS) * BANKS + VECTOR
+def _stage_bytes(rows: int, columns: int, depth: int, element_bytes: int) -> int:
+    """Bytes of shared memory for a tile of both factors, at most."""
+    padded = (-(-(size - VECTOR) // BANKS) * BANKS + VECTOR for size in (rows, columns))
+    return element_bytes * depth * sum(padded)
 
 
 # ---- schedule ----------------------------------------------------------------------------------
