@@ -225,8 +225,9 @@ def tiled(product: Product, knobs: Knobs) -> Schedule:
     steps, step = sums.split(r, depth)
     _, mine, mine_too = acc.axes
     sums.reorder(steps, step, mine, mine_too)
-    sums.pragma(steps, "contract")
-    for axis in (step, mine, mine_too):
+    # A loop of one iteration is none, and unrolled loops of machine code have no pragma.
+    sums.pragma(steps if whole_k > depth else step, "contract")
+    for axis in (mine, mine_too, *([step] if whole_k > depth else [])):
         sums.unroll(axis)
     is_row = not product.right_by_column and _is_row(product, n)
     kinds = ("steps", "steps" if product.right_by_column else "row" if is_row else "elements")
