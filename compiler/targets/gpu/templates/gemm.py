@@ -229,6 +229,7 @@ def tiled(product: Product, knobs: Knobs) -> Schedule:
     sums.pragma(steps if whole_k > depth else step, "contract")
     for axis in (mine, mine_too, *([step] if whole_k > depth else [])):
         sums.unroll(axis)
+    lanes = math.prod(_warp_of(down.units, across.units))
     is_row = not product.right_by_column and _is_row(product, n)
     kinds = ("steps", "steps" if product.right_by_column else "row" if is_row else "elements")
     for (tensor, copy), side, kind in zip(own, (down, across), kinds, strict=True):
@@ -239,7 +240,8 @@ def tiled(product: Product, knobs: Knobs) -> Schedule:
         stage.set_scope("shared")
         stage.compute_at(sums, steps)
         stage.pipeline(stages)
-        _fetch(stage, side, depth, {"threadIdx.x": across.units, "threadIdx.y": down.units}, kind)
+        threads = {"threadIdx.x": lanes, "threadIdx.y": down.units * across.units // lanes}
+        _fetch(stage, side, depth, threads, kind)
     return schedule
 
 
@@ -265,22 +267,37 @@ def _is_row(product: Product, columns: int) -> bool:
     return along and not any(n % VECTOR for n in steps.values())
 
 
+def _warp_of(down: int, across: int) -> tuple[int, int]:
+    """Threads of a warp along the rows and the columns of a block that has so many."""
+    columns = min(8, across)
+    rows = min(LANES // columns, down)
+    return rows, min(LANES // rows, across)
+
+
 def _share(result: Stage, down: _Side, across: _Side) -> IterVar:
-    """Deal out the result among blocks and threads; the innermost loop over threads."""
+    """Deal out the result among blocks and threads; the innermost loop over threads. Of the threads
+    of a warp, two by two read the same of either factor, which shared memory then brings at once.
+    """
     b, i, j = result.tensor.axes
+    rows, columns = _warp_of(down.units, across.units)
     io, ii = result.split(i, down.size)
     jo, jj = result.split(j, across.size)
-    ty, im = result.split(ii, down.own)
-    tx, jm = result.split(jj, across.own)
+    unit, im = result.split(ii, down.own)
+    unit_too, jm = result.split(jj, across.own)
+    warp, lane = result.split(unit, rows)
+    warp_too, lane_too = result.split(unit_too, columns)
+    lane, pair = result.split(lane, min(2, rows))
     group, vector = result.split(jm, across.vector)
-    result.reorder(b, io, jo, ty, tx, im, group, vector)
+    result.reorder(b, io, jo, warp, warp_too, lane, lane_too, pair, im, group, vector)
+    warp = result.fuse(warp, warp_too)
+    lane = result.fuse(result.fuse(lane, lane_too), pair)
     for axis, thread in ((b, "blockIdx.z"), (io, "blockIdx.y"), (jo, "blockIdx.x"),
-                         (ty, "threadIdx.y"), (tx, "threadIdx.x")):  # fmt: skip
+                         (warp, "threadIdx.y"), (lane, "threadIdx.x")):  # fmt: skip
         result.bind(axis, thread)
     for axis in (im, group):
         result.unroll(axis)
     result.vectorize(vector)
-    return tx
+    return lane
 
 
 def _fetch(stage: Stage, side: _Side, depth: int, threads: dict[str, int], kind: str) -> None:
