@@ -18,6 +18,9 @@ from ..te.tensor import IterVar, Tensor
 #: For each memory, the thread axes whose threads see one copy of a buffer in it.
 Sharing = Mapping[str, Collection[str]]
 
+#: First value and number of values of variables, or of terms.
+Ranges = dict[Expr, tuple[Expr, int]]
+
 
 @dataclass(eq=False)
 class Domain:
@@ -135,7 +138,7 @@ def _axis_range(
     raise AssertionError(f"axis {axis!r} is neither loop nor parent in {stage.name}")
 
 
-def _index_range(index: Expr, ranges: dict[Var, tuple[Expr, int]]) -> tuple[Expr, int] | None:
+def _index_range(index: Expr, ranges: Ranges) -> tuple[Expr, int] | None:
     """First value and number of values of an affine index; None where it is not affine in a
     variable that moves.
     """
@@ -143,7 +146,7 @@ def _index_range(index: Expr, ranges: dict[Var, tuple[Expr, int]]) -> tuple[Expr
     first: Expr = Const(form.constant)
     count = 1
     for term, coefficient in form.terms:
-        found = ranges.get(term) if isinstance(term, Var) else _quotient_range(term, ranges)
+        found = ranges.get(term) or _quotient_range(term, ranges)
         if found is not None:
             low, number = found
             start = low if coefficient > 0 else low + (number - 1)
@@ -153,12 +156,23 @@ def _index_range(index: Expr, ranges: dict[Var, tuple[Expr, int]]) -> tuple[Expr
             moving = {v for v, r in ranges.items() if r[1] > 1}
             if any(node in moving or isinstance(node, Read) for node in walk(term)):
                 return None
-            fixed = {v: r[0] for v, r in ranges.items()}
+            fixed = {v: r[0] for v, r in ranges.items() if isinstance(v, Var)}
             first = first + binary("*", substitute(term, fixed), coefficient)
     return simplify_index(first), count
 
 
-def _quotient_range(term: Expr, ranges: dict[Var, tuple[Expr, int]]) -> tuple[Expr, int] | None:
+def _remainders(index: Expr, ranges: Ranges) -> Ranges:
+    """The values of remainders of what moves."""
+    moving = {v for v, r in ranges.items() if r[1] > 1}
+    found: Ranges = {}
+    for node in walk(index):
+        match node:
+            case Binary("%", dividend, Const(divisor)) if moving & {*walk(dividend)}:
+                found[node] = Const(0), int(divisor)
+    return found
+
+
+def _quotient_range(term: Expr, ranges: Ranges) -> tuple[Expr, int] | None:
     """As :func:`_index_range`, for a quotient; None for other terms, and where the divisor does not
     divide the coefficients of the first value."""
     match term:
@@ -187,11 +201,11 @@ def _needed(
     for consumer in consumers:
         relaxed_by_stage = _relaxed_leaves(stage, consumer, shared_by)
         domain = domains[consumer]
-        ranges: dict[Var, tuple[Expr, int]] = {}
+        ranges: Ranges = {}
         relaxed = relaxed_by_stage.get(consumer, set())
         # Loops around the consumer that run inside the place of attachment make its own first
         # indices move.
-        outer_ranges = {
+        outer_ranges: Ranges = {
             leaf.var: (wrap(0), domains[around].loop_extents[leaf])
             for around, leaves in relaxed_by_stage.items()
             if around is not consumer
@@ -199,7 +213,7 @@ def _needed(
         }
         for axis, low in zip(consumer.tensor.axes, domain.mins, strict=True):
             first, count = _axis_range(axis, consumer, domain, relaxed)
-            moved = _index_range(low, outer_ranges)
+            moved = _index_range(low, outer_ranges | _remainders(low, outer_ranges))
             if moved is None:
                 first, count = Const(0), axis.extent
             else:
@@ -220,7 +234,7 @@ def _needed(
 
 
 def _swept(
-    reads: list[Read], tensor: Tensor, ranges: dict[Var, tuple[Expr, int]]
+    reads: list[Read], tensor: Tensor, ranges: Ranges
 ) -> list[tuple[Expr, int]]:
     """First index and number of indices, per dimension, that reads of a tensor touch."""
     shape = tensor.shape
@@ -239,7 +253,7 @@ def read_inside(
     """First index and number of indices, per dimension, of a tensor that a stage reads inside one
     of its loops; the number is 0 where it reads none."""
     relaxed = set(stage.leaves[stage.leaves.index(axis) + 1 :])
-    ranges: dict[Var, tuple[Expr, int]] = {}
+    ranges: Ranges = {}
     for data, low in zip(stage.tensor.axes, domain.mins, strict=True):
         first, count = _axis_range(data, stage, domain, relaxed)
         ranges[data.var] = (low + first, count)

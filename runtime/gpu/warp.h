@@ -17,6 +17,7 @@ namespace vdla {
 template <class T>
 struct Place {
   T* address;
+  Place operator+(int64_t count) const { return {address + count}; }
 };
 template <class T>
 struct Element {

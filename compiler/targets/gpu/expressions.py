@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ....isa.errors import VdlaError
-from ...te.affine import affine, interval, is_of_loops
+from ...te.affine import affine, interval, is_of_loops, simplify_index
 from ...te.expr import (
     FLOAT_DTYPES,
     HALF_DTYPES,
@@ -31,7 +31,7 @@ from ...tir.printer import expr_text
 from .dialects import Dialect
 from .functions import TYPES
 
-_PRECEDENCE = {"||": 1, "&&": 2, "|": 3, "&": 5, "==": 6, "<": 7, "<=": 7, "<<": 8, ">>": 8, "+": 9,
+PRECEDENCE = {"||": 1, "&&": 2, "|": 3, "&": 5, "==": 6, "<": 7, "<=": 7, "<<": 8, ">>": 8, "+": 9,
                "-": 9, "*": 10, "/": 10, "%": 10}  # fmt: skip
 _TERNARY, _CAST, _ATOM = 0, 11, 12
 _FUNCTIONS_OF_ARGS = ("requantize_tflite", "scaled_down", "scaled_floor")
@@ -43,7 +43,8 @@ _Text = tuple[str, int]
 @dataclass
 class Expressions:
     """Prints the expressions of a kernel. ``ranges`` are those of the variables in scope, ``names``
-    what they are called."""
+    what they are called. ``contract`` and ``asynchronous`` say whether a loop around has such a
+    pragma."""
 
     launch: Launch
     dialect: Dialect
@@ -51,6 +52,9 @@ class Expressions:
     taken: set[str] = field(default_factory=set)
     ranges: dict[Expr, tuple[int, int]] = field(default_factory=dict)
     contract: bool = False
+    asynchronous: bool = False
+    #: Variables of unrolled loops.
+    unrolled: set[Expr] = field(default_factory=set)
     #: What has been loaded at once: its text, of an element by a loop's variable.
     loaded: dict[Expr, tuple[str, Var]] = field(default_factory=dict)
 
@@ -65,7 +69,7 @@ class Expressions:
         form = affine(expr)
         text = ""
         for term, coefficient in form.terms:
-            factor = self.inside(term, _PRECEDENCE["*"])
+            factor = self.inside(term, PRECEDENCE["*"])
             part = factor if abs(coefficient) == 1 else f"{factor} * {abs(coefficient)}"
             sign = "-" if coefficient < 0 else "+"
             text = f"{text} {sign} {part}" if text else (f"-{part}" if sign == "-" else part)
@@ -81,7 +85,7 @@ class Expressions:
         return text if binds >= level else f"({text})"
 
     def infix(self, op: str, a: Expr, b: Expr) -> _Text:
-        level = _PRECEDENCE[op]
+        level = PRECEDENCE[op]
         return f"{self.inside(a, level)} {op} {self.inside(b, level + 1)}", level
 
     def called(self, name: str, *args: Expr) -> _Text:
@@ -140,7 +144,7 @@ class Expressions:
         if bits_of(dtype) < 32:
             text, _ = self.infix(op, a, b)
             return f"({kind})({text})", _CAST
-        level = _PRECEDENCE[op]
+        level = PRECEDENCE[op]
         wide = f"u{bits_of(dtype)}"
         left, right = (f"({wide}){self.inside(e, _CAST)}" for e in (a, b))
         return f"({kind})({left} {op} {right})", max(level, _CAST)
@@ -155,6 +159,8 @@ class Expressions:
 
     def divided(self, expr: Binary) -> _Text:
         kind = TYPES[expr.a.dtype]
+        if is_of_loops(expr) and (plain := simplify_index(expr)) != expr:
+            return self.value(plain)
         if not isinstance(expr.b, Const) or expr.b.value <= 0:
             raise VdlaError(
                 f"kernel {self.launch.name}: operator {expr.op} expects a positive constant "
@@ -177,7 +183,7 @@ class Expressions:
             return f"({kind}){text}", _CAST
         if dtype == "bool":
             zero = Const(0.0 if a.dtype in FLOAT_DTYPES else 0, a.dtype)
-            level = _PRECEDENCE["=="]
+            level = PRECEDENCE["=="]
             return f"{self.inside(a, level)} != {self.inside(zero, level + 1)}", level
         return f"({kind}){self.inside(a, _CAST)}", _CAST
 
@@ -229,7 +235,7 @@ def _constant(value: Any, dtype: str) -> _Text:
     text = repr(float(number)) if dtype == "float64" else f"{np.format_float_positional(number)}f"
     if dtype == "float32" and not 1e-4 <= abs(number) < 1e7 and number:
         text = f"{np.format_float_scientific(number)}f"
-    return text, (_ATOM if not text.startswith("-") else _PRECEDENCE["*"])
+    return text, (_ATOM if not text.startswith("-") else PRECEDENCE["*"])
 
 
 def _integer_constant(value: int, dtype: str) -> _Text:
@@ -240,9 +246,9 @@ def _integer_constant(value: int, dtype: str) -> _Text:
         text = f"({TYPES[dtype]}){abs(value)}" + ("u" if dtype[0] == "u" else "")
         if not -(2**31) < value < 2**31:
             text = f"(({TYPES[dtype]})0x{abs(value):x}ul)"
-        return (text, _CAST) if value >= 0 else (f"-{text}", _PRECEDENCE["*"])
+        return (text, _CAST) if value >= 0 else (f"-{text}", PRECEDENCE["*"])
     text = f"{value}u" if dtype == "uint32" else str(value)
-    return text, (_ATOM if value >= 0 else _PRECEDENCE["*"])
+    return text, (_ATOM if value >= 0 else PRECEDENCE["*"])
 
 
 def _values(expr: Expr, ranges: Mapping[Expr, tuple[int, int]]) -> tuple[int, int] | None:

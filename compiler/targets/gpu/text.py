@@ -13,11 +13,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ....isa.errors import VdlaError
+from ...te.affine import Affine, affine, from_affine
 from ...te.expr import (
+    Binary,
     Const,
     Expr,
     Read,
     substitute,
+    walk,
 )
 from ...tir.ir import (
     MARKS,
@@ -39,7 +42,7 @@ from ...tir.ir import (
 from ...tir.passes.bulk import BulkIntrin
 from ...tir.passes.pipeline import ASYNC
 from .dialects import Dialect
-from .expressions import Expressions, narrow, place_in
+from .expressions import PRECEDENCE, Expressions, narrow, place_in
 from .functions import TYPES, functions_for, is_taken
 from .overlays import align_of, shared_memory
 from .scopes import (
@@ -51,7 +54,7 @@ from .scopes import (
     element_count,
 )
 from .tensor_cores import WarpIntrin, first_register, register_count
-from .vectors import Vector, loads_of, vector_of
+from .vectors import Vector, copy_of, loads_of, vector_of
 
 _WORD = re.compile(r"\w+")
 
@@ -195,6 +198,9 @@ class _Printer(Expressions):
                 return [f"{pad}{self.declared(buffer)}", *self.lines(body, depth)]
             case Store(buffer, indices, value):
                 target = self.element(buffer, indices)
+                copy = copy_of(stmt)
+                if copy is not None and self.is_async(copy):
+                    return [pad + self.async_copy(copy, indices, copy.source.indices)]
                 return [f"{pad}{target} = {self.value(value)[0]};"]
             case _ if isinstance(stmt, MARKS):
                 return [pad + line for line in self.dialect.of_mark(stmt)]
@@ -276,29 +282,55 @@ class _Printer(Expressions):
             pad = "  " * depth
             return [f"{pad}if ({self.value(vector.guard)[0]}) {{", *inner, f"{pad}}}"]
         pad, store, read = "  " * depth, vector.store, vector.source
-        to = f"&{self.first(loop, store.buffer, store.indices)}"
+        first = _first(loop, store.indices)
+        to = f"&{self.element(store.buffer, first)}"
         if read is None:
             return self.computed_vector(loop, vector, to, depth)
-        source = f"&{self.first(loop, read.source, read.indices)}"
-        exists = "1" if vector.exists is None else self.value(vector.exists)[0]
-        if self.is_async(loop, vector):
-            return [f"{pad}copy_async_{vector.size}({to}, {source}, {exists});"]
+        if self.is_async(vector):
+            return [pad + self.async_copy(vector, first, _first(loop, read.indices))]
+        source = f"&{self.element(read.source, _first(loop, read.indices))}"
         copy = self.dialect.copy(vector.size, to, source, store.buffer, read.source)
         if vector.exists is None:
             return [pad + copy]
         clear = self.dialect.clear(vector.size, to, store.buffer)
-        return [f"{pad}if ({exists}) {copy}", f"{pad}else {clear}"]
+        return [f"{pad}if ({self.value(vector.exists)[0]}) {copy}", f"{pad}else {clear}"]
 
-    def is_async(self, loop: For, vector: Vector) -> bool:
+    def is_async(self, copy: Vector) -> bool:
         """Whether a copy is asynchronous: where it may be, from main memory to shared memory."""
-        assert vector.source is not None
-        scopes = vector.source.source.scope, vector.store.buffer.scope
-        may = ASYNC in loop.pragmas and self.dialect.copies_async
-        return may and scopes == ("global", "shared")
+        assert copy.source is not None
+        scopes = copy.source.source.scope, copy.store.buffer.scope
+        return self.asynchronous and self.dialect.copies_async and scopes == ("global", "shared")
 
-    def first(self, loop: For, buffer: Buffer, indices: Sequence[Expr]) -> str:
-        """The element of a loop's first iteration."""
-        return self.element(buffer, tuple(substitute(i, {loop.var: Const(0)}) for i in indices))
+    def async_copy(self, copy: Vector, to: Sequence[Expr], at: Sequence[Expr]) -> str:
+        """A copy to and from the elements with these indices."""
+        assert copy.source is not None
+        addresses = f"{self.address(copy.store.buffer, to)}, {self.address(copy.source.source, at)}"
+        exists = "1" if copy.exists is None else self.all_at_once(copy.exists)
+        return f"copy_async_{copy.size}({addresses}, {exists});"
+
+    def all_at_once(self, cond: Expr) -> str:
+        """A condition of which no part is left out, as ``&&`` would by a jump."""
+        if any(isinstance(node, Read) for node in walk(cond)):
+            return self.value(cond)[0]
+        parts, found = [cond], list[str]()
+        while parts:
+            match parts.pop():
+                case Binary("&", a, b):
+                    parts += [b, a]
+                case part:
+                    found.append(self.inside(part, PRECEDENCE["=="]))
+        return " & ".join(found)
+
+    def address(self, buffer: Buffer, indices: Sequence[Expr]) -> str:
+        """The address of an element. What unrolled loops add to it stands apart: compilers see a
+        number that fits the instruction, and compute one address for all iterations."""
+        if buffer.swizzled:
+            return f"&{self.element(buffer, indices)}"
+        form = affine(place_in(buffer, indices))
+        added = Affine(0, tuple(t for t in form.terms if t[0] in self.unrolled))
+        rest = replace(form, terms=tuple(t for t in form.terms if t not in added.terms))
+        first = f"&{self.names[buffer]}[{self.index(from_affine(rest))}]"
+        return f"{first} + ({self.index(from_affine(added))})" if added.terms else first
 
     def computed_vector(self, loop: For, vector: Vector, to: str, depth: int) -> list[str]:
         """Values that are computed one by one, and stored at once."""
@@ -326,25 +358,37 @@ class _Printer(Expressions):
         kind, size = TYPES[read.source.dtype], loop.extent * element_bytes(read.source.dtype)
         name = self.fresh(read, f"{self.names[read.source]}_values")
         self.loaded[read] = f"{name}[{{}}]", loop.var
-        source = f"&{self.first(loop, read.source, read.indices)}"
+        source = f"&{self.element(read.source, _first(loop, read.indices))}"
         return [
             f"{pad}{self.dialect.aligned} {kind} {name}[{loop.extent}];",
             pad + self.dialect.copy(size, name, source, None, read.source),
         ]
 
     def loop(self, loop: For, depth: int) -> list[str]:
-        pad, outside = "  " * depth, self.contract
+        outside = self.contract, self.asynchronous
+        self.contract |= ("contract", True) in loop.pragmas
+        self.asynchronous |= ASYNC in loop.pragmas
+        lines = self.iterations(loop, depth)
+        self.contract, self.asynchronous = outside
+        return lines
+
+    def iterations(self, loop: For, depth: int) -> list[str]:
+        pad = "  " * depth
         if loop.kind == "vectorized":
             found = vector_of(loop)
             if found is not None:
                 return self.vector(loop, found, depth)
-        self.contract |= ("contract", True) in loop.pragmas
         name = self.fresh(loop.var, loop.var.name)
         self.ranges[loop.var] = (0, loop.extent - 1)
         head = [f"{pad}for (i32 {name} = 0; {name} < {loop.extent}; ++{name}) {{"]
         if loop.kind in ("unrolled", "vectorized"):
+            self.unrolled.add(loop.var)
             head.insert(0, pad + self.dialect.unroll)
         body = self.lines(loop.body, depth + 1)
         self.taken.discard(name)  # the loops that follow may have the same name
-        self.contract = outside
         return [*head, *body, f"{pad}}}"]
+
+
+def _first(loop: For, indices: Sequence[Expr]) -> tuple[Expr, ...]:
+    """The indices in a loop's first iteration."""
+    return tuple(substitute(i, {loop.var: Const(0)}) for i in indices)

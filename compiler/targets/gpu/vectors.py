@@ -63,6 +63,16 @@ def vector_of(loop: For) -> Vector | None:
     return Vector(store, size, None, None, guard)
 
 
+def copy_of(store: Store) -> Vector | None:
+    """A store of one element of 4 or 8 bytes as a copy; None where it stores anything else."""
+    size = bits_of(store.buffer.dtype) // 8 if store.buffer.dtype != "bool" else 0
+    value, exists = store.value, None
+    if isinstance(value, Select) and isinstance(value.b, Const) and not value.b.value:
+        exists, value = value.cond, value.a
+    is_copy = size in VECTORS and isinstance(value, Read)
+    return Vector(store, size, value, exists, None) if is_copy else None
+
+
 def loads_of(vector: Vector, loop: For) -> list[Read]:
     """What a computed vector reads in any case, elements side by side, each once."""
     found: list[Read] = []

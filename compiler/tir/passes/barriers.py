@@ -158,34 +158,35 @@ class _Barriers:
         free = {t.var: t.extent for t in self.launch.block if t.var not in pinned}
         for places in (_dimensions, _flat):
             forms = [
-                (self.form(i, a, n, pinned), self.form(j, b, m, pinned))
+                (self.form(i, a, n, free), self.form(j, b, m, free))
                 for (i, n), (j, m) in zip(places(a), places(b), strict=True)
             ]
-            told: set[Expr] = set()
+            told: set[_Digits] = set()
             for one, other in forms:
                 if one is not None and other is not None:
-                    told |= _told_apart(one, other, free)
-            if all(_is_told(var, told) for var, extent in free.items() if extent > 1):
+                    told |= _told_apart(one, other)
+            if all(_is_told(var, extent, told) for var, extent in free.items()):
                 return True
         return False
 
-    def form(self, index: Expr, access: _Access, box: int, pinned: set[Var]) -> _Form | None:
+    def form(
+        self, index: Expr, access: _Access, box: int, free: Mapping[Var, int]
+    ) -> _Form | None:
         """None for an index that is not affine in loops and threads."""
-        block, grid = ({t.var for t in ts} for ts in (self.launch.block, self.launch.grid))
+        grid = {t.var for t in self.launch.grid}
+        pinned = {t.var for t in self.launch.block} - free.keys()
         form = affine(index)
         found = _Form({}, {}, {1: box} if box > 1 else {}, form.constant)
         for term, coefficient in form.terms:
-            if not isinstance(term, Var):
-                if _part_of(term) not in block - pinned:
-                    return None
-                found.block[term] = coefficient
+            part = _digits_of(term, free)
+            if part is not None:
+                found.block[part] = coefficient
+            elif not isinstance(term, Var):
+                return None
+            elif term in pinned:
                 continue
-            if term in pinned:
-                continue
-            if term in grid:
+            elif term in grid:
                 found.grid[term] = coefficient
-            elif term in block:
-                found.block[term] = coefficient
             else:
                 steps = found.loops.get(abs(coefficient), 1)
                 found.loops[abs(coefficient)] = steps + access.loops[term] - 1
@@ -194,59 +195,75 @@ class _Barriers:
 
 @dataclass(frozen=True)
 class _Form:
-    """An index: coefficients of the block's threads, or of quotients and remainders of them, and of
-    the grid's threads; for every coefficient of loops, how many steps they take; a constant."""
+    """An index: coefficients of parts of the block's threads' indices, and of the grid's threads; for every coefficient of loops, how many steps they take; a constant."""
 
-    block: dict[Expr, int]
+    block: dict[_Digits, int]
     grid: dict[Var, int]
     loops: dict[int, int]
     constant: int
 
 
-def _part_of(term: Expr) -> Expr | None:
-    """The variable of which a term is the quotient or the remainder by a constant."""
+@dataclass(frozen=True)
+class _Digits:
+    """A part of a thread's index: ``var // low % (high // low)``; the whole index with 1 and its
+    extent."""
+
+    var: Var
+    low: int
+    high: int
+
+    @property
+    def extent(self) -> int:
+        """How many values it has."""
+        return -(-self.high // self.low)
+
+
+def _digits_of(term: Expr, extents: Mapping[Var, int]) -> _Digits | None:
+    """The part of a thread's index that a term of quotients and remainders is."""
     match term:
-        case Binary("//" | "%", Var() as var, Const()):
-            return var
+        case Var() if term in extents:
+            return _Digits(term, 1, extents[term])
+        case Binary("//" | "%" as op, a, Const(n)):
+            found = _digits_of(a, extents)
+            if found is None:
+                return None
+            edge = found.low * int(n)
+            if edge >= found.high:
+                return found if op == "%" else replace(found, low=found.high)
+            if op == "//":
+                whole = found.high == extents[found.var] or not found.high % edge
+                return replace(found, low=edge) if whole else None
+            return replace(found, high=edge)
     return None
 
 
-def _extent_of(term: Expr, extents: Mapping[Var, int]) -> int:
-    """How many values a thread index, its quotient or its remainder has."""
-    match term:
-        case Var():
-            return extents[term]
-        case Binary("//", Var() as var, Const(n)):
-            return -(-extents[var] // n)
-        case Binary("%", Var() as var, Const(n)):
-            return min(extents[var], n)
-    raise AssertionError(f"{term!r} is no part of a thread index")
+def _is_told(var: Var, extent: int, told: set[_Digits]) -> bool:
+    """Whether parts of a thread's index among these are all of it."""
+    reached = 1
+    for part in sorted((t for t in told if t.var is var), key=lambda t: t.low):
+        if part.low <= reached:
+            reached = max(reached, part.high)
+    return reached >= extent
 
 
-def _is_told(var: Var, told: set[Expr]) -> bool:
-    """Whether a thread index is among these, or its quotient and its remainder by a number."""
-    quotients = [t for t in told if isinstance(t, Binary) and t.op == "//" and t.a is var]
-    return var in told or any(Binary("%", var, q.b, var.dtype) in told for q in quotients)
-
-
-def _told_apart(a: _Form, b: _Form, extents: Mapping[Var, int]) -> set[Expr]:
-    """The thread indices, or parts of them, that are equal wherever two indices are equal.
+def _told_apart(a: _Form, b: _Form) -> set[_Digits]:
+    """The parts of thread indices that are equal wherever two indices are equal.
 
     Like digits of a number: a coefficient that is greater than all that smaller ones add up to
     tells how far apart its variables are.
     """
     if (a.block, a.grid) != (b.block, b.grid):
         return set()
-    digits: list[tuple[int, int, Expr | None]] = [
-        (abs(c), _extent_of(term, extents), term) for term, c in a.block.items()
+    digits: list[tuple[int, int, _Digits | None]] = [
+        (abs(c), part.extent, part) for part, c in a.block.items()
     ]
     for step in {*a.loops, *b.loops}:
         digits.append((step, max(a.loops.get(step, 1), b.loops.get(step, 1)), None))
-    found: set[Expr] = set()
+    found: set[_Digits] = set()
     span = abs(a.constant - b.constant)
-    for coefficient, extent, var in sorted(digits, key=lambda digit: digit[0]):
-        if var is not None and coefficient > span:
-            found.add(var)
+    for coefficient, extent, part in sorted(digits, key=lambda digit: digit[0]):
+        if part is not None and coefficient > span:
+            found.add(part)
         span += coefficient * (extent - 1)
     return found if span < 2**62 else set()
 

@@ -17,8 +17,8 @@ filled again at the end of the iteration behind the one that read it, so that it
 until then (``passes/asynchronous.py``).
 
 A copy that is asynchronous (its loop has the pragma "async") is under way until ``copies arrived``
-covers its group. A buffer of one stage that is filled so is waited for at once. Other buffers keep
-their barriers to ``passes/barriers.py``.
+covers its group. A buffer of one stage that is filled so is waited for at once, with a barrier.
+Other buffers keep their barriers to ``passes/barriers.py``.
 """
 
 from __future__ import annotations
@@ -131,7 +131,8 @@ def _pipelined(
     stages = min(ahead[0].stages, loop.extent if loop is not None else 1)
     filling = _Filling(name, fills, stages, Const(0) if loop is None else loop.var)
     if stages == 1 or loop is None:
-        waits = [*filling.started, *filling.arrived(0), *filling.signalled(Const(0))]
+        arrived = [*filling.started, *filling.arrived(0), Barrier()] if filling.has_copies else []
+        waits = [*arrived, *filling.signalled(Const(0))]
         inside = seq([*filling.brought(seq(fills), Const(0)), *waits, *rest])
         body = _allocated([replace(a, stages=1) for a in allocated], inside)
         if loop is None or filling.signals is None:

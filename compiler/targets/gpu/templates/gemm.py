@@ -10,29 +10,46 @@ registers. Bias, bounds and requantisation follow where the sums are.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 from ....choose.space import Knobs, Space, preferring
 from ....graph.ir import Graph, Node
 from ....graph.ops.convolution import Conv2d, QConv2d
 from ....graph.ops.in_phases import InPhases
 from ....graph.ops.linear import Dense, MatMul, QDense
-from ....te.expr import Const, Expr, all_of, bits_of, select
+from ....te.affine import affine
+from ....te.expr import Const, Expr, Read, Var, all_of, bits_of, select, walk
 from ....te.schedule import Schedule, create_schedule
 from ....te.stage import Stage
-from ....te.tensor import Tensor, compute, reduce_axis, sum_of
+from ....te.tensor import IterVar, Tensor, compute, reduce_axis, sum_of
 from ...cpu.templates.base import CpuWorkload
+from ..scopes import SHARED_BYTES
 from .base import GpuTemplate, Scheduled
 from .general import THREADS, fused, share_loop
 from .parts import add_up
 from .product import Product, product_of, sizes_of
 
 #: Rows and columns of a block's tile, and of a thread's; steps of the reduction that share a tile.
-TILES = (64, 32, 16, 8, 128, 4, 1)
-THREAD_TILES = (4, 2, 1, 8)
+TILES = (128, 64, 32, 16, 8, 4, 1)
+THREAD_TILES = (8, 4, 2, 1)
 DEPTHS = (16, 8, 32)
+#: Buffers in turn.
+STAGES = (2, 3, 4)
+KNOBS = ("rows", "columns", "thread_rows", "thread_columns", "depth", "stages")
+#: Elements that a thread reads from shared memory at once, at most: 16 bytes of float32.
+VECTOR = 4
+#: Elements of float32 that a sector of main memory has, and banks of shared memory.
+SECTOR, BANKS, LANES = 8, 32, 32
 #: A launch with fewer blocks leaves most of a large GPU idle.
 MANY_BLOCKS = 64
+#: So many blocks leave few multiprocessors of a large GPU idle, which then have one each.
+ALL_BUSY = 96
+#: Sums of a block's tile that is large.
+LARGE = 64 * 64
+#: An element of a factor by its batch, its row or column, and its step.
+Rule = Callable[[Expr, Expr, Expr], Expr]
 
 
 class Gemm(GpuTemplate):
@@ -54,17 +71,22 @@ class Gemm(GpuTemplate):
 
     def space(self, workload: CpuWorkload) -> Space:
         batch, rows, columns, depth = sizes_of(workload)
-
         row_tiles, column_tiles = fits(TILES, rows), fits(TILES, columns)
-        best_rows, best_columns = best_tiles(batch, rows, columns, TILES, 16)
+        tiles = best_tiles(batch, rows, columns, TILES, 16, ALL_BUSY)
+        by_rows, by_columns = _thread_tiles(*tiles)
+        depths = DEPTHS if math.prod(tiles) >= LARGE else (max(DEPTHS), *DEPTHS)
+        best_depth = fits(depths, depth)[0]
+        size = max(4, *(bits_of(dtype) // 8 for _, dtype in workload.operands[:2]))
+        stages = SHARED_BYTES // _stage_bytes(*tiles, best_depth, size)
         knobs = {
-            "rows": preferring(best_rows, row_tiles),
-            "columns": preferring(best_columns, column_tiles),
-            "thread_rows": preferring(_thread_tile(best_rows), THREAD_TILES),
-            "thread_columns": preferring(_thread_tile(best_columns), THREAD_TILES),
-            "depth": preferring(fits(DEPTHS, depth)[0], DEPTHS),
+            "rows": preferring(tiles[0], row_tiles),
+            "columns": preferring(tiles[1], column_tiles),
+            "thread_rows": preferring(by_rows, THREAD_TILES),
+            "thread_columns": preferring(by_columns, THREAD_TILES),
+            "depth": preferring(best_depth, DEPTHS),
+            "stages": preferring(min(max(STAGES), stages), STAGES),
         }
-        return Space(knobs, _misfit)
+        return Space(knobs, partial(_misfit, size))
 
     def schedule(self, graph: Graph, node: Node, knobs: Knobs) -> Scheduled:
         product = product_of(graph, node)
@@ -78,14 +100,19 @@ def fits(sizes: Sequence[int], most: int) -> list[int]:
 
 
 def best_tiles(
-    batch: int, rows: int, columns: int, sizes: Sequence[int], least: int
+    batch: int,
+    rows: int,
+    columns: int,
+    sizes: Sequence[int],
+    least: int,
+    blocks: int = MANY_BLOCKS,
 ) -> tuple[int, int]:
     """Rows and columns of a block's tile: the first of the ``sizes`` that fits each, halved while
-    there are few blocks and either is larger than ``least``."""
+    there are fewer ``blocks`` and either is larger than ``least``."""
     row_tiles, column_tiles = fits(sizes, rows), fits(sizes, columns)
     best_rows, best_columns = row_tiles[0], column_tiles[0]
     while (
-        batch * -(-rows // best_rows) * -(-columns // best_columns) < MANY_BLOCKS
+        batch * -(-rows // best_rows) * -(-columns // best_columns) < blocks
         and max(best_rows, best_columns) > least
     ):
         if best_rows >= best_columns and best_rows // 2 in row_tiles:
@@ -97,80 +124,129 @@ def best_tiles(
     return best_rows, best_columns
 
 
-def _thread_tile(size: int) -> int:
-    return 4 if size >= 32 else 2 if size >= 16 else 1
+def _thread_tiles(rows: int, columns: int) -> tuple[int, int]:
+    """Rows and columns of a thread's tile: as many threads along both, 256 for a large tile of a
+    block, which hide their latency, 128 for a small one, which keep more sums each."""
+    by_rows, by_columns = 1, 1
+    threads = 256 if rows * columns >= LARGE else 128
+    while by_rows * by_columns * threads < rows * columns:
+        if (rows // by_rows, by_columns) > (columns // by_columns, by_rows):
+            by_rows *= 2
+        else:
+            by_columns *= 2
+    return by_rows, by_columns
 
 
-def _misfit(knobs: Knobs) -> str:
-    rows, columns, by_rows, by_columns, depth = (
-        int(knobs[n]) for n in ("rows", "columns", "thread_rows", "thread_columns", "depth")
-    )
+def _misfit(element_bytes: int, knobs: Knobs) -> str:
+    rows, columns, by_rows, by_columns, depth, stages = (int(knobs[n]) for n in KNOBS)
     if rows % by_rows or columns % by_columns:
         return f"expected tiles of threads that divide {rows} x {columns}"
     threads = rows // by_rows * (columns // by_columns)
     if threads > 1024:
         return f"expected at most 1024 threads, got {threads}"
-    size_bytes = 8 * depth * (rows + columns)
-    return f"needs {size_bytes} bytes of shared memory" if size_bytes > 48 << 10 else ""
+    size = stages * _stage_bytes(rows, columns, depth, element_bytes)
+    return f"needs {size} bytes of shared memory" if size > SHARED_BYTES else ""
+
+
+def _stage_bytes(rows: int, columns: int, depth: int, element_bytes: int) -> int:
+    """Bytes of shared memory for a tile of both factors, at most."""
+    padded = (-(-(size - VECTOR) // BANKS) * BANKS + VECTOR for size in (rows, columns))
+    return element_bytes * depth * sum(padded)
 
 
 # ---- schedule ----------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class _Side:
+    """Rows, or columns: a thread has ``own`` of them side by side, a block's tile ``units`` times as
+    many. In shared memory each thread's are in groups of ``vector``; the first groups of all threads
+    lie side by side, so that a warp that reads them does not wait for a bank."""
+
+    own: int
+    units: int
+
+    @property
+    def vector(self) -> int:
+        """Elements that are read at once."""
+        return min(self.own, VECTOR)
+
+    @property
+    def groups(self) -> int:
+        """Groups of a thread."""
+        return self.own // self.vector
+
+    @property
+    def size(self) -> int:
+        """Of a block's tile."""
+        return self.own * self.units
+
+    def factor(self, batch: int, depth: int, whole: int, rule: Rule, name: str) -> Tensor:
+        """The factor whose elements ``rule`` gives by its row or column and the step."""
+
+        def element(b: Expr, k: Expr, group: Expr, unit: Expr, at: Expr) -> Expr:
+            return rule(b, unit * self.own + group * self.vector + at, k)
+
+        shape = batch, depth, self.groups, whole // self.own, self.vector
+        return compute(shape, element, name)
+
+    def place(self, at: Expr) -> tuple[Expr, Expr, Expr]:
+        """Where the element of a row or column is among those of a step."""
+        return at % self.own // self.vector, at // self.own, at % self.vector
+
+
 def tiled(product: Product, knobs: Knobs) -> Schedule:
     """The schedule of a product in tiles."""
-    rows, columns, by_rows, by_columns, depth = (
-        int(knobs[n]) for n in ("rows", "columns", "thread_rows", "thread_columns", "depth")
-    )
+    rows, columns, by_rows, by_columns, depth, stages = (int(knobs[n]) for n in KNOBS)
+    down, across = _Side(by_rows, rows // by_rows), _Side(by_columns, columns // by_columns)
     batch, m, n, k = product.sizes
     whole_m, whole_n, whole_k = (
         -(-size // tile) * tile for size, tile in ((m, rows), (n, columns), (k, depth))
     )
 
-    def factor(element: tuple[Expr, list[Expr]], edges: Sequence[tuple[Expr, int, int]]) -> Expr:
-        value, inside = element
-        inside = [*(i < size for i, size, whole in edges if size < whole), *inside]
-        return select(all_of(*inside), value, Const(0, value.dtype)) if inside else value
-
     def left(b: Expr, i: Expr, k_: Expr) -> Expr:
-        return factor(product.left(b, i, Const(0), k_), ((i, m, whole_m), (k_, k, whole_k)))
+        edges = ((i, m, whole_m), (k_, k, whole_k))
+        return _existing(product.left(b, i, Const(0), k_), edges)
 
-    def right(b: Expr, k_: Expr, j: Expr) -> Expr:
-        return factor(product.right(b, j, Const(0), k_), ((k_, k, whole_k), (j, n, whole_n)))
+    def right(b: Expr, j: Expr, k_: Expr) -> Expr:
+        edges = ((k_, k, whole_k), (j, n, whole_n))
+        return _existing(product.right(b, j, Const(0), k_), edges)
 
-    a = compute((batch, whole_m, whole_k), left, "left")
-    c = compute((batch, whole_k, whole_n), right, "right")
+    a = down.factor(batch, whole_k, whole_m, left, "left")
+    c = across.factor(batch, whole_k, whole_n, right, "right")
     r = reduce_axis(whole_k, "k")
 
     def product_rule(b: Expr, i: Expr, j: Expr) -> Expr:
-        return sum_of(a[b, i, r].astype(product.dtype) * c[b, r, j].astype(product.dtype), r)
+        x, y = a[b, r, *down.place(i)], c[b, r, *across.place(j)]
+        return sum_of(x.astype(product.dtype) * y.astype(product.dtype), r)
 
     acc = compute((batch, whole_m, whole_n), product_rule, "acc")
     schedule, out = ended(product, acc)
+    own = [(a, schedule.cache_read(a, "local", [acc])), (c, schedule.cache_read(c, "local", [acc]))]
     result, sums = schedule[out], schedule[acc]
-    b, i, j = out.axes
-    io, ii = result.split(i, rows)
-    jo, jj = result.split(j, columns)
-    ty, im = result.split(ii, by_rows)
-    tx, jm = result.split(jj, by_columns)
-    result.reorder(b, io, jo, ty, tx, im, jm)
-    for axis, thread in ((b, "blockIdx.z"), (io, "blockIdx.y"), (jo, "blockIdx.x"),
-                         (ty, "threadIdx.y"), (tx, "threadIdx.x")):  # fmt: skip
-        result.bind(axis, thread)
+    thread = _share(result, down, across)
     sums.set_scope("local")
-    sums.compute_at(result, tx)
+    sums.compute_at(result, thread)
     steps, step = sums.split(r, depth)
     _, mine, mine_too = acc.axes
     sums.reorder(steps, step, mine, mine_too)
-    sums.pragma(steps, "contract")
-    for axis in (mine, mine_too, im, jm):
-        (result if axis in (im, jm) else sums).unroll(axis)
-    across, down = columns // by_columns, rows // by_rows
-    for tensor, swaps in ((a, False), (c, product.right_by_column)):
-        stage = schedule[tensor]
+    # A loop of one iteration is none, and unrolled loops of machine code have no pragma.
+    sums.pragma(steps if whole_k > depth else step, "contract")
+    for axis in (mine, mine_too, *([step] if whole_k > depth else [])):
+        sums.unroll(axis)
+    lanes = math.prod(_warp_of(down.units, across.units))
+    is_row = not product.right_by_column and _is_row(product, n)
+    kinds = ("steps", "steps" if product.right_by_column else "row" if is_row else "elements")
+    for (tensor, copy), side, kind in zip(own, (down, across), kinds, strict=True):
+        registers, stage = schedule[copy], schedule[tensor]
+        registers.compute_at(sums, step)
+        registers.unroll(copy.axes[2])
+        registers.vectorize(copy.axes[4])
         stage.set_scope("shared")
         stage.compute_at(sums, steps)
-        fetch_together(stage, across, down, swaps)
+        stage.pipeline(stages)
+        threads = {"threadIdx.x": lanes, "threadIdx.y": down.units * across.units // lanes}
+        _fetch(stage, side, depth, threads, kind)
     return schedule
 
 
@@ -196,16 +272,95 @@ def ended(product: Product, acc: Tensor) -> tuple[Schedule, Tensor]:
     return schedule, out
 
 
-def fetch_together(stage: Stage, across: int, down: int, swaps: bool) -> None:
-    """Share the elements of a tile among all threads of a block. Threads side by side bring
-    elements that lie side by side: along the last dimension, or along the one before where the
-    source ``swaps`` them."""
-    _, slow, fast = stage.tensor.axes
-    if swaps:
-        slow, fast = fast, slow
-        stage.reorder(slow, fast)
-    slow, y = stage.split(slow, down)
-    fast, x = stage.split(fast, across)
-    stage.reorder(slow, fast, y, x)
-    stage.bind(y, "threadIdx.y")
-    stage.bind(x, "threadIdx.x")
+def _existing(element: tuple[Expr, list[Expr]], edges: Sequence[tuple[Expr, int, int]]) -> Expr:
+    """An element of a factor, 0 where it does not exist or is beyond the edges of the factor."""
+    value, inside = element
+    inside = [*(i < size for i, size, whole in edges if size < whole), *inside]
+    return select(all_of(*inside), value, Const(0, value.dtype)) if inside else value
+
+
+def _is_row(product: Product, columns: int) -> bool:
+    """Whether columns of the right factor lie side by side in a tensor that holds it as it is, in
+    rows that begin at multiples of :data:`VECTOR`."""
+    b, j, k = (Var(name) for name in "bjk")
+    value, inside = product.right(b, j, Const(0), k)
+    if not isinstance(value, Read) or inside or columns % VECTOR:
+        return False
+    place: Expr = Const(0)
+    for index, size in zip(value.indices, value.source.shape, strict=True):
+        place = place * size + index
+    steps = affine(place).coefficients
+    along = steps.pop(j, 0) == 1 and not any(node is j for term in steps for node in walk(term))
+    return along and not any(n % VECTOR for n in steps.values())
+
+
+def _warp_of(down: int, across: int) -> tuple[int, int]:
+    """Threads of a warp along the rows and the columns of a block that has so many."""
+    columns = min(8, across)
+    rows = min(LANES // columns, down)
+    return rows, min(LANES // rows, across)
+
+
+def _share(result: Stage, down: _Side, across: _Side) -> IterVar:
+    """Deal out the result among blocks and threads; the innermost loop over threads. Of the threads
+    of a warp, two by two read the same of either factor, which shared memory then brings at once.
+    """
+    b, i, j = result.tensor.axes
+    rows, columns = _warp_of(down.units, across.units)
+    io, ii = result.split(i, down.size)
+    jo, jj = result.split(j, across.size)
+    unit, im = result.split(ii, down.own)
+    unit_too, jm = result.split(jj, across.own)
+    warp, lane = result.split(unit, rows)
+    warp_too, lane_too = result.split(unit_too, columns)
+    lane, pair = result.split(lane, min(2, rows))
+    group, vector = result.split(jm, across.vector)
+    result.reorder(b, io, jo, warp, warp_too, lane, lane_too, pair, im, group, vector)
+    warp = result.fuse(warp, warp_too)
+    lane = result.fuse(result.fuse(lane, lane_too), pair)
+    for axis, thread in ((b, "blockIdx.z"), (io, "blockIdx.y"), (jo, "blockIdx.x"),
+                         (warp, "threadIdx.y"), (lane, "threadIdx.x")):  # fmt: skip
+        result.bind(axis, thread)
+    for axis in (im, group):
+        result.unroll(axis)
+    result.vectorize(vector)
+    return lane
+
+
+def _fetch(stage: Stage, side: _Side, depth: int, threads: dict[str, int], kind: str) -> None:
+    """Share the elements of a tile among all threads of a block. Threads side by side bring what
+    lies side by side in main memory: "steps" of the reduction, or "elements" of a step, which are a
+    "row" where a thread may bring some at once."""
+    _, k, group, unit, at = stage.tensor.axes
+    if kind == "steps":
+        stage.storage_align(k, BANKS, VECTOR)
+        outer, k = stage.split(k, min(depth, SECTOR))
+        order = [(k, min(depth, SECTOR)), (at, side.vector), (unit, side.units),
+                 (group, side.groups), (outer, -(-depth // SECTOR))]  # fmt: skip
+    elif kind == "row":
+        order = [(group, side.groups), (unit, side.units), (k, depth)]
+    else:
+        count = min(side.units, max(1, LANES // side.own))
+        outer, unit = stage.split(unit, count)
+        order = [(at, side.vector), (group, side.groups), (unit, count), (k, depth),
+                 (outer, side.units // count)]  # fmt: skip
+    stage.reorder(*(axis for axis, _ in reversed(order)), *([at] if kind == "row" else []))
+    bound: dict[str, list[IterVar]] = {name: [] for name in threads}
+    outers = []
+    for axis, extent in order:
+        for name, inside in bound.items():
+            count = min(extent, threads[name])
+            threads[name] //= count
+            extent //= count
+            axis, inner = stage.split(axis, count)
+            inside.insert(0, inner)
+        outers.insert(0, axis)
+        stage.unroll(axis)
+        stage.pragma(axis, "async")
+    inner = [axis for inside in reversed(bound.values()) for axis in inside]
+    stage.reorder(*outers, *inner, *([at] if kind == "row" else []))
+    for name, inside in bound.items():
+        stage.bind(fused(inside, stage), name)
+    if kind == "row":
+        stage.vectorize(at)
+        stage.pragma(at, "async")

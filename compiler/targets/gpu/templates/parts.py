@@ -60,9 +60,7 @@ def _added_up(product: Product, parts: Tensor) -> Tensor:
     count, rows, columns = parts.shape
     p = reduce_axis(count, "p")
     total = compute((1, rows, columns), lambda b, i, j: sum_of(parts[p, i, j], p), "total")
-    return compute(
-        total.shape, lambda b, i, j: product.ending(b, i, j, total[b, i, j]), "out"
-    )
+    return compute(total.shape, lambda b, i, j: product.ending(b, i, j, total[b, i, j]), "out")
 
 
 def add_up(schedule: Schedule, parts: Tensor) -> None:

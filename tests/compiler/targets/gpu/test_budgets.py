@@ -142,6 +142,24 @@ def test_large_products_are_of_warpgroups(kind: str, tmp_path: Path) -> None:
     assert total(counts, "STG.E.128") >= 1
 
 
+def test_a_step_of_float32_is_products_and_reads_of_16_bytes(tmp_path: Path) -> None:
+    """With the default choices, without tensor cores: for each step of the reduction a thread reads
+    its parts of both factors, 16 bytes at once, and little else is left in the loop."""
+    net = Net("large", False)
+    net.output(net.dense(net.input(1024, 256), 1024))
+    found = compiled(net.model().SerializeToString(), "float32", "sm_90a", tmp_path)
+    [(kernel, counts)] = [item for item in found.instructions.items() if "FFMA" in item[1]]
+    knobs = {name: int(value) for name, value in found.knobs[kernel].items()}
+    own = knobs["thread_rows"], knobs["thread_columns"]
+    print(f"{kernel}: {max(found.registers)} registers, {counts}")
+    assert own == (4, 8) and max(found.registers) <= 84  # three blocks of 256 threads
+    assert counts["FFMA"] == math.prod(own) * knobs["depth"]
+    assert counts["LDS.128"] == sum(own) // 4 * knobs["depth"]
+    assert total(counts, "STG.E.128") == math.prod(own) // 4
+    assert total(counts, "LDL", "STL", "STS") == total(counts, "LDS.U", "LDS.S", "LDS.64") == 0
+    assert total(counts) < 1.7 * counts["FFMA"]  # what stands before and behind the loop included
+
+
 @pytest.mark.sweep
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize("kind", ["int8", "float16"])
