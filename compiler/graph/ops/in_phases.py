@@ -52,10 +52,10 @@ class InPhases(Op):
         return -(-height // down), -(-width // right)
 
     def infer(self, *types: Type) -> Type:
-        expect(len(types) > 1 and len(types[1][0]) == 5, "an image and a weight in phases")
-        x, (weight, dtype), *rest = types
-        expect(weight[0] == self.phases, f"{self.phases} phases")
-        return self.op.infer(x, (self._plain_shape(weight), dtype), *rest)
+        sizes = [(len(shape), shape[0]) for shape, _ in types[1:2]]
+        expect(sizes == [(5, self.phases)], f"an image and a weight in {self.phases} phases")
+        weight, dtype = types[1]
+        return self.op.infer(types[0], (self._plain_shape(weight), dtype), *types[2:])
 
     def evaluate(self, *args: np.ndarray) -> np.ndarray:
         x, weight, *rest = args
@@ -98,9 +98,11 @@ class InPhases(Op):
     def _taps(self, weight: Shape) -> Iterator[tuple[slice, slice]]:
         """The taps of each phase in a weight of that shape, the last one first."""
         axes = zip(self.op.strides, self.op.before, weight[2:], strict=True)
-        first = ([_backwards((p + before) % stride, stride, size) for p in range(stride)]
-                 for stride, before, size in axes)  # fmt: skip
-        return product(*first)
+        rows, columns = (
+            [_backwards((p + before) % stride, stride, size) for p in range(stride)]
+            for stride, before, size in axes
+        )
+        return product(rows, columns)
 
 
 def _backwards(first: int, step: int, size: int) -> slice:

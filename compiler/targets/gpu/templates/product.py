@@ -255,8 +255,8 @@ def _in_phases(op: InPhases, is_last: bool, x_type: Type, w_type: Type, *rest: T
     x = placeholder(x_shape, x_dtype, "x")
     w = placeholder((phases * taps_of_all, outputs, channels), w_dtype, "w")
     bias = [placeholder(s, d, "b") for s, d in rest]
-    is_integer = isinstance(op.op, QConvTranspose2d)
-    zero, dtype = (op.op.x_zero_point, "int32") if is_integer else (0, "float32")
+    zero = op.op.x_zero_point if isinstance(op.op, QConvTranspose2d) else 0
+    dtype = "int32" if isinstance(op.op, QConvTranspose2d) else "float32"
 
     def element(b: Expr, place: Expr, t: Expr, c: Expr) -> tuple[Expr, list[Expr]]:
         n, *at, inside = _tap_of_phase(op, sides, taps, b, place, t)
