@@ -155,7 +155,11 @@ class _Barriers:
         pinned = _pinned(a.guards)
         if pinned != _pinned(b.guards):
             return False
-        free = {t.var: t.extent for t in self.launch.block if t.var not in pinned}
+        free = {
+            t.var: max(_bound(t.var, t.extent, guards) for guards in (a.guards, b.guards))
+            for t in self.launch.block
+            if t.var not in pinned
+        }
         for places in (_dimensions, _flat):
             forms = [
                 (self.form(i, a, n, free), self.form(j, b, m, free))
@@ -195,7 +199,8 @@ class _Barriers:
 
 @dataclass(frozen=True)
 class _Form:
-    """An index: coefficients of parts of the block's threads' indices, and of the grid's threads; for every coefficient of loops, how many steps they take; a constant."""
+    """An index: coefficients of parts of the block's threads' indices, and of the grid's threads;
+    for every coefficient of loops, how many steps they take; a constant."""
 
     block: dict[_Digits, int]
     grid: dict[Var, int]
@@ -288,6 +293,15 @@ def _pinned(guards: tuple[Expr, ...]) -> set[Var]:
             case Binary("==", Var() as var, Const(0)):
                 found.add(var)
     return found
+
+
+def _bound(var: Var, extent: int, guards: tuple[Expr, ...]) -> int:
+    """How many values of a thread index are within guards."""
+    for guard in guards:
+        match guard:
+            case Binary("<", Var() as found, Const(most)) if found is var:
+                extent = min(extent, int(most))
+    return extent
 
 
 def _dimensions(use: _Access) -> list[tuple[Expr, int]]:

@@ -159,9 +159,9 @@ def _stage_bytes(rows: int, columns: int, depth: int, element_bytes: int) -> int
 
 @dataclass(frozen=True)
 class _Side:
-    """Rows, or columns: a thread has ``own`` of them side by side, a block's tile ``units`` times as
-    many. In shared memory each thread's are in groups of ``vector``; the first groups of all threads
-    lie side by side, so that a warp that reads them does not wait for a bank."""
+    """Rows, or columns: a thread has ``own`` of them side by side, a block's tile ``units`` times
+    as many. In shared memory each thread's are in groups of ``vector``; the first groups of all
+    threads lie side by side, so that a warp that reads them does not wait for a bank."""
 
     own: int
     units: int
