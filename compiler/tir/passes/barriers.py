@@ -169,9 +169,7 @@ class _Barriers:
                 return True
         return False
 
-    def form(
-        self, index: Expr, access: _Access, box: int, free: Mapping[Var, int]
-    ) -> _Form | None:
+    def form(self, index: Expr, access: _Access, box: int, free: Mapping[Var, int]) -> _Form | None:
         """None for an index that is not affine in loops and threads."""
         grid = {t.var for t in self.launch.grid}
         pinned = {t.var for t in self.launch.block} - free.keys()
@@ -195,7 +193,8 @@ class _Barriers:
 
 @dataclass(frozen=True)
 class _Form:
-    """An index: coefficients of parts of the block's threads' indices, and of the grid's threads; for every coefficient of loops, how many steps they take; a constant."""
+    """An index: coefficients of parts of the block's threads' indices, and of the grid's threads;
+    for every coefficient of loops, how many steps they take; a constant."""
 
     block: dict[_Digits, int]
     grid: dict[Var, int]

@@ -1,5 +1,5 @@
-"""Products in tiles without tensor cores: every layout, sizes that no tile divides, and what comes at
-once."""
+"""Products in tiles without tensor cores: every layout, sizes that no tile divides, and what comes
+at once."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ from .emulating import Emulated
 REQUANT = Requant(np.array([1 << 30], np.int32), np.array([7], np.int32), 3, -128, 127)
 
 
-def tiles(rows: int, columns: int, by_rows: int, by_columns: int, depth: int, stages: int) -> dict:
+def tiles(
+    rows: int, columns: int, by_rows: int, by_columns: int, depth: int, stages: int
+) -> dict[str, int]:
     return {"rows": rows, "columns": columns, "thread_rows": by_rows, "thread_columns": by_columns,
             "depth": depth, "stages": stages}  # fmt: skip
 
@@ -65,7 +67,7 @@ class Case:
         graph = self.graph()
         [node] = graph.nodes
         space = template.space(template.workload(graph, node))
-        chosen = dict(next(space.points())) | knobs
+        chosen = dict(next(space.points())) | dict(knobs)
         assert not space.misfit(chosen)
         found = template.schedule(graph, node, chosen)
         func = to_launches(lower_kernels(found.schedule, found.args, node.name))
