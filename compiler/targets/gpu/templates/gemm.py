@@ -336,6 +336,9 @@ def _order(stage: Stage, side: _Side, depth: int, kind: str) -> list[tuple[IterV
     each of its rows; or elements of one step, so that a thread brings few steps, whose windows'
     taps it computes once."""
     _, k, group, unit, at = stage.tensor.axes
+    # Whole tiles, where the result has less than one, too.
+    for axis, count in ((group, side.groups), (unit, side.units), (at, side.vector)):
+        stage.cover(axis, count)
     if kind == "row":
         return [(group, side.groups), (unit, side.units), (k, depth)]
     if kind == "steps":

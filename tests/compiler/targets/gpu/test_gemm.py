@@ -92,6 +92,9 @@ CASES = (
     Case(MatMul(), ((24, 48), (48, 36)), tiles(32, 32, 4, 8, 16, 4)),
     Case(MatMul(), ((33, 40), (40, 27)), tiles(16, 16, 1, 8, 8, 2)),
     Case(MatMul(), ((9, 20), (20, 64)), tiles(8, 64, 1, 1, 32, 2)),
+    # Less than a tile: of a thread, and of a block with as many threads as it needs.
+    Case(Dense(transposed=True), ((1, 60), (70, 60), (70,)), tiles(16, 16, 2, 1, 16, 4)),
+    Case(MatMul(), ((24, 48), (48, 36)), tiles(16, 64, 1, 8, 8, 4)),
     Case(QDense(3, REQUANT), ((37, 45), (29, 45), (29,)), tiles(64, 16, 4, 2, 16, 2)),
     Case(QDense(0, REQUANT), ((20, 48), (40, 48), (40,)), tiles(16, 32, 8, 4, 32, 2)),
     conv(5, 9, 12, 3, 1, knobs=tiles(8, 64, 2, 8, 8, 3)),
