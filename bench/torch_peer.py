@@ -37,8 +37,9 @@ def network(model: onnx.ModelProto, dtype: str, device: str) -> Callable[..., tu
     kind = getattr(torch, "float32" if dtype == "tf32" else dtype)
     constants = {}
     for tensor in model.graph.initializer:
-        value = torch.tensor(numpy_helper.to_array(tensor), device=device)
-        value = value.to(kind) if value.is_floating_point() else value
+        value = torch.tensor(numpy_helper.to_array(tensor))
+        # Shapes stay where Python reads them: a graph that is captured cannot wait for the GPU.
+        value = value.to(device, kind) if value.is_floating_point() else value
         is_image = value.ndim == 4
         constants[tensor.name] = (
             value.contiguous(memory_format=torch.channels_last) if is_image else value

@@ -233,9 +233,7 @@ def _needed(
     )
 
 
-def _swept(
-    reads: list[Read], tensor: Tensor, ranges: Ranges
-) -> list[tuple[Expr, int]]:
+def _swept(reads: list[Read], tensor: Tensor, ranges: Ranges) -> list[tuple[Expr, int]]:
     """First index and number of indices, per dimension, that reads of a tensor touch."""
     shape = tensor.shape
     bounds: list[tuple[Expr | None, int]] = [(None, 0)] * len(shape)

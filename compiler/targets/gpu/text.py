@@ -9,7 +9,7 @@ else may be contracted.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ....isa.errors import VdlaError
@@ -19,6 +19,7 @@ from ...te.expr import (
     Const,
     Expr,
     Read,
+    Var,
     substitute,
     walk,
 )
@@ -200,7 +201,7 @@ class _Printer(Expressions):
                 target = self.element(buffer, indices)
                 copy = copy_of(stmt)
                 if copy is not None and self.is_async(copy):
-                    return [pad + self.async_copy(copy, indices, copy.source.indices)]
+                    return [pad + self.async_copy(copy, {})]
                 return [f"{pad}{target} = {self.value(value)[0]};"]
             case _ if isinstance(stmt, MARKS):
                 return [pad + line for line in self.dialect.of_mark(stmt)]
@@ -282,13 +283,13 @@ class _Printer(Expressions):
             pad = "  " * depth
             return [f"{pad}if ({self.value(vector.guard)[0]}) {{", *inner, f"{pad}}}"]
         pad, store, read = "  " * depth, vector.store, vector.source
-        first = _first(loop, store.indices)
-        to = f"&{self.element(store.buffer, first)}"
+        first = {loop.var: Const(0)}
+        to = f"&{self.element(store.buffer, _at(store.indices, first))}"
         if read is None:
             return self.computed_vector(loop, vector, to, depth)
         if self.is_async(vector):
-            return [pad + self.async_copy(vector, first, _first(loop, read.indices))]
-        source = f"&{self.element(read.source, _first(loop, read.indices))}"
+            return [pad + self.async_copy(vector, first)]
+        source = f"&{self.element(read.source, _at(read.indices, first))}"
         copy = self.dialect.copy(vector.size, to, source, store.buffer, read.source)
         if vector.exists is None:
             return [pad + copy]
@@ -301,10 +302,11 @@ class _Printer(Expressions):
         scopes = copy.source.source.scope, copy.store.buffer.scope
         return self.asynchronous and self.dialect.copies_async and scopes == ("global", "shared")
 
-    def async_copy(self, copy: Vector, to: Sequence[Expr], at: Sequence[Expr]) -> str:
-        """A copy to and from the elements with these indices."""
+    def async_copy(self, copy: Vector, first: Mapping[Var, Expr]) -> str:
+        """The statement; its loop's variable has a ``first`` value."""
         assert copy.source is not None
-        addresses = f"{self.address(copy.store.buffer, to)}, {self.address(copy.source.source, at)}"
+        ends = (copy.store.buffer, copy.store.indices), (copy.source.source, copy.source.indices)
+        addresses = ", ".join(self.address(buffer, _at(at, first)) for buffer, at in ends)
         exists = "1" if copy.exists is None else self.all_at_once(copy.exists)
         return f"copy_async_{copy.size}({addresses}, {exists});"
 
@@ -358,7 +360,8 @@ class _Printer(Expressions):
         kind, size = TYPES[read.source.dtype], loop.extent * element_bytes(read.source.dtype)
         name = self.fresh(read, f"{self.names[read.source]}_values")
         self.loaded[read] = f"{name}[{{}}]", loop.var
-        source = f"&{self.element(read.source, _first(loop, read.indices))}"
+        first = _at(read.indices, {loop.var: Const(0)})
+        source = f"&{self.element(read.source, first)}"
         return [
             f"{pad}{self.dialect.aligned} {kind} {name}[{loop.extent}];",
             pad + self.dialect.copy(size, name, source, None, read.source),
@@ -389,6 +392,6 @@ class _Printer(Expressions):
         return [*head, *body, f"{pad}}}"]
 
 
-def _first(loop: For, indices: Sequence[Expr]) -> tuple[Expr, ...]:
-    """The indices in a loop's first iteration."""
-    return tuple(substitute(i, {loop.var: Const(0)}) for i in indices)
+def _at(indices: Sequence[Expr], values: Mapping[Var, Expr]) -> tuple[Expr, ...]:
+    """Indices where variables have these values."""
+    return tuple(substitute(i, values) for i in indices)

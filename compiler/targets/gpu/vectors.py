@@ -69,8 +69,9 @@ def copy_of(store: Store) -> Vector | None:
     value, exists = store.value, None
     if isinstance(value, Select) and isinstance(value.b, Const) and not value.b.value:
         exists, value = value.cond, value.a
-    is_copy = size in VECTORS and isinstance(value, Read)
-    return Vector(store, size, value, exists, None) if is_copy else None
+    if size not in VECTORS or not isinstance(value, Read):
+        return None
+    return Vector(store, size, value, exists, None)
 
 
 def loads_of(vector: Vector, loop: For) -> list[Read]:

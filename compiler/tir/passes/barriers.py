@@ -173,9 +173,7 @@ class _Barriers:
                 return True
         return False
 
-    def form(
-        self, index: Expr, access: _Access, box: int, free: Mapping[Var, int]
-    ) -> _Form | None:
+    def form(self, index: Expr, access: _Access, box: int, free: Mapping[Var, int]) -> _Form | None:
         """None for an index that is not affine in loops and threads."""
         grid = {t.var for t in self.launch.grid}
         pinned = {t.var for t in self.launch.block} - free.keys()

@@ -2,9 +2,11 @@
 of implicit matrices.
 
 The matrices are read from the operands as they are; no copy of an image's windows is made. A block
-computes a tile of the result. For each step of the reduction its threads bring a tile of both
-factors to shared memory, with zeros beyond the edges, and each thread adds up a small tile in
-registers. Bias, bounds and requantisation follow where the sums are.
+computes a tile of the result. For some steps of the reduction at once its threads bring a tile of
+both factors to shared memory, with zeros beyond the edges, ``stages - 1`` tiles ahead of the sums
+where copies are asynchronous. Both lie there by steps, so that each thread reads its rows and
+columns of a step by 16 bytes, and adds up a small tile in registers. Bias, bounds and
+requantisation follow where the sums are.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 
 from ....choose.space import Knobs, Space, preferring
 from ....graph.ir import Graph, Node
@@ -31,16 +33,16 @@ from .general import THREADS, fused, share_loop
 from .parts import add_up
 from .product import Product, product_of, sizes_of
 
-#: Rows and columns of a block's tile, and of a thread's; steps of the reduction that share a tile.
+#: Rows and columns of a block's tile, and of a thread's; steps of the reduction that share a tile;
+#: buffers in turn.
 TILES = (128, 64, 32, 16, 8, 4, 1)
 THREAD_TILES = (8, 4, 2, 1)
 DEPTHS = (16, 8, 32)
-#: Buffers in turn.
 STAGES = (2, 3, 4)
 KNOBS = ("rows", "columns", "thread_rows", "thread_columns", "depth", "stages")
 #: Elements that a thread reads from shared memory at once, at most: 16 bytes of float32.
 VECTOR = 4
-#: Elements of float32 that a sector of main memory has, and banks of shared memory.
+#: Elements of float32 in a sector of main memory; banks of shared memory; threads of a warp.
 SECTOR, BANKS, LANES = 8, 32, 32
 #: A launch with fewer blocks leaves most of a large GPU idle.
 MANY_BLOCKS = 64
@@ -54,7 +56,7 @@ Rule = Callable[[Expr, Expr, Expr], Expr]
 
 class Gemm(GpuTemplate):
     """A tile of ``rows`` and ``columns`` for a block, of ``thread_rows`` and ``thread_columns`` for
-    a thread; ``depth`` steps of the reduction at once."""
+    a thread; ``depth`` steps of the reduction at once, in ``stages`` buffers in turn."""
 
     name = "gemm"
     ops = (Conv2d, QConv2d, InPhases, Dense, QDense, MatMul)
@@ -125,8 +127,8 @@ def best_tiles(
 
 
 def _thread_tiles(rows: int, columns: int) -> tuple[int, int]:
-    """Rows and columns of a thread's tile: as many threads along both, 256 for a large tile of a
-    block, which hide their latency, 128 for a small one, which keep more sums each."""
+    """Rows and columns of a thread's tile: about as many threads along both, 256 for a large tile
+    of a block, 128 for a small one, so that each still has some sums."""
     by_rows, by_columns = 1, 1
     threads = 256 if rows * columns >= LARGE else 128
     while by_rows * by_columns * threads < rows * columns:
@@ -328,39 +330,50 @@ def _share(result: Stage, down: _Side, across: _Side) -> IterVar:
 
 
 def _fetch(stage: Stage, side: _Side, depth: int, threads: dict[str, int], kind: str) -> None:
-    """Share the elements of a tile among all threads of a block. Threads side by side bring what
-    lies side by side in main memory: "steps" of the reduction, or "elements" of a step, which are a
-    "row" where a thread may bring some at once."""
-    _, k, group, unit, at = stage.tensor.axes
-    if kind == "steps":
-        stage.storage_align(k, BANKS, VECTOR)
-        outer, k = stage.split(k, min(depth, SECTOR))
-        order = [(k, min(depth, SECTOR)), (at, side.vector), (unit, side.units),
-                 (group, side.groups), (outer, -(-depth // SECTOR))]  # fmt: skip
-    elif kind == "row":
-        order = [(group, side.groups), (unit, side.units), (k, depth)]
-    else:
-        count = min(side.units, max(1, LANES // side.own))
-        outer, unit = stage.split(unit, count)
-        order = [(at, side.vector), (group, side.groups), (unit, count), (k, depth),
-                 (outer, side.units // count)]  # fmt: skip
-    stage.reorder(*(axis for axis, _ in reversed(order)), *([at] if kind == "row" else []))
+    """Share the elements of a tile among all threads of a block, so many along each axis. Threads
+    side by side bring what lies side by side in main memory: "steps" of the reduction, or
+    "elements" of a step, which are a "row" where a thread may bring some at once."""
+    at = stage.tensor.axes[4]
+    vector = [at] if kind == "row" else []
+    left, outers = dict(threads), list[IterVar]()
     bound: dict[str, list[IterVar]] = {name: [] for name in threads}
-    outers = []
+    order = _order(stage, side, depth, kind)
+    stage.reorder(*(axis for axis, _ in reversed(order)), *vector)
     for axis, extent in order:
         for name, inside in bound.items():
-            count = min(extent, threads[name])
-            threads[name] //= count
-            extent //= count
+            count = min(extent, left[name])
+            left[name], extent = left[name] // count, extent // count
             axis, inner = stage.split(axis, count)
             inside.insert(0, inner)
         outers.insert(0, axis)
-        stage.unroll(axis)
-        stage.pragma(axis, "async")
-    inner = [axis for inside in reversed(bound.values()) for axis in inside]
-    stage.reorder(*outers, *inner, *([at] if kind == "row" else []))
+    inners = [axis for inside in reversed(bound.values()) for axis in inside]
+    stage.reorder(*outers, *inners, *vector)
     for name, inside in bound.items():
-        stage.bind(fused(inside, stage), name)
+        stage.bind(reduce(stage.fuse, inside), name)
+    for axis in outers:
+        stage.unroll(axis)
+    for axis in vector:
+        stage.vectorize(axis)
+    for axis in (*outers, *vector):
+        stage.pragma(axis, "async")
+
+
+def _order(stage: Stage, side: _Side, depth: int, kind: str) -> list[tuple[IterVar, int]]:
+    """The loops of a tile with their extents, that of neighbours first. A warp brings a sector of
+    each of its rows; or elements of one step, so that a thread brings few steps, whose windows'
+    taps it computes once."""
+    _, k, group, unit, at = stage.tensor.axes
+    # Whole tiles, where the result has less than one, too.
+    for axis, count in ((group, side.groups), (unit, side.units), (at, side.vector)):
+        stage.cover(axis, count)
     if kind == "row":
-        stage.vectorize(at)
-        stage.pragma(at, "async")
+        return [(group, side.groups), (unit, side.units), (k, depth)]
+    if kind == "steps":
+        stage.storage_align(k, BANKS, VECTOR)
+        outer, k = stage.split(k, SECTOR)
+        return [(k, SECTOR), (at, side.vector), (unit, side.units), (group, side.groups),
+                (outer, depth // SECTOR)]  # fmt: skip
+    count = min(side.units, LANES // side.own)
+    outer, unit = stage.split(unit, count)
+    return [(at, side.vector), (group, side.groups), (unit, count), (k, depth),
+            (outer, side.units // count)]  # fmt: skip

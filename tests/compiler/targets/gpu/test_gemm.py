@@ -1,5 +1,5 @@
-"""Products in tiles without tensor cores: every layout, sizes that no tile divides, and what comes at
-once."""
+"""Products in tiles without tensor cores: every layout, sizes that no tile divides, and what comes
+at once."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ from .emulating import Emulated
 REQUANT = Requant(np.array([1 << 30], np.int32), np.array([7], np.int32), 3, -128, 127)
 
 
-def tiles(rows: int, columns: int, by_rows: int, by_columns: int, depth: int, stages: int) -> dict:
+def tiles(
+    rows: int, columns: int, by_rows: int, by_columns: int, depth: int, stages: int
+) -> dict[str, int]:
     return {"rows": rows, "columns": columns, "thread_rows": by_rows, "thread_columns": by_columns,
             "depth": depth, "stages": stages}  # fmt: skip
 
@@ -65,7 +67,7 @@ class Case:
         graph = self.graph()
         [node] = graph.nodes
         space = template.space(template.workload(graph, node))
-        chosen = dict(next(space.points())) | knobs
+        chosen = dict(next(space.points())) | dict(knobs)
         assert not space.misfit(chosen)
         found = template.schedule(graph, node, chosen)
         func = to_launches(lower_kernels(found.schedule, found.args, node.name))
@@ -90,6 +92,9 @@ CASES = (
     Case(MatMul(), ((24, 48), (48, 36)), tiles(32, 32, 4, 8, 16, 4)),
     Case(MatMul(), ((33, 40), (40, 27)), tiles(16, 16, 1, 8, 8, 2)),
     Case(MatMul(), ((9, 20), (20, 64)), tiles(8, 64, 1, 1, 32, 2)),
+    # Less than a tile: of a thread, and of a block with as many threads as it needs.
+    Case(Dense(transposed=True), ((1, 60), (70, 60), (70,)), tiles(16, 16, 2, 1, 16, 4)),
+    Case(MatMul(), ((24, 48), (48, 36)), tiles(16, 64, 1, 8, 8, 4)),
     Case(QDense(3, REQUANT), ((37, 45), (29, 45), (29,)), tiles(64, 16, 4, 2, 16, 2)),
     Case(QDense(0, REQUANT), ((20, 48), (40, 48), (40,)), tiles(16, 32, 8, 4, 32, 2)),
     conv(5, 9, 12, 3, 1, knobs=tiles(8, 64, 2, 8, 8, 3)),

@@ -54,7 +54,14 @@ def gemm(m: int = 20, n: int = 24, k: int = 20) -> PrimFunc:
         (1, m, n, k), lambda _, i, t, r: (a[i, r], []), lambda _, j, t, r: (b[r, j], []),
         lambda _, i, j, acc: acc, "float32", [a, b],
     )  # fmt: skip
-    knobs = {"rows": 8, "columns": 16, "thread_rows": 2, "thread_columns": 4, "depth": 8, "stages": 2}
+    knobs = {
+        "rows": 8,
+        "columns": 16,
+        "thread_rows": 2,
+        "thread_columns": 4,
+        "depth": 8,
+        "stages": 2,
+    }
     schedule = tiled(product, knobs)
     return to_launches(lower_kernels(schedule, [a, b, schedule.outputs[0]], "gemm"))
 
