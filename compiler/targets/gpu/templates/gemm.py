@@ -44,8 +44,8 @@ KNOBS = ("rows", "columns", "thread_rows", "thread_columns", "depth", "stages")
 VECTOR = 4
 #: Elements of float32 in a sector of main memory; banks of shared memory; threads of a warp.
 SECTOR, BANKS, LANES = 8, 32, 32
-#: A launch with fewer blocks leaves most of a large GPU idle.
-MANY_BLOCKS = 64
+#: A tile that is not halved.
+LEAST_TILE = 16
 #: So many blocks leave few multiprocessors of a large GPU idle, which then have one each.
 ALL_BUSY = 96
 #: Sums of a block's tile that is large.
@@ -74,7 +74,7 @@ class Gemm(GpuTemplate):
     def space(self, workload: CpuWorkload) -> Space:
         batch, rows, columns, depth = sizes_of(workload)
         row_tiles, column_tiles = fits(TILES, rows), fits(TILES, columns)
-        tiles = best_tiles(batch, rows, columns, TILES, 16, ALL_BUSY)
+        tiles = _best_tiles(batch, rows, columns)
         by_rows, by_columns = _thread_tiles(*tiles)
         depths = DEPTHS if math.prod(tiles) >= LARGE else (max(DEPTHS), *DEPTHS)
         best_depth = fits(depths, depth)[0]
@@ -101,25 +101,18 @@ def fits(sizes: Sequence[int], most: int) -> list[int]:
     return [n for n in sizes if n < 2 * most] or [min(sizes)]
 
 
-def best_tiles(
-    batch: int,
-    rows: int,
-    columns: int,
-    sizes: Sequence[int],
-    least: int,
-    blocks: int = MANY_BLOCKS,
-) -> tuple[int, int]:
-    """Rows and columns of a block's tile: the first of the ``sizes`` that fits each, halved while
-    there are fewer ``blocks`` and either is larger than ``least``."""
-    row_tiles, column_tiles = fits(sizes, rows), fits(sizes, columns)
+def _best_tiles(batch: int, rows: int, columns: int) -> tuple[int, int]:
+    """Rows and columns of a block's tile: the first that fits each, halved while there are few
+    blocks and either is larger than :data:`LEAST_TILE`."""
+    row_tiles, column_tiles = fits(TILES, rows), fits(TILES, columns)
     best_rows, best_columns = row_tiles[0], column_tiles[0]
     while (
-        batch * -(-rows // best_rows) * -(-columns // best_columns) < blocks
-        and max(best_rows, best_columns) > least
+        batch * -(-rows // best_rows) * -(-columns // best_columns) < ALL_BUSY
+        and max(best_rows, best_columns) > LEAST_TILE
     ):
         if best_rows >= best_columns and best_rows // 2 in row_tiles:
             best_rows //= 2
-        elif best_columns // 2 in column_tiles and best_columns > least:
+        elif best_columns // 2 in column_tiles and best_columns > LEAST_TILE:
             best_columns //= 2
         else:
             break

@@ -195,9 +195,9 @@ def _channels_last(op: Conv2d | QConv2d, x_type: Type, w_type: Type, *rest: Type
     (outputs, *kernel, _), w_dtype = w_type
     counts = window_counts((height, width), tuple(kernel), op.strides, op.pads, op.dilations)
     by_rows = _is_by_rows(op, channels)
-    is_matrix = math.prod(kernel) == 1 and not any((*op.pads, *(s - 1 for s in op.strides)))
+    plain = is_matrix(op, kernel)
     taps_of_all, depth = math.prod(kernel), channels
-    x_shape = (images * height * width, channels) if is_matrix else x_type[0]
+    x_shape = (images * height * width, channels) if plain else x_type[0]
     if by_rows:
         taps_of_all, depth = kernel[0], kernel[1] * channels
         x_shape = (images, height, width * channels)
@@ -208,7 +208,7 @@ def _channels_last(op: Conv2d | QConv2d, x_type: Type, w_type: Type, *rest: Type
     dtype = "int32" if isinstance(op, QConv2d) else "float32"
 
     def raw_left(b: Expr, i: Expr, t: Expr, k: Expr) -> tuple[Expr, list[Expr]]:
-        if is_matrix:
+        if plain:
             return x[i, k], []
         at = (i // counts[1] % counts[0], i % counts[1])
         if by_rows:
@@ -314,6 +314,11 @@ def _tap_of_phase(
             inside.append(reached < side + border)
         found.append(reached - border)
     return place // (rows * columns), found[0], found[1], inside
+
+
+def is_matrix(op: Conv2d | QConv2d, kernel: Sequence[int]) -> bool:
+    """Whether each place of the result is one of the image, so that the image is a matrix."""
+    return math.prod(kernel) == 1 and not any((*op.pads, *(s - 1 for s in op.strides)))
 
 
 def _is_by_rows(op: Conv2d | QConv2d, channels: int) -> bool:

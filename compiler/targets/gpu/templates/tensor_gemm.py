@@ -15,7 +15,7 @@ and ``warp_columns`` are a warpgroup's.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ....choose.space import Knobs, KnobValue, Space, preferring
 from ....graph.ir import Graph, Node
@@ -23,7 +23,7 @@ from ....graph.ops.base import Op
 from ....graph.ops.channels_last import ChannelsLast
 from ....graph.ops.convolution import Conv2d, QConv2d, QConvTranspose2d
 from ....graph.ops.in_phases import InPhases
-from ....graph.ops.linear import QDense
+from ....graph.ops.linear import Dense, MatMul, QDense
 from ....graph.ops.narrow import Narrow, without_narrow
 from ....te.affine import affine
 from ....te.expr import Const, Expr, Read, Var, all_of, bits_of, select, walk
@@ -46,9 +46,9 @@ from ..tensor_cores import (
     tensor_core,
 )
 from .base import Scheduled
-from .gemm import Gemm, best_tiles, ended, fits
+from .gemm import ALL_BUSY, Gemm, ended, fits
 from .parts import division, in_parts
-from .product import Element, Product, column_sums, product_of, sizes_of, taps_of
+from .product import Element, Product, column_sums, is_matrix, product_of, sizes_of, taps_of
 
 #: Bytes that an asynchronous copy brings.
 COPY_BYTES = 16
@@ -58,7 +58,7 @@ COPY_BYTES = 16
 TILES = (64, 32, 128, 16)
 WARP_TILES = (32, 16, 64, 8)
 DEPTHS = (64, 32, 128)
-STAGES = (3, 2, 4, 1)
+STAGES = (4, 3, 2, 1)
 PARTS = (1, 2, 3, 4, 6, 7, 8, 9, 12, 14, 16, 18, 24, 28, 32, 36)
 #: The same where there are warpgroups, whose tiles are larger.
 GROUP_TILES = (128, *TILES[:2], 256, TILES[3])
@@ -107,37 +107,49 @@ class TensorGemm(Gemm):
             case ChannelsLast(op):
                 is_plain = isinstance(op, Conv2d | QConv2d) and op.groups == 1
                 return is_plain or isinstance(op, InPhases)
+        if isinstance(node.op, Dense | QDense | MatMul) and not self.comes_at_once(graph, node):
+            return False
         return isinstance(node.op, Gemm.ops) and super().handles(graph, node)
+
+    def comes_at_once(self, graph: Graph, node: Node) -> bool:
+        """Whether rows of the left factor are whole pieces of 16 bytes. Where threads bring single
+        elements, they are slower than those of :class:`Gemm`."""
+        x = graph.operands(node)[0]
+        dtype = "int8" if x.dtype == "int8" else element_of(self.precision)
+        return not x.shape[-1] * bits_of(dtype) // 8 % COPY_BYTES
 
     def space(self, workload: CpuWorkload) -> Space:
         batch, rows, columns, depth = sizes_of(workload)
         is_int8 = workload.operands[0][1] == "int8"
         size = 1 if is_int8 else bits_of(element_of(self.precision)) // 8
         grouped = self.architecture.warpgroups and rows >= GROUP_ROWS
-        all_tiles = GROUP_TILES if grouped else TILES
-        tiles = best_tiles(batch, rows, columns, all_tiles, ROWS)
-        units = preferring(WGMMA if tiles[0] >= GROUP_ROWS else MMA, (MMA, WGMMA))
-        if grouped and units[0] == WGMMA:
-            warps, deepest = [GROUP_ROWS, tiles[1]], max(DEPTHS) // size
-        else:
-            warps = [min(tile, max(tile // 2, ROWS)) for tile in tiles]
-            deepest = DEPTHS[0] // size
+        most, taps = self.architecture.shared_bytes, taps_of(workload)
+        splits = batch == 1 and not _is_in_phases(workload.op)
+        best = _best(batch, rows, columns, grouped and _is_matrix(workload))
         step, depths = K_BYTES // size, [n // size for n in DEPTHS]
-        deepest = fits([n for n in sorted(depths, reverse=True) if n <= deepest], depth)[0]
+        deepest = fits([n for n in sorted(depths, reverse=True) if n * size <= best.depth], depth)[
+            0
+        ]
+        best_depth = deepest if depth > step else step
+        tiles = batch * -(-rows // best.rows) * -(-columns // best.columns)
+        steps = -(-depth // best_depth)
+        parts = [n for n in PARTS if _pays(n, tiles, taps, steps)] if splits else PARTS[:1]
         all_warps = GROUP_WARP_TILES if grouped else WARP_TILES
-        knobs: dict[str, Sequence[KnobValue]] = {"unit": units} if grouped else {}
+        knobs: dict[str, Sequence[KnobValue]] = {}
+        if grouped:
+            knobs["unit"] = preferring(best.unit, (MMA, WGMMA))
         if self.architecture.warpgroups:
             knobs["copies"] = (TMA, CP_ASYNC)
+        all_tiles = GROUP_TILES if grouped else TILES
         knobs |= {
-            "rows": preferring(tiles[0], all_tiles),
-            "columns": preferring(tiles[1], all_tiles),
-            "warp_rows": preferring(warps[0], [n for n in all_warps if n >= ROWS]),
-            "warp_columns": preferring(warps[1], all_warps),
-            "depth": preferring(deepest if depth > step else step, depths),
+            "rows": preferring(best.rows, all_tiles),
+            "columns": preferring(best.columns, all_tiles),
+            "warp_rows": preferring(best.warp_rows, [n for n in all_warps if n >= ROWS]),
+            "warp_columns": preferring(best.warp_columns, all_warps),
+            "depth": preferring(best_depth, depths),
             "stages": STAGES,
-            "parts": PARTS if batch == 1 and not _is_in_phases(workload.op) else PARTS[:1],
+            "parts": preferring(parts[-1], PARTS if splits else PARTS[:1]),
         }
-        most, taps = self.architecture.shared_bytes, taps_of(workload)
 
         def misfit(found: Knobs) -> str:
             return _too_many_parts(found, taps, depth) or _misfit(found, size, most)
@@ -153,6 +165,64 @@ class TensorGemm(Gemm):
             product = product.with_zero_point(column_sums(without_narrow(node.op), weights))
         schedule = tensor_tiled(product, kind, knobs)
         return Scheduled(schedule, [*product.args, schedule.outputs[0]], product.attributes)
+
+
+@dataclass(frozen=True)
+class _Tile:
+    """A tile of a block, that of a warp or warpgroup, whose instructions multiply, and the bytes of
+    a row that are brought at once."""
+
+    rows: int
+    columns: int
+    warp_rows: int
+    warp_columns: int
+    unit: str
+    depth: int
+
+
+#: Tiles of products whose blocks keep a GPU busy, the best first: of those whose factors are boxes,
+#: and of others.
+OF_BOXES = [_Tile(128, columns, 64, columns, WGMMA, 128) for columns in (256, 128, 64)]
+OF_PIECES = [
+    _Tile(128, 128, 64, 64, MMA, 64),
+    _Tile(128, 64, 64, 32, MMA, 64),
+    _Tile(128, 32, 32, 32, MMA, 64),
+    _Tile(128, 16, 32, 16, MMA, 64),
+]
+#: Columns of smaller tiles, each of up to this many rows, of which a warp has so many columns.
+SMALL_COLUMNS, SMALL_ROWS, SMALL_WARP = (64, 32, 16), 32, 16
+#: Blocks into which parts of sums are divided at most, and tiles of steps of a part at least.
+BLOCKS_OF_PARTS, LEAST_STEPS = 300, 3
+
+
+def _best(batch: int, rows: int, columns: int, boxes: bool) -> _Tile:
+    """The tile that a product has unless somebody chooses another one."""
+    for tile in OF_BOXES if boxes else OF_PIECES:
+        blocks = batch * -(-rows // tile.rows) * -(-columns // tile.columns)
+        wide = min(columns, SMALL_COLUMNS[0]) <= tile.columns < 2 * max(columns, ROWS)
+        if wide and tile.rows < 2 * rows and blocks >= ALL_BUSY:
+            return tile
+    least = min(SMALL_ROWS, -(-rows // ROWS) * ROWS)
+    side = fits(SMALL_COLUMNS, columns)[0]
+    return _Tile(least, side, least, SMALL_WARP, MMA, 128)
+
+
+def _pays(parts: int, tiles: int, taps: int, steps: int) -> bool:
+    """Whether sums in so many parts, of so many taps and tiles of steps, keep more of a GPU busy,
+    and each is long enough."""
+    _, by_steps = division(parts, taps)
+    longer = taps * steps >= LEAST_STEPS * parts and by_steps <= steps
+    return parts == 1 or (longer and tiles * parts <= BLOCKS_OF_PARTS)
+
+
+def _is_matrix(workload: CpuWorkload) -> bool:
+    """Whether the left factor is a tensor as it is, so that tiles are boxes of it."""
+    match without_narrow(workload.op):
+        case ChannelsLast(Conv2d() | QConv2d() as op):
+            return is_matrix(op, workload.operands[1][0][1:3])
+        case Dense() | QDense() | MatMul():
+            return True
+    return False
 
 
 def inner_of(op: Op) -> Op:
