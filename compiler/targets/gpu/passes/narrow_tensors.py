@@ -30,8 +30,8 @@ from ....graph.ops.pooling import MaxPool
 
 #: Whether a node is a product whose two factors are rounded.
 IsProduct = Callable[[Graph, Node], bool]
-#: Elements of two bytes that a copy of 16 bytes brings.
-COPIED = 8
+#: Elements of two bytes that the least asynchronous copy brings.
+COPIED = 2
 
 
 def narrow_tensors(graph: Graph, dtype: str, is_product: IsProduct) -> Graph:

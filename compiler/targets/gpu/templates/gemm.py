@@ -14,13 +14,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import reduce
 
-from ....choose.space import Knobs, Space, preferring
+from ....choose.space import Knobs, KnobValue, Space, preferring
 from ....graph.ir import Graph, Node
 from ....graph.ops.convolution import Conv2d, QConv2d
 from ....graph.ops.in_phases import InPhases
 from ....graph.ops.linear import Dense, MatMul, QDense
+from ....graph.ops.narrow import Narrow, without_narrow
 from ....te.affine import affine
 from ....te.expr import Const, Expr, Read, Var, all_of, bits_of, select, walk
 from ....te.schedule import Schedule, create_schedule
@@ -30,7 +31,7 @@ from ...cpu.templates.base import CpuWorkload
 from ..scopes import SHARED_BYTES
 from .base import GpuTemplate, Scheduled
 from .general import THREADS, fused, share_loop
-from .parts import add_up
+from .parts import PARTS, add_up, best_parts, in_parts, refuse_parts
 from .product import Product, product_of, sizes_of
 
 #: Rows and columns of a block's tile, and of a thread's; steps of the reduction that share a tile;
@@ -44,6 +45,10 @@ KNOBS = ("rows", "columns", "thread_rows", "thread_columns", "depth", "stages")
 VECTOR = 4
 #: Elements of float32 in a sector of main memory; banks of shared memory; threads of a warp.
 SECTOR, BANKS, LANES = 8, 32, 32
+#: The operators that are products.
+PRODUCTS = (Conv2d, QConv2d, InPhases, Dense, QDense, MatMul)
+#: Threads of all blocks among which sums are divided into parts.
+THREADS_OF_PARTS = 1 << 15
 #: A tile that is not halved.
 LEAST_TILE = 16
 #: So many blocks leave few multiprocessors of a large GPU idle, which then have one each.
@@ -59,17 +64,20 @@ class Gemm(GpuTemplate):
     a thread; ``depth`` steps of the reduction at once, in ``stages`` buffers in turn."""
 
     name = "gemm"
-    ops = (Conv2d, QConv2d, InPhases, Dense, QDense, MatMul)
+    ops = (*PRODUCTS, Narrow)
 
     def handles(self, graph: Graph, node: Node) -> bool:
+        op = without_narrow(node.op)
+        if not isinstance(op, PRODUCTS):
+            return False
         x, weight = (t.shape for t in graph.operands(node)[:2])
         if 0 in x or 0 in weight:
             return False
-        if isinstance(node.op, Conv2d | QConv2d):
-            return weight[0] // node.op.groups > 1
-        if isinstance(node.op, InPhases):
+        if isinstance(op, Conv2d | QConv2d):
+            return weight[0] // op.groups > 1
+        if isinstance(op, InPhases):
             return weight[3] > 1
-        return not isinstance(node.op, MatMul) or len(x) == len(weight) == 2
+        return not isinstance(op, MatMul) or len(x) == len(weight) == 2
 
     def space(self, workload: CpuWorkload) -> Space:
         batch, rows, columns, depth = sizes_of(workload)
@@ -80,15 +88,26 @@ class Gemm(GpuTemplate):
         best_depth = fits(depths, depth)[0]
         size = max(4, *(bits_of(dtype) // 8 for _, dtype in workload.operands[:2]))
         stages = SHARED_BYTES // _stage_bytes(*tiles, best_depth, size)
-        knobs = {
+        knobs: dict[str, Sequence[KnobValue]] = {
             "rows": preferring(tiles[0], row_tiles),
             "columns": preferring(tiles[1], column_tiles),
             "thread_rows": preferring(by_rows, THREAD_TILES),
             "thread_columns": preferring(by_columns, THREAD_TILES),
             "depth": preferring(best_depth, DEPTHS),
             "stages": preferring(min(max(STAGES), stages), STAGES),
+            "parts": PARTS[:1],
         }
-        return Space(knobs, partial(_misfit, size))
+        if batch == 1 and not isinstance(without_narrow(workload.op), InPhases):
+            blocks = -(-rows // tiles[0]) * -(-columns // tiles[1])
+            threads = blocks * math.prod(tiles) // (by_rows * by_columns)
+            parts = best_parts(THREADS_OF_PARTS // threads, 1, -(-depth // best_depth))
+            knobs["parts"] = preferring(parts, PARTS)
+
+        def misfit(found: Knobs) -> str:
+            steps = -(-depth // int(found["depth"]))
+            return refuse_parts(int(found["parts"]), 1, steps) or _misfit(size, found)
+
+        return Space(knobs, misfit)
 
     def schedule(self, graph: Graph, node: Node, knobs: Knobs) -> Scheduled:
         product = product_of(graph, node)
@@ -194,6 +213,8 @@ def tiled(product: Product, knobs: Knobs) -> Schedule:
     """The schedule of a product in tiles."""
     rows, columns, by_rows, by_columns, depth, stages = (int(knobs[n]) for n in KNOBS)
     down, across = _Side(by_rows, rows // by_rows), _Side(by_columns, columns // by_columns)
+    if int(knobs["parts"]) > 1:
+        product = in_parts(product, int(knobs["parts"]), depth)
     batch, m, n, k = product.sizes
     whole_m, whole_n, whole_k = (
         -(-size // tile) * tile for size, tile in ((m, rows), (n, columns), (k, depth))

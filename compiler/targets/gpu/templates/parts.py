@@ -25,6 +25,28 @@ from .product import Element, Product
 VECTOR, THREADS = 4, 128
 
 
+#: Into how many parts sums may be divided, and tiles of steps that each has at least where nobody
+#: chooses otherwise.
+PARTS = (1, 2, 3, 4, 6, 7, 8, 9, 12, 14, 16, 18, 24, 28, 32, 36)
+LEAST_STEPS = 3
+
+
+def best_parts(room: int, taps: int, steps: int) -> int:
+    """The most parts of sums of so many taps and tiles of steps for which there is ``room``, and
+    each of which is long enough."""
+    longest = taps * steps // LEAST_STEPS
+    fit = [n for n in PARTS if n <= min(room, longest) and not refuse_parts(n, taps, steps)]
+    return fit[-1] if fit else 1
+
+
+def refuse_parts(parts: int, taps: int, steps: int) -> str:
+    """Why sums of so many taps and tiles of steps cannot have so many parts, if they cannot."""
+    by_taps, by_steps = division(parts, taps)
+    if by_steps <= steps:
+        return ""
+    return f"expected at most {by_taps * steps} parts: {by_taps} of taps, {steps} of tiles of steps"
+
+
 def division(parts: int, taps: int) -> tuple[int, int]:
     """Into how many parts the taps and the steps of a sum are divided."""
     by_taps = math.gcd(parts, taps)

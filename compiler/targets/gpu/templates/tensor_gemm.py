@@ -14,6 +14,7 @@ and ``warp_columns`` are a warpgroup's.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -47,11 +48,11 @@ from ..tensor_cores import (
 )
 from .base import Scheduled
 from .gemm import ALL_BUSY, Gemm, ended, fits
-from .parts import division, in_parts
+from .parts import PARTS, best_parts, in_parts, refuse_parts
 from .product import Element, Product, column_sums, is_matrix, product_of, sizes_of, taps_of
 
-#: Bytes that an asynchronous copy brings.
-COPY_BYTES = 16
+#: Bytes that an asynchronous copy brings at most, and at least.
+COPY_BYTES, LEAST_COPY_BYTES = 16, 4
 
 
 #: Tiles of a block, of a warp, steps of the reduction in bytes, buffers in turn.
@@ -59,7 +60,6 @@ TILES = (64, 32, 128, 16)
 WARP_TILES = (32, 16, 64, 8)
 DEPTHS = (64, 32, 128)
 STAGES = (4, 3, 2, 1)
-PARTS = (1, 2, 3, 4, 6, 7, 8, 9, 12, 14, 16, 18, 24, 28, 32, 36)
 #: The same where there are warpgroups, whose tiles are larger.
 GROUP_TILES = (128, *TILES[:2], 256, TILES[3])
 GROUP_WARP_TILES = (*WARP_TILES, 128, 256)
@@ -107,16 +107,16 @@ class TensorGemm(Gemm):
             case ChannelsLast(op):
                 is_plain = isinstance(op, Conv2d | QConv2d) and op.groups == 1
                 return is_plain or isinstance(op, InPhases)
-        if isinstance(node.op, Dense | QDense | MatMul) and not self.comes_at_once(graph, node):
+        if isinstance(node.op, Dense | QDense | MatMul) and not self.comes_in_pieces(graph, node):
             return False
         return isinstance(node.op, Gemm.ops) and super().handles(graph, node)
 
-    def comes_at_once(self, graph: Graph, node: Node) -> bool:
-        """Whether rows of the left factor are whole pieces of 16 bytes. Where threads bring single
-        elements, they are slower than those of :class:`Gemm`."""
+    def comes_in_pieces(self, graph: Graph, node: Node) -> bool:
+        """Whether asynchronous copies may bring rows of the left factor. Where threads bring single
+        elements of floats, they are slower than those of :class:`Gemm`."""
         x = graph.operands(node)[0]
-        dtype = "int8" if x.dtype == "int8" else element_of(self.precision)
-        return not x.shape[-1] * bits_of(dtype) // 8 % COPY_BYTES
+        bits = x.shape[-1] * bits_of(element_of(self.precision))
+        return x.dtype == "int8" or not bits % (8 * LEAST_COPY_BYTES)
 
     def space(self, workload: CpuWorkload) -> Space:
         batch, rows, columns, depth = sizes_of(workload)
@@ -125,15 +125,15 @@ class TensorGemm(Gemm):
         grouped = self.architecture.warpgroups and rows >= GROUP_ROWS
         most, taps = self.architecture.shared_bytes, taps_of(workload)
         splits = batch == 1 and not _is_in_phases(workload.op)
-        best = _best(batch, rows, columns, grouped and _is_matrix(workload))
+        is_boxes = grouped and _is_matrix(workload)
+        best = _best(batch, rows, columns, OF_BOXES if is_boxes else OF_PIECES[grouped])
         step, depths = K_BYTES // size, [n // size for n in DEPTHS]
         deepest = fits([n for n in sorted(depths, reverse=True) if n * size <= best.depth], depth)[
             0
         ]
         best_depth = deepest if depth > step else step
         tiles = batch * -(-rows // best.rows) * -(-columns // best.columns)
-        steps = -(-depth // best_depth)
-        parts = [n for n in PARTS if _pays(n, tiles, taps, steps)] if splits else PARTS[:1]
+        parts = best_parts(BLOCKS_OF_PARTS // tiles, taps, -(-depth // best_depth)) if splits else 1
         all_warps = GROUP_WARP_TILES if grouped else WARP_TILES
         knobs: dict[str, Sequence[KnobValue]] = {}
         if grouped:
@@ -147,12 +147,13 @@ class TensorGemm(Gemm):
             "warp_rows": preferring(best.warp_rows, [n for n in all_warps if n >= ROWS]),
             "warp_columns": preferring(best.warp_columns, all_warps),
             "depth": preferring(best_depth, depths),
-            "stages": STAGES,
-            "parts": preferring(parts[-1], PARTS if splits else PARTS[:1]),
+            "stages": preferring(best.stages, STAGES),
+            "parts": preferring(parts, PARTS if splits else PARTS[:1]),
         }
 
         def misfit(found: Knobs) -> str:
-            return _too_many_parts(found, taps, depth) or _misfit(found, size, most)
+            steps = -(-depth // int(found["depth"]))
+            return refuse_parts(int(found["parts"]), taps, steps) or _misfit(found, size, most)
 
         return Space(knobs, misfit)
 
@@ -169,8 +170,8 @@ class TensorGemm(Gemm):
 
 @dataclass(frozen=True)
 class _Tile:
-    """A tile of a block, that of a warp or warpgroup, whose instructions multiply, and the bytes of
-    a row that are brought at once."""
+    """A tile of a block, that of a warp or warpgroup, whose instructions multiply, the bytes of a
+    row that are brought at once, and buffers in turn."""
 
     rows: int
     columns: int
@@ -178,41 +179,38 @@ class _Tile:
     warp_columns: int
     unit: str
     depth: int
+    stages: int
 
 
 #: Tiles of products whose blocks keep a GPU busy, the best first: of those whose factors are boxes,
-#: and of others.
-OF_BOXES = [_Tile(128, columns, 64, columns, WGMMA, 128) for columns in (256, 128, 64)]
-OF_PIECES = [
-    _Tile(128, 128, 64, 64, MMA, 64),
-    _Tile(128, 64, 64, 32, MMA, 64),
-    _Tile(128, 32, 32, 32, MMA, 64),
-    _Tile(128, 16, 32, 16, MMA, 64),
+#: and of others with warpgroups and without.
+OF_BOXES = [
+    _Tile(128, 256, 64, 256, WGMMA, 128, 4),
+    _Tile(128, 128, 64, 128, WGMMA, 128, 3),
+    _Tile(128, 64, 64, 64, WGMMA, 128, 3),
 ]
+NARROW = [
+    _Tile(128, 64, 64, 32, MMA, 64, 4),
+    _Tile(128, 32, 32, 32, MMA, 64, 4),
+    _Tile(128, 16, 32, 16, MMA, 64, 4),
+]
+OF_PIECES = {True: [OF_BOXES[1], *NARROW], False: [_Tile(128, 128, 64, 64, MMA, 64, 4), *NARROW]}
 #: Columns of smaller tiles, each of up to this many rows, of which a warp has so many columns.
 SMALL_COLUMNS, SMALL_ROWS, SMALL_WARP = (64, 32, 16), 32, 16
-#: Blocks into which parts of sums are divided at most, and tiles of steps of a part at least.
-BLOCKS_OF_PARTS, LEAST_STEPS = 300, 3
+#: Blocks into which parts of sums are divided at most.
+BLOCKS_OF_PARTS = 300
 
 
-def _best(batch: int, rows: int, columns: int, boxes: bool) -> _Tile:
-    """The tile that a product has unless somebody chooses another one."""
-    for tile in OF_BOXES if boxes else OF_PIECES:
+def _best(batch: int, rows: int, columns: int, large: Sequence[_Tile]) -> _Tile:
+    """The tile that a product has unless somebody chooses another one: the first of the ``large``
+    ones that fits and makes blocks enough, or a small one."""
+    for tile in large:
         blocks = batch * -(-rows // tile.rows) * -(-columns // tile.columns)
         wide = min(columns, SMALL_COLUMNS[0]) <= tile.columns < 2 * max(columns, ROWS)
         if wide and tile.rows < 2 * rows and blocks >= ALL_BUSY:
             return tile
     least = min(SMALL_ROWS, -(-rows // ROWS) * ROWS)
-    side = fits(SMALL_COLUMNS, columns)[0]
-    return _Tile(least, side, least, SMALL_WARP, MMA, 128)
-
-
-def _pays(parts: int, tiles: int, taps: int, steps: int) -> bool:
-    """Whether sums in so many parts, of so many taps and tiles of steps, keep more of a GPU busy,
-    and each is long enough."""
-    _, by_steps = division(parts, taps)
-    longer = taps * steps >= LEAST_STEPS * parts and by_steps <= steps
-    return parts == 1 or (longer and tiles * parts <= BLOCKS_OF_PARTS)
+    return _Tile(least, fits(SMALL_COLUMNS, columns)[0], least, SMALL_WARP, MMA, 128, 4)
 
 
 def _is_matrix(workload: CpuWorkload) -> bool:
@@ -240,14 +238,6 @@ def _is_in_phases(op: Op) -> bool:
 def unit_of(knobs: Knobs) -> str:
     """Whose instructions multiply."""
     return str(knobs.get("unit", MMA))
-
-
-def _too_many_parts(knobs: Knobs, taps: int, steps: int) -> str:
-    by_taps, by_steps = division(int(knobs["parts"]), taps)
-    most = -(-steps // int(knobs["depth"]))
-    if by_steps <= most:
-        return ""
-    return f"expected at most {by_taps * most} parts of {by_taps} times {most} tiles of steps"
 
 
 def _misfit(knobs: Knobs, element_bytes: int, most_bytes: int) -> str:
@@ -357,8 +347,19 @@ def tensor_tiled(product: Product, kind: str, knobs: Knobs) -> Schedule:
         if knobs.get("copies") == TMA and is_box(element, dtype):
             stage.pragma(tensor.axes[2], "bulk")
         else:
-            _fetch(stage, depth, (*warps, lanes), across)
+            _fetch(stage, depth, (*warps, lanes), across, _piece(element, dtype))
     return schedule
+
+
+def _piece(element: Element, dtype: str) -> int:
+    """Bytes of a row of a factor that a copy brings at once: fewer than 16 where a tensor that
+    holds the factor as it is has rows of other multiples of 4 bytes."""
+    value, _ = element(*(Var(name) for name in "bitk"))
+    if not isinstance(value, Read) or value.dtype != dtype:
+        return COPY_BYTES
+    row_bytes = value.source.shape[-1] * bits_of(dtype) // 8
+    found = math.gcd(row_bytes, COPY_BYTES)
+    return found if found >= LEAST_COPY_BYTES else COPY_BYTES
 
 
 def is_box(element: Element, dtype: str) -> bool:
@@ -445,13 +446,15 @@ def _share(
     result.vectorize(vector)
 
 
-def _fetch(stage: Stage, depth: int, threads: tuple[int, int, int], across: bool) -> None:
-    """Let the threads of a block, as in :func:`_share`, bring a tile together. Each brings 16 bytes
+def _fetch(
+    stage: Stage, depth: int, threads: tuple[int, int, int], across: bool, piece_bytes: int
+) -> None:
+    """Let the threads of a block, as in :func:`_share`, bring a tile together. Each brings a piece
     of a row at once; threads side by side bring parts of one row, or, where elements of different
     rows lie side by side in main memory (``across``), the same part of rows side by side."""
     _, _, i, k = stage.tensor.axes
     downs, rights, lanes = threads
-    count = COPY_BYTES * 8 // bits_of(stage.tensor.dtype)
+    count = piece_bytes * 8 // bits_of(stage.tensor.dtype)
     part, vector = stage.split(k, count)
     if across:
         outer, row = stage.split(i, downs * lanes)
