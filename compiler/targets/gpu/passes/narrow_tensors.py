@@ -12,8 +12,8 @@
 A product on tensor cores rounds its factors, so that results are the same to the bit whether that
 happens where they are read or where they are stored. The largest of rounded numbers is the largest
 number, rounded; and numbers that move elsewhere stay what they are. A tensor that anything else
-reads, such as an addition, stays in float32; products read a copy of it, if 16 bytes of that come
-at once.
+reads, such as an addition, stays in float32; products read a copy of it, if that comes by
+asynchronous copies.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _inner(op: Op) -> Op:
 
 
 def _comes_at_once(graph: Graph, node: Node, number: int) -> bool:
-    """Whether copies of 16 bytes bring a factor of a product: its steps lie side by side."""
+    """Whether asynchronous copies bring a factor of a product: its steps lie side by side."""
     match node.op:
         case ChannelsLast():
             by_step = number == 0

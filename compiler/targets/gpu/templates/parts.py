@@ -25,16 +25,16 @@ from .product import Element, Product
 VECTOR, THREADS = 4, 128
 
 
-#: Into how many parts sums may be divided, and tiles of steps that each has at least where nobody
-#: chooses otherwise.
+#: Into how many parts sums may be divided. Where nobody chooses otherwise, a sum in parts has so
+#: many tiles of steps at least, and each part so many.
 PARTS = (1, 2, 3, 4, 6, 7, 8, 9, 12, 14, 16, 18, 24, 28, 32, 36)
-LEAST_STEPS = 3
+LONG_SUM, LEAST_STEPS = 8, 3
 
 
 def best_parts(room: int, taps: int, steps: int) -> int:
     """The most parts of sums of so many taps and tiles of steps for which there is ``room``, and
     each of which is long enough."""
-    longest = taps * steps // LEAST_STEPS
+    longest = taps * steps // LEAST_STEPS if taps * steps >= LONG_SUM else 1
     fit = [n for n in PARTS if n <= min(room, longest) and not refuse_parts(n, taps, steps)]
     return fit[-1] if fit else 1
 

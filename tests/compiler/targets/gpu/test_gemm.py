@@ -31,10 +31,10 @@ REQUANT = Requant(np.array([1 << 30], np.int32), np.array([7], np.int32), 3, -12
 
 
 def tiles(
-    rows: int, columns: int, by_rows: int, by_columns: int, depth: int, stages: int
+    rows: int, columns: int, by_rows: int, by_columns: int, depth: int, stages: int, parts: int = 1
 ) -> dict[str, int]:
     return {"rows": rows, "columns": columns, "thread_rows": by_rows, "thread_columns": by_columns,
-            "depth": depth, "stages": stages}  # fmt: skip
+            "depth": depth, "stages": stages, "parts": parts}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -169,3 +169,4 @@ def test_a_block_is_as_large_as_the_product_allows() -> None:
     assert chosen((2048, 64), (1024, 64)) == tiles(128, 128, 8, 8, 16, 2)
     assert chosen((512, 64), (1024, 64)) == tiles(64, 64, 4, 4, 16, 4)
     assert chosen((64, 64), (512, 64)) == tiles(16, 16, 1, 2, 32, 4)
+    assert chosen((1, 650), (2600, 650)) == tiles(1, 16, 1, 1, 32, 4, 7)

@@ -13,7 +13,11 @@ import pytest
 import vdla
 from vdla.bench.net import Net
 from vdla.cli.arrays import model_inputs
+from vdla.compiler.graph.ir import Graph, Node, Tensor
+from vdla.compiler.graph.ops.linear import Dense
+from vdla.compiler.graph.ops.narrow import Narrow
 from vdla.compiler.targets.gpu import target
+from vdla.compiler.targets.gpu.architectures import find_architecture
 from vdla.compiler.targets.gpu.dialects import CUDA, OPENCL
 from vdla.compiler.targets.gpu.kernels import (
     kernels_of,
@@ -21,9 +25,10 @@ from vdla.compiler.targets.gpu.kernels import (
     lower_kernels,
     to_launches,
 )
+from vdla.compiler.targets.gpu.lowering import template_of, templates_of
 from vdla.compiler.targets.gpu.scopes import MODEL
 from vdla.compiler.targets.gpu.templates.product import Product
-from vdla.compiler.targets.gpu.templates.tensor_gemm import tensor_tiled
+from vdla.compiler.targets.gpu.templates.tensor_gemm import TensorGemm, tensor_tiled
 from vdla.compiler.targets.gpu.tensor_cores import check_tensor_cores
 from vdla.compiler.targets.gpu.text import print_module
 from vdla.compiler.targets.gpu.traffic import traffic_of
@@ -111,6 +116,41 @@ def test_sums_in_parts(dtype: str, by_column: bool, k: int, parts: int) -> None:
     arrays = arrays_for(func)
     for result in emulate(func, arrays):
         np.testing.assert_array_equal(result, expected(arrays))
+
+
+def chosen(dtype: str, m: int, n: int, k: int, arch: str) -> dict[str, object]:
+    """The choices for a product of [m, k] and [n, k] that nobody made."""
+    op = Narrow(Dense(transposed=True), dtype)
+    tensors = {
+        "x": Tensor("x", (m, k), dtype), "w": Tensor("w", (n, k), dtype),
+        "y": Tensor("y", (m, n), dtype),
+    }  # fmt: skip
+    node = Node("dense", op, ("x", "w"), "y")
+    graph = Graph("dense", ("x", "w"), ("y",), (node,), tensors)
+    template = template_of(graph, node, templates_of(CUDA, dtype, find_architecture(arch)))
+    assert isinstance(template, TensorGemm)
+    return dict(next(template.space(template.workload(graph, node)).points()))
+
+
+def test_a_tile_is_as_large_as_blocks_enough_allow() -> None:
+    big = chosen("float16", 4096, 4096, 4096, "sm_90a")
+    assert big == {
+        "unit": "wgmma", "copies": "tma", "rows": 128, "columns": 256, "warp_rows": 64,
+        "warp_columns": 256, "depth": 64, "stages": 4, "parts": 1,
+    }  # fmt: skip
+    middle = chosen("float16", 2048, 1024, 512, "sm_90a")
+    assert (middle["rows"], middle["columns"], middle["stages"]) == (128, 128, 3)
+    old = chosen("float16", 4096, 4096, 4096, "sm_80")
+    assert (old["rows"], old["columns"], old["warp_rows"], old["depth"]) == (128, 128, 64, 32)
+    for arch in ("sm_80", "sm_90a"):
+        few = chosen("float16", 1, 512, 3136, arch)
+        assert (few["rows"], few["columns"], few["depth"], few["parts"]) == (16, 64, 64, 16)
+
+
+def test_single_elements_are_left_to_other_templates() -> None:
+    with pytest.raises(AssertionError):
+        chosen("float16", 64, 64, 65, "sm_90a")  # no two of them are one copy
+    assert chosen("float16", 64, 64, 66, "sm_90a")
 
 
 def text_of(func: PrimFunc) -> str:

@@ -28,6 +28,7 @@ from vdla.compiler.tir.ir import (
     Barrier,
     CopiesArrived,
     CopiesStarted,
+    For,
     PrimFunc,
     ProductsArrived,
     ProductsBegin,
@@ -37,6 +38,7 @@ from vdla.compiler.tir.ir import (
     SignalExpects,
     SignalsReady,
     Stmt,
+    walk_stmt,
 )
 from vdla.isa.errors import VdlaError
 from vdla.runtime.gpu.emulated import ORDERS, load_emulated
@@ -129,6 +131,23 @@ def two_convolutions(quantized: bool) -> bytes:
     x = net.conv(net.conv(net.input(1, 16, 9, 9), 16, 3), 32, 1)
     net.output(x)
     return net.model().SerializeToString()
+
+
+def test_products_of_two_steps_are_under_way() -> None:
+    """Where boxes alone fill buffers, a step's products end behind the next one's begin, before
+    boxes come into their buffers."""
+    [launch] = launches_of(group_product("float16"))
+    [loop] = [s for s in walk_stmt(launch) if isinstance(s, For) and s.var.name.startswith("tap")
+              and any(isinstance(inner, ProductsBegin) for inner in walk_stmt(s))]  # fmt: skip
+    marks = (SignalArrived, ProductsStarted, ProductsArrived, Barrier, SignalExpects)
+    order = [s for s in walk_stmt(loop.body) if isinstance(s, marks)]
+    assert [type(s) for s in order] == list(marks)
+    assert [s.but for s in order if isinstance(s, ProductsArrived)] == [1]
+    [last] = [s.but for s in walk_stmt(launch) if isinstance(s, ProductsArrived) and not s.but]
+    assert last == 0
+    [waits] = [s for s in walk_stmt(launches_of(group_product("float16", copies="cp.async"))[0])
+               if isinstance(s, ProductsArrived)]  # fmt: skip
+    assert waits.but == 0
 
 
 @pytest.mark.slow
