@@ -1,22 +1,34 @@
-"""Networks on an NVIDIA GPU: correct first, then medians of replayed graphs, each an
-image or a batch of them."""
+"""Networks and products of matrices on an NVIDIA GPU: correct first, then medians of replayed
+graphs, each an image or a batch of them, beside PyTorch's."""
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import statistics
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from ..compiler.targets.gpu.lowering import PRECISIONS
+from ..compiler.dumps import Dumps
+from ..compiler.graph.arithmetic.requant import Requant
+from ..compiler.graph.ir import Graph, Node, Tensor
+from ..compiler.graph.ops.linear import Dense, QDense
+from ..compiler.graph.ops.narrow import Narrow
+from ..compiler.targets.gpu.architectures import architecture_of
+from ..compiler.targets.gpu.dialects import CUDA
+from ..compiler.targets.gpu.func_code import FuncKernels
+from ..compiler.targets.gpu.lowering import PRECISIONS, lower_node, template_of, templates_of
+from ..compiler.te.expr import HALF_DTYPES
 from ..isa.errors import VdlaError
 from ..module import compile
-from ..runtime.gpu.cuda import CudaSession, load_driver
+from ..runtime.gpu.cuda import CudaSession, capability_of_device, load_driver
 from ..runtime.gpu.program import KernelProgram
 from .measure import random_inputs
-from .torch_peer import WAYS, TorchPeer, check_installed
+from .torch_peer import WAYS, TorchPeer, check_installed, product_ms
 from .workloads import NETWORKS
 
 #: What a network runs in: its own int8, or float32 with factors of this precision.
@@ -27,10 +39,21 @@ WARM_ROUNDS = 3
 #: the end of integer networks, sums in another order, and factors of 10, 11 and 8 bits through
 #: some twenty layers.
 TOLERANCE = {"int8": 1e-6, "float32": 1e-4, "tf32": 4e-2, "float16": 2e-2, "bfloat16": 1e-1}
-#: Libraries that networks are compared with.
-PEERS = ("torch",)
+#: Libraries that networks are compared with: PyTorch as it is and as graphs, and compiled, too.
+PEERS = {"torch": WAYS[:2], "torch.compile": WAYS[2:]}
+#: Rows of a product that are compared with NumPy's.
+ROWS_COMPARED = 8
 
 Open = Callable[[KernelProgram], CudaSession]
+
+
+@dataclass(frozen=True, eq=False)
+class _Prepared:
+    """A network for the GPU, random inputs, and the CPU's results."""
+
+    program: KernelProgram
+    arrays: list[np.ndarray]
+    wanted: list[np.ndarray]
 
 
 def gpu_rows(
@@ -42,8 +65,9 @@ def gpu_rows(
     open: Open = CudaSession,
     peers: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
-    """One row for each network, kind of numbers and batch. Peers take turns with our replays; they
-    run float networks.
+    """One row for each network, kind of numbers and batch. All are compiled first, by as many
+    processes as there are processors, so that nothing else runs while they are measured. Peers take
+    turns with our replays; they run float networks.
 
     Raises
     ------
@@ -52,16 +76,50 @@ def gpu_rows(
     """
     _check_names("models", models, tuple(NETWORKS))
     _check_names("kinds", kinds, KINDS)
-    if peers:
-        _check_names("peers", peers, PEERS)
-        check_installed()
+    ways = _ways_of(peers)
+    if open is CudaSession:
+        load_driver()  # before the work of the compiler
     cases = [(m, k, b) for m in models for k in kinds for b in batches]
-    rows = []
-    for number, case in enumerate(cases):
-        rows.append(_row(*case, rounds, open, bool(peers)))
+    rows, steps = [], 2 * len(cases)
+    for number, (case, made) in enumerate(zip(cases, _all_prepared(cases), strict=True)):
         if progress is not None:
-            progress(number + 1, len(cases))
-    return rows
+            progress(number + 1, steps)
+        rows.append((case, made))
+    found = []
+    for number, (case, made) in enumerate(rows):
+        found.append(_row(*case, made, rounds, open, ways))
+        if progress is not None:
+            progress(len(cases) + number + 1, steps)
+    return found
+
+
+def _ways_of(peers: Sequence[str]) -> tuple[str, ...]:
+    """The ways of PyTorch that these names stand for."""
+    if not peers:
+        return ()
+    _check_names("peers", peers, tuple(PEERS))
+    check_installed()
+    return tuple(way for peer, ways in PEERS.items() if peer in peers for way in ways)
+
+
+def _all_prepared(cases: Sequence[tuple[str, str, int]]) -> Iterable[_Prepared]:
+    """All networks, in order."""
+    workers = min(len(cases), os.cpu_count() or 1)
+    if workers == 1:
+        yield from map(_prepared, cases)
+        return
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+        yield from pool.map(_prepared, cases)
+
+
+def _prepared(case: tuple[str, str, int]) -> _Prepared:
+    model, kind, batch = case
+    data = NETWORKS[model](batch, kind == "int8").SerializeToString()
+    module = compile(data, "cuda", precision=PRECISIONS[0] if kind == "int8" else kind)
+    [step] = module.compiled.steps
+    assert isinstance(step, KernelProgram)
+    arrays = random_inputs(module.compiled.inputs)
+    return _Prepared(step, arrays, compile(data, "cpu").run(*arrays))
 
 
 def _check_names(what: str, names: Sequence[str], known: Sequence[str]) -> None:
@@ -72,38 +130,31 @@ def _check_names(what: str, names: Sequence[str], known: Sequence[str]) -> None:
 
 
 def _row(
-    model: str, kind: str, batch: int, rounds: int, open: Open, has_peer: bool
+    model: str,
+    kind: str,
+    batch: int,
+    made: _Prepared,
+    rounds: int,
+    open: Open,
+    ways: Sequence[str],
 ) -> dict[str, Any]:
     """Run one network, compare it with the CPU, and measure it."""
-    if open is CudaSession:
-        load_driver()  # before the work of the compiler
-    data = NETWORKS[model](batch, kind == "int8").SerializeToString()
-    precision = PRECISIONS[0] if kind == "int8" else kind
-    module = compile(data, "cuda", precision=precision)
-    [step] = module.compiled.steps
-    assert isinstance(step, KernelProgram)
-    sessions: list[CudaSession] = []
-
-    def opened(program: KernelProgram) -> CudaSession:
-        sessions.append(open(program))
-        return sessions[-1]
-
-    arrays = random_inputs(module.compiled.inputs)
-    got = replace(step, open=opened).run(*arrays)
-    error = _error(got, compile(data, "cpu").run(*arrays))
+    session = open(made.program)
+    got = replace(made.program, open=lambda program: session).run(*made.arrays)
+    error = _error(got, made.wanted)
     if error > TOLERANCE[kind]:
         raise VdlaError(
             f"bench gpu: {model} in {kind}: expected the CPU's results within {TOLERANCE[kind]:g}, "
             f"got a difference of {error:g}"
         )
     peer = None
-    if has_peer and kind != "int8":
-        peer = TorchPeer(NETWORKS[model](batch, False), arrays, kind)
-    times_ms, theirs = _alternating(sessions[0], peer, rounds)
+    if ways and kind != "int8":
+        peer = TorchPeer(NETWORKS[model](batch, False), made.arrays, kind, ways)
+    times_ms, theirs = _alternating(session, peer, rounds)
     medians = {way: statistics.median(times) for way, times in theirs.items()}
     return {
-        "name": model, "kind": kind, "batch": batch, "kernels": len(step.calls), "error": error,
-        "median_ms": statistics.median(times_ms), "least_ms": min(times_ms),
+        "name": model, "kind": kind, "batch": batch, "kernels": len(made.program.calls),
+        "error": error, "median_ms": statistics.median(times_ms), "least_ms": min(times_ms),
         "torch_ms": medians, "ratio": _ratio(times_ms, medians),
     }  # fmt: skip
 
@@ -115,11 +166,11 @@ def _alternating(
     if peer is None:
         return session.time_replays(WARM_ROUNDS + rounds)[WARM_ROUNDS:], {}
     ours: list[float] = []
-    theirs: dict[str, list[float]] = {way: [] for way in WAYS}
+    theirs: dict[str, list[float]] = {way: [] for way in peer.ways}
     for number in range(WARM_ROUNDS + rounds):
         # Of two replays in a row, the second one finds the caches as a network leaves them.
         mine = session.time_replays(2)[1:]
-        found = {way: peer.time_ms(way) for way in WAYS}
+        found = {way: peer.time_ms(way) for way in peer.ways}
         if number >= WARM_ROUNDS:
             ours += mine
             for way, time_ms in found.items():
@@ -138,3 +189,105 @@ def _error(got: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> float:
         float(np.abs(a.astype(np.float64) - b).max() / max(1e-30, np.abs(b).max()))
         for a, b in zip(got, wanted, strict=True)
     )
+
+
+# ---- products of matrices ----------------------------------------------------------------------
+
+
+def product_rows(
+    kinds: Sequence[str],
+    sizes: Sequence[int],
+    rounds: int,
+    progress: Callable[[int, int], None] | None = None,
+    open: Open = CudaSession,
+    peers: Sequence[str] = (),
+) -> list[dict[str, Any]]:
+    """One row for each kind of numbers and each size of two square matrices, the second one
+    transposed. Results have the factors' dtype; those of PyTorch's products of int8 are int32.
+
+    Raises
+    ------
+    VdlaError
+        As :func:`gpu_rows`.
+    """
+    _check_names("kinds", kinds, KINDS)
+    ways = _ways_of(peers)
+    if open is CudaSession:
+        load_driver()
+    cases = [(kind, size) for kind in kinds for size in sizes]
+    rows = []
+    for number, (kind, size) in enumerate(cases):
+        rows.append(_product_row(kind, size, rounds, open, bool(ways)))
+        if progress is not None:
+            progress(number + 1, len(cases))
+    return rows
+
+
+def _product_row(kind: str, size: int, rounds: int, open: Open, has_peer: bool) -> dict[str, Any]:
+    graph = _product_graph(kind, size)
+    [node] = graph.nodes
+    precision = PRECISIONS[0] if kind == "int8" else kind
+    architecture = architecture_of(capability_of_device())
+    template = template_of(graph, node, templates_of(CUDA, precision, architecture))
+    knobs = next(template.space(template.workload(graph, node)).points())
+    lowered = lower_node(graph, node, template, knobs, Dumps())
+    program = FuncKernels.of(lowered.func, CUDA, "cuda", Dumps()).program
+    rng = np.random.default_rng(0)
+    arrays = [_random(rng, tensor) for tensor in graph.tensors.values() if tensor.name != "y"]
+    session = open(program)
+    given = [*arrays, *lowered.attributes]
+    [got] = replace(program, open=lambda made: session).run(*given)
+    error = _error([got.reshape(size, size)[:ROWS_COMPARED]], [_product(kind, arrays)])
+    if error > TOLERANCE[kind]:
+        raise VdlaError(
+            f"bench gpu-products: {size} in {kind}: expected NumPy's results within "
+            f"{TOLERANCE[kind]:g}, got a difference of {error:g}"
+        )
+    times_ms = session.time_replays(WARM_ROUNDS + rounds)[WARM_ROUNDS:]
+    median_ms, torch_ms = statistics.median(times_ms), None
+    if has_peer and kind in ("int8", *PRECISIONS):
+        torch_ms = product_ms(arrays[0], arrays[1], kind, WARM_ROUNDS, rounds)
+    return {
+        "kind": kind, "size": size, "knobs": dict(knobs), "error": error, "median_ms": median_ms,
+        "tflops": 2e-9 * size**3 / median_ms, "torch_ms": torch_ms,
+        "ratio": median_ms / torch_ms if torch_ms else None,
+    }  # fmt: skip
+
+
+def _product_graph(kind: str, size: int) -> Graph:
+    """A dense layer of square matrices."""
+    dtype = kind if kind in ("int8", *HALF_DTYPES) else "float32"
+    shape = (size, size)
+    tensors = {"x": Tensor("x", shape, dtype), "w": Tensor("w", shape, dtype)}
+    op: Any = Dense(transposed=True)
+    if kind == "int8":
+        requant = Requant(np.array([1 << 30], np.int32), np.array([_shift(size)], np.int32), 0)
+        op, tensors["b"] = QDense(0, requant), Tensor("b", (size,), "int32")
+    elif dtype in HALF_DTYPES:
+        op = Narrow(op, dtype)
+    names = tuple(tensors)
+    tensors["y"] = Tensor("y", shape, dtype)
+    return Graph("product", names, ("y",), (Node("product", op, names, "y"),), tensors)
+
+
+def _shift(size: int) -> int:
+    """By how much sums of random products are shifted, so that few results are at the ends."""
+    return 30 + 7 + size.bit_length() // 2
+
+
+def _random(rng: np.random.Generator, tensor: Tensor) -> np.ndarray:
+    if tensor.dtype == "int32":
+        return np.zeros(tensor.shape, np.int32)
+    if tensor.dtype == "int8":
+        return rng.integers(-128, 128, tensor.shape).astype(np.int8)
+    return rng.standard_normal(tensor.shape, np.float32).astype(tensor.dtype)
+
+
+def _product(kind: str, arrays: Sequence[np.ndarray]) -> np.ndarray:
+    """The first rows of a product, in double precision."""
+    x, w = arrays[0][:ROWS_COMPARED], arrays[1]
+    if kind == "int8":
+        op = QDense(0, Requant(np.array([1 << 30], np.int32),
+                               np.array([_shift(len(w))], np.int32), 0))  # fmt: skip
+        return op.evaluate(x, w, arrays[2])
+    return x.astype(np.float64) @ w.astype(np.float64).T

@@ -3,6 +3,7 @@ Only this module imports it."""
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any
@@ -15,7 +16,7 @@ from ..isa.errors import VdlaError
 
 #: How PyTorch runs a network: as it is, compiled, and as one CUDA graph of either. Images are
 #: [N, H, W, C] in memory.
-WAYS = ("eager", "compile", "graph", "compile and graph")
+WAYS = ("eager", "graph", "compile", "compile and graph")
 
 
 def check_installed() -> None:
@@ -97,14 +98,21 @@ def _result(torch: Any, kind: str, x: Sequence[Any], given: Mapping[str, Any], c
 
 
 class TorchPeer:
-    """A network on the GPU, in every way of :data:`WAYS` that works."""
+    """A network on the GPU, in some ways of :data:`WAYS`."""
 
-    def __init__(self, model: onnx.ModelProto, arrays: Sequence[np.ndarray], dtype: str):
+    def __init__(
+        self,
+        model: onnx.ModelProto,
+        arrays: Sequence[np.ndarray],
+        dtype: str,
+        ways: Sequence[str] = WAYS,
+    ):
         import torch  # pyright: ignore[reportMissingImports]
 
         self.torch = torch
-        for part in (torch.backends.cuda.matmul, torch.backends.cudnn):
-            part.allow_tf32 = dtype == "tf32"
+        _set_precision(torch, dtype)
+        # Libraries may try their algorithms, as our schedules were chosen, before anything counts.
+        torch.backends.cudnn.benchmark = True
         kind = getattr(torch, "float32" if dtype == "tf32" else dtype)
         self.inputs = [torch.tensor(array, device="cuda") for array in arrays]
         self.inputs = [x.to(kind) if x.is_floating_point() else x for x in self.inputs]
@@ -113,14 +121,15 @@ class TorchPeer:
             for x in self.inputs
         ]
         eager = network(model, dtype, "cuda")
-        compiled = torch.compile(eager, mode="max-autotune-no-cudagraphs")
-        self.ways: dict[str, Callable[[], Any]] = {
-            "eager": lambda: eager(*self.inputs),
-            "compile": lambda: compiled(*self.inputs),
-        }
+        self.ways: dict[str, Callable[[], Any]] = {}
         with torch.inference_mode():
-            self.ways["graph"] = self._graph(eager)
-            self.ways["compile and graph"] = self._graph(compiled)
+            for way in ways:
+                run = eager
+                if way.startswith("compile"):
+                    run = torch.compile(eager, mode="max-autotune-no-cudagraphs")
+                self.ways[way] = (
+                    self._graph(run) if way.endswith("graph") else lambda run=run: run(*self.inputs)
+                )
 
     def _graph(self, function: Callable[..., Any]) -> Callable[[], None]:
         """A function as one CUDA graph, ready to be replayed."""
@@ -144,3 +153,31 @@ class TorchPeer:
             end.record()
         end.synchronize()
         return float(begin.elapsed_time(end))
+
+
+def _set_precision(torch: Any, dtype: str) -> None:
+    """Let products of float32 round their factors to tf32, or not."""
+    for part in (torch.backends.cuda.matmul, torch.backends.cudnn):
+        part.allow_tf32 = dtype == "tf32"
+
+
+def product_ms(
+    x: np.ndarray, w: np.ndarray, kind: str, warm_rounds: int, rounds: int
+) -> float | None:
+    """The median of PyTorch's times of a product of two matrices, the second one transposed."""
+    import torch  # pyright: ignore[reportMissingImports]
+
+    _set_precision(torch, kind)
+    dtype = getattr(torch, "float32" if kind == "tf32" else kind)
+    a, b = (torch.tensor(m.astype(np.float32) if kind != "int8" else m, device="cuda").to(dtype)
+            for m in (x, w))  # fmt: skip
+    multiply = torch._int_mm if kind == "int8" else torch.matmul
+    times_ms = []
+    for _ in range(warm_rounds + rounds):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        multiply(a, b.t())
+        end.record()
+        end.synchronize()
+        times_ms.append(float(begin.elapsed_time(end)))
+    return statistics.median(times_ms[warm_rounds:])

@@ -33,6 +33,8 @@ for command in (quantised, definition):
 BenchTarget = Annotated[str, typer.Option("--target", help="sim or rtl.")]
 #: Images that a network is measured with at once, at most.
 MOST_BATCH = 1024
+#: Rows of a product that is measured, at most.
+MOST_SIZE = 32768
 Compare = Annotated[
     bool, typer.Option("--compare", help="Both simulators, which must agree in every cycle.")
 ]
@@ -258,7 +260,9 @@ def bench_gpu(
     kinds: Annotated[
         str, typer.Option(help="Of int8, float32, tf32, float16 and bfloat16; by default all.")
     ] = "",
-    peers: Annotated[str, typer.Option(help="torch: times of PyTorch beside ours.")] = "",
+    peers: Annotated[
+        str, typer.Option(help="PyTorch's times beside ours: torch, and torch.compile.")
+    ] = "",
     batches: Annotated[str, typer.Option(help="Images at once, such as 1,64.")] = "1",
     rounds: Rounds = 15,
     json_file: JsonFile = None,
@@ -298,6 +302,49 @@ def _show_gpu(console: Console, report: dict[str, Any]) -> None:
             f"{row['median_ms']:.3f}", f"{row['least_ms']:.3f}", f"{row['error']:.1g}",
             f"{min(row['torch_ms'].values()):.3f}" if row["torch_ms"] else "",
             f"{row['ratio']:.2f}" if row["torch_ms"] else "",
+        )  # fmt: skip
+    console.print(table)
+
+
+@app.command("gpu-products")
+def bench_gpu_products(
+    kinds: Annotated[
+        str, typer.Option(help="Of int8, float32, tf32, float16 and bfloat16; by default all.")
+    ] = "",
+    sizes: Annotated[str, typer.Option(help="Rows and columns, such as 4096,8192.")] = "4096",
+    peers: Annotated[str, typer.Option(help="torch: PyTorch's times beside ours.")] = "",
+    rounds: Rounds = 15,
+    json_file: JsonFile = None,
+) -> int:
+    """Products of square matrices on an NVIDIA GPU: compared with NumPy's, then timed."""
+    from ..bench.gpu import KINDS, product_rows
+    from ..report import header
+
+    found = [int(n) if n.isdecimal() and n.isascii() else 0 for n in sizes.split(",")]
+    if not all(1 <= size <= MOST_SIZE for size in found):
+        raise VdlaError(
+            f"sizes: expected numbers of 1 to {MOST_SIZE} such as 4096,8192, got {sizes!r}"
+        )
+    with progress_bar("gpu products") as advance:
+        rows = product_rows(
+            names_of(kinds) or list(KINDS), found, rounds, advance, peers=names_of(peers)
+        )
+    report = header("bench gpu-products") | {"rounds": rounds, "rows": rows}
+    emit(report, json_file, lambda console: _show_gpu_products(console, report))
+    return 0
+
+
+def _show_gpu_products(console: Console, report: dict[str, Any]) -> None:
+    table = new_table(
+        f"bench gpu-products: medians of {report['rounds']}", "numbers", "size", "ms", "TFLOP/s",
+        "difference", "PyTorch ms", "ratio",
+    )  # fmt: skip
+    for row in report["rows"]:
+        table.add_row(
+            row["kind"], count(row["size"]), f"{row['median_ms']:.3f}", f"{row['tflops']:.1f}",
+            f"{row['error']:.1g}",
+            f"{row['torch_ms']:.3f}" if row["torch_ms"] else "",
+            f"{row['ratio']:.2f}" if row["ratio"] else "",
         )  # fmt: skip
     console.print(table)
 
