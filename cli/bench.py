@@ -271,6 +271,7 @@ def bench_gpu(
     from ..bench.gpu import KINDS, gpu_rows
     from ..bench.workloads import NETWORKS
     from ..report import header
+    from ..runtime.gpu.cuda import device_text
 
     sizes = [int(n) if n.isdecimal() and n.isascii() else 0 for n in batches.split(",")]
     if not all(1 <= size <= MOST_BATCH for size in sizes):
@@ -286,14 +287,14 @@ def bench_gpu(
             advance,
             peers=names_of(peers),
         )
-    report = header("bench gpu") | {"rounds": rounds, "rows": rows}
+    report = header("bench gpu") | {"device": device_text(), "rounds": rounds, "rows": rows}
     emit(report, json_file, lambda console: _show_gpu(console, report))
     return 0
 
 
 def _show_gpu(console: Console, report: dict[str, Any]) -> None:
     table = new_table(
-        f"bench gpu: medians of {report['rounds']}", "", "numbers", "batch", "kernels", "ms",
+        f"bench gpu: {report['device']}, medians of {report['rounds']}", "", "numbers", "batch", "kernels", "ms",
         "least ms", "difference", "PyTorch's best ms", "ratio",
     )  # fmt: skip
     for row in report["rows"]:
@@ -319,6 +320,7 @@ def bench_gpu_products(
     """Products of square matrices on an NVIDIA GPU: compared with NumPy's, then timed."""
     from ..bench.gpu import KINDS, product_rows
     from ..report import header
+    from ..runtime.gpu.cuda import device_text
 
     found = [int(n) if n.isdecimal() and n.isascii() else 0 for n in sizes.split(",")]
     if not all(1 <= size <= MOST_SIZE for size in found):
@@ -329,14 +331,15 @@ def bench_gpu_products(
         rows = product_rows(
             names_of(kinds) or list(KINDS), found, rounds, advance, peers=names_of(peers)
         )
-    report = header("bench gpu-products") | {"rounds": rounds, "rows": rows}
+    report = header("bench gpu-products")
+    report |= {"device": device_text(), "rounds": rounds, "rows": rows}
     emit(report, json_file, lambda console: _show_gpu_products(console, report))
     return 0
 
 
 def _show_gpu_products(console: Console, report: dict[str, Any]) -> None:
     table = new_table(
-        f"bench gpu-products: medians of {report['rounds']}", "numbers", "size", "ms", "TFLOP/s",
+        f"bench gpu-products: {report['device']}, medians of {report['rounds']}", "numbers", "size", "ms", "TFLOP/s",
         "difference", "PyTorch ms", "ratio",
     )  # fmt: skip
     for row in report["rows"]:

@@ -53,6 +53,27 @@ def capability_of_device() -> tuple[int, int] | None:
     return major.value, minor.value
 
 
+def device_text(driver: ctypes.CDLL | None = None) -> str:
+    """The name of the first GPU, and what its driver supports, for reports.
+
+    Raises
+    ------
+    VdlaError
+        Without a driver or a GPU.
+    """
+    driver = driver or load_driver()
+    name, device, version = ctypes.create_string_buffer(256), c_int(), c_int()
+    found = (
+        driver.cuInit(c_uint(0))
+        or driver.cuDeviceGet(byref(device), c_int(0))
+        or driver.cuDeviceGetName(name, c_int(len(name)), device)
+        or driver.cuDriverGetVersion(byref(version))
+    )
+    if found:
+        raise VdlaError("target cuda: expected an NVIDIA GPU, found none; use --emulate")
+    return f"{name.value.decode()}, CUDA {version.value // 1000}.{version.value % 1000 // 10}"
+
+
 def load_driver() -> ctypes.CDLL:
     """The driver's library.
 

@@ -33,9 +33,9 @@ from vdla.compiler.targets.cpu.passes.bit_serial import _packed
 from vdla.compiler.targets.cpu.passes.fold_transposes import fold_transposes
 from vdla.compiler.targets.cpu.passes.fuse_elementwise import _ends
 from vdla.compiler.targets.cpu.passes.scale_weights import _pays, scale_weights
-from vdla.compiler.targets.gpu import traffic
+from vdla.compiler.targets.gpu import overlays, traffic
 from vdla.compiler.targets.gpu.passes import narrow_tensors, window_rows
-from vdla.compiler.targets.gpu.templates import general, tensor_gemm
+from vdla.compiler.targets.gpu.templates import general, parts, tensor_gemm
 from vdla.compiler.targets.gpu.templates.depthwise import Depthwise
 from vdla.compiler.targets.gpu.templates.product import Product
 from vdla.compiler.targets.gpu.text import _Printer
@@ -532,7 +532,16 @@ COMPILER = (
     Mutant("stores without a fence", "compiler", asynchronous._awaited,
            "seq([ProxyFence(), stmt]) if follow and fences else stmt", "stmt", WARPGROUPS),
     Mutant("products that nobody waits for", "compiler", asynchronous._awaited,
-           "ProductsArrived(0)", "ProductsArrived(1)", WARPGROUPS),
+           "replace(stmt, body=seq(body)), ProductsArrived(0)",
+           "replace(stmt, body=seq(body)), ProductsArrived(1)", WARPGROUPS),
+    Mutant("products go on while their operands are stored to", "compiler",
+           asynchronous._may_go_on, "not early and ", "", WARPGROUPS),
+    Mutant("buffers lie over others without a barrier", "compiler", overlays.shared_memory,
+           "if _parts(stmts, *at)", "",
+           tests("compiler/targets/gpu/test_overlays.py")),
+    Mutant("the last part of a sum goes on beyond its end", "compiler", parts.in_parts,
+           "ends = by_steps > 1 and steps * by_steps > all_steps", "ends = False",
+           tests("compiler/targets/gpu/test_tensor_cores.py")),
     Mutant("phases of another round", "compiler", pipeline._Filling.signalled,
            "self.step // self.stages % 2", "self.step % 2", WARPGROUPS),
     Mutant("a signal without its last box", "compiler", pipeline._Filling.brought,

@@ -6,6 +6,7 @@
 #include <dlfcn.h>
 
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -71,6 +72,14 @@ int cuDeviceGetCount(int* count) {
 int cuDeviceGet(int* device, int number) {
   *device = number;
   return number ? INVALID_VALUE : OK;
+}
+int cuDeviceGetName(char* name, int size, int) {
+  snprintf(name, size, "stand-in");
+  return OK;
+}
+int cuDriverGetVersion(int* version) {
+  *version = 13020;
+  return OK;
 }
 int cuDeviceGetAttribute(int* value, int attribute, int) {
   *value = attribute == 75 ? 9 : 0;

@@ -53,6 +53,10 @@ def opened(driver: ctypes.CDLL, found: list[CudaSession]) -> Callable[..., CudaS
     return open
 
 
+def test_reports_name_the_gpu(driver: ctypes.CDLL) -> None:
+    assert cuda.device_text(driver) == "stand-in, CUDA 13.2"
+
+
 @pytest.mark.slow
 def test_a_network_is_captured_once_and_replayed(driver: ctypes.CDLL) -> None:
     module = vdla.compile(DIGITS, "cuda", emulate=True)

@@ -194,8 +194,8 @@ def _channels_last(op: Conv2d | QConv2d, x_type: Type, w_type: Type, *rest: Type
     (images, height, width, channels), x_dtype = x_type
     (outputs, *kernel, _), w_dtype = w_type
     counts = window_counts((height, width), tuple(kernel), op.strides, op.pads, op.dilations)
-    by_rows = _is_by_rows(op, channels)
     plain = is_matrix(op, kernel)
+    by_rows = not plain and _is_by_rows(op, channels)
     taps_of_all, depth = math.prod(kernel), channels
     x_shape = (images * height * width, channels) if plain else x_type[0]
     if by_rows:
