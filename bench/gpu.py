@@ -80,17 +80,19 @@ def gpu_rows(
     if open is CudaSession:
         load_driver()  # before the work of the compiler
     cases = [(m, k, b) for m in models for k in kinds for b in batches]
-    rows, steps = [], 2 * len(cases)
-    for number, (case, made) in enumerate(zip(cases, _all_prepared(cases), strict=True)):
+    networks, rows = list[_Prepared](), list[dict[str, Any]]()
+
+    def advance() -> None:
         if progress is not None:
-            progress(number + 1, steps)
-        rows.append((case, made))
-    found = []
-    for number, (case, made) in enumerate(rows):
-        found.append(_row(*case, made, rounds, open, ways))
-        if progress is not None:
-            progress(len(cases) + number + 1, steps)
-    return found
+            progress(len(networks) + len(rows), 2 * len(cases))
+
+    for made in _all_prepared(cases):
+        networks.append(made)
+        advance()
+    for (model, kind, batch), made in zip(cases, networks, strict=True):
+        rows.append(_row(model, kind, batch, made, rounds, open, ways))
+        advance()
+    return rows
 
 
 def _ways_of(peers: Sequence[str]) -> tuple[str, ...]:
@@ -245,7 +247,7 @@ def _product_row(kind: str, size: int, rounds: int, open: Open, has_peer: bool) 
         )
     times_ms = session.time_replays(WARM_ROUNDS + rounds)[WARM_ROUNDS:]
     median_ms, torch_ms = statistics.median(times_ms), None
-    if has_peer and kind in ("int8", *PRECISIONS):
+    if has_peer:
         torch_ms = product_ms(arrays[0], arrays[1], kind, WARM_ROUNDS, rounds)
     return {
         "kind": kind, "size": size, "knobs": dict(knobs), "error": error, "median_ms": median_ms,

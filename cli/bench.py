@@ -294,8 +294,8 @@ def bench_gpu(
 
 def _show_gpu(console: Console, report: dict[str, Any]) -> None:
     table = new_table(
-        f"bench gpu: {report['device']}, medians of {report['rounds']}", "", "numbers", "batch", "kernels", "ms",
-        "least ms", "difference", "PyTorch's best ms", "ratio",
+        f"bench gpu: {report['device']}, medians of {report['rounds']}", "", "numbers", "batch",
+        "kernels", "ms", "least ms", "difference", "PyTorch's best ms", "ratio",
     )  # fmt: skip
     for row in report["rows"]:
         table.add_row(
@@ -339,8 +339,8 @@ def bench_gpu_products(
 
 def _show_gpu_products(console: Console, report: dict[str, Any]) -> None:
     table = new_table(
-        f"bench gpu-products: {report['device']}, medians of {report['rounds']}", "numbers", "size", "ms", "TFLOP/s",
-        "difference", "PyTorch ms", "ratio",
+        f"bench gpu-products: {report['device']}, medians of {report['rounds']}", "numbers",
+        "size", "ms", "TFLOP/s", "difference", "PyTorch ms", "ratio",
     )  # fmt: skip
     for row in report["rows"]:
         table.add_row(
