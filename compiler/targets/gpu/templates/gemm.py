@@ -61,7 +61,8 @@ Rule = Callable[[Expr, Expr, Expr], Expr]
 
 class Gemm(GpuTemplate):
     """A tile of ``rows`` and ``columns`` for a block, of ``thread_rows`` and ``thread_columns`` for
-    a thread; ``depth`` steps of the reduction at once, in ``stages`` buffers in turn."""
+    a thread; ``depth`` steps of the reduction at once, in ``stages`` buffers in turn; sums in
+    ``parts``."""
 
     name = "gemm"
     ops = (*PRODUCTS, Narrow)

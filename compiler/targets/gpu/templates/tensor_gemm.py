@@ -4,7 +4,8 @@ A block computes a tile of the result, each of its warps a part of it. For each 
 reduction the threads bring a tile of both factors to shared memory, ``stages - 1`` steps ahead of
 the tensor cores; where the layout allows it, by asynchronous copies of 16 bytes. Rows in shared
 memory are swizzled, so that eight rows are read from different banks. The sums go through shared
-memory, where bias, bounds and requantisation follow, to the result.
+memory, where bias, bounds and requantisation follow, to the result; long ones are in parts
+(``parts.py``).
 
 A warp multiplies by ``mma.sync`` what it has loaded to registers. On GPUs of compute capability
 9.0a the copy engine may bring the factors whose tiles are boxes of a tensor, and the four warps of
@@ -25,7 +26,7 @@ from ....graph.ops.channels_last import ChannelsLast
 from ....graph.ops.convolution import Conv2d, QConv2d, QConvTranspose2d
 from ....graph.ops.in_phases import InPhases
 from ....graph.ops.linear import Dense, MatMul, QDense
-from ....graph.ops.narrow import Narrow, without_narrow
+from ....graph.ops.narrow import without_narrow
 from ....te.affine import affine
 from ....te.expr import Const, Expr, Read, Var, all_of, bits_of, select, walk
 from ....te.schedule import Schedule
@@ -76,13 +77,13 @@ CP_ASYNC, TMA = "cp.async", "tma"
 
 class TensorGemm(Gemm):
     """A tile of ``rows`` and ``columns`` for a block, of ``warp_rows`` and ``warp_columns`` for a
-    warp; ``depth`` steps of the reduction at once, in ``stages`` buffers in turn. ``precision`` is
-    the kind of factors that are float32 in the model; "float32" leaves these to other templates.
-    Factors of int8 are exact. Where the architecture has warpgroups, ``unit`` says whose
-    instructions multiply."""
+    warp; ``depth`` steps of the reduction at once, in ``stages`` buffers in turn; sums in
+    ``parts``. ``precision`` is the kind of factors that are float32 in the model; "float32" leaves
+    these to other templates. Factors of int8 are exact. Where the architecture has warpgroups,
+    ``unit`` says whose instructions multiply."""
 
     name = "tensor cores"
-    ops = (*Gemm.ops, ChannelsLast, Narrow)
+    ops = (*Gemm.ops, ChannelsLast)
 
     def __init__(self, precision: str, architecture: Architecture):
         self.precision, self.architecture = precision, architecture
@@ -128,10 +129,8 @@ class TensorGemm(Gemm):
         is_boxes = grouped and _is_matrix(workload)
         best = _best(batch, rows, columns, OF_BOXES if is_boxes else OF_PIECES[grouped])
         step, depths = K_BYTES // size, [n // size for n in DEPTHS]
-        deepest = fits([n for n in sorted(depths, reverse=True) if n * size <= best.depth], depth)[
-            0
-        ]
-        best_depth = deepest if depth > step else step
+        deepest = [n for n in sorted(depths, reverse=True) if n * size <= best.depth]
+        best_depth = fits(deepest, depth)[0] if depth > step else step
         tiles = batch * -(-rows // best.rows) * -(-columns // best.columns)
         parts = best_parts(BLOCKS_OF_PARTS // tiles, taps, -(-depth // best_depth)) if splits else 1
         all_warps = GROUP_WARP_TILES if grouped else WARP_TILES
