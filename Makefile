@@ -87,6 +87,7 @@ gpu-emulated: $(STAMP) $(OCLGRIND)
 	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[cuda]' nvidia-cuda-nvdisasm
 	$(BIN)/python -m pytest -s -m "sweep or not sweep" tests/compiler/targets/gpu/test_oclgrind.py tests/compiler/targets/gpu/test_sanitizers.py
 	$(BIN)/python -m pytest -s -m "sweep or not sweep" tests/compiler/targets/gpu/test_node_suite.py tests/compiler/targets/gpu/test_budgets.py tests/runtime/test_cuda_driver.py
+	$(BIN)/python -m pytest -m "sweep or not sweep" tests/compiler/targets/gpu/test_large_batches.py tests/compiler/targets/gpu/test_window_rows.py
 	VDLA_FUZZ=5000 $(BIN)/python -m pytest -s tests/compiler/targets/gpu/test_random_threads.py
 	$(BIN)/python -m pytest -s -m "sweep or not sweep" tests/compiler/targets/gpu/test_full_size.py
 

@@ -77,8 +77,6 @@ def gpu_rows(
     _check_names("models", models, tuple(NETWORKS))
     _check_names("kinds", kinds, KINDS)
     ways = _ways_of(peers)
-    if open is CudaSession:
-        load_driver()  # before the work of the compiler
     cases = [(m, k, b) for m in models for k in kinds for b in batches]
     networks, rows = list[_Prepared](), list[dict[str, Any]]()
 
@@ -86,7 +84,7 @@ def gpu_rows(
         if progress is not None:
             progress(len(networks) + len(rows), 2 * len(cases))
 
-    for made in _all_prepared(cases):
+    for made in _all_prepared(cases, open):
         networks.append(made)
         advance()
     for (model, kind, batch), made in zip(cases, networks, strict=True):
@@ -104,8 +102,10 @@ def _ways_of(peers: Sequence[str]) -> tuple[str, ...]:
     return tuple(way for peer, ways in PEERS.items() if peer in peers for way in ways)
 
 
-def _all_prepared(cases: Sequence[tuple[str, str, int]]) -> Iterable[_Prepared]:
+def _all_prepared(cases: Sequence[tuple[str, str, int]], open: Open) -> Iterable[_Prepared]:
     """All networks, in order."""
+    if open is CudaSession:
+        load_driver()  # before the work of the compiler
     workers = min(len(cases), os.cpu_count() or 1)
     if workers == 1:
         yield from map(_prepared, cases)
@@ -214,8 +214,6 @@ def product_rows(
     """
     _check_names("kinds", kinds, KINDS)
     ways = _ways_of(peers)
-    if open is CudaSession:
-        load_driver()
     cases = [(kind, size) for kind in kinds for size in sizes]
     rows = []
     for number, (kind, size) in enumerate(cases):
@@ -226,6 +224,8 @@ def product_rows(
 
 
 def _product_row(kind: str, size: int, rounds: int, open: Open, has_peer: bool) -> dict[str, Any]:
+    if open is CudaSession:
+        load_driver()  # before the work of the compiler
     graph = _product_graph(kind, size)
     [node] = graph.nodes
     precision = PRECISIONS[0] if kind == "int8" else kind

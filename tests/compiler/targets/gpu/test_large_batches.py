@@ -22,9 +22,10 @@ from vdla.compiler.tir.races import _Checker
 from . import networks
 
 PRECISIONS = ("float32", "tf32", "float16", "int8")
-#: The largest network once, which has most layers for tensor cores.
-CASES = [("resnet18", "float16"),
-         *((name, p) for name in NETWORKS if name != "resnet18" for p in PRECISIONS)]  # fmt: skip
+#: Each network in one precision, all of them in a sweep.
+CASES = [("resnet18", "float16"), ("mobilenet_v1", "int8"), ("dcgan", "int8"), ("dqn", "float32"),
+         ("lstm_lm", "tf32")]  # fmt: skip
+OTHERS = [(name, p) for name in NETWORKS for p in PRECISIONS if (name, p) not in CASES]
 #: Elements that are listed at once at most, and values of variables that are tried.
 FEW = 1 << 25
 
@@ -35,7 +36,9 @@ def compiled(model: Any, precision: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "precision"), CASES)
+@pytest.mark.parametrize(
+    ("name", "precision"), [*CASES, *(pytest.param(*o, marks=pytest.mark.sweep) for o in OTHERS)]
+)
 def test_nothing_is_listed_for_all_images(
     name: str, precision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -64,7 +67,9 @@ def test_nothing_is_listed_for_all_images(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize(
+    "precision", ["int8", *(pytest.param(p, marks=pytest.mark.sweep) for p in PRECISIONS[:3])]
+)
 def test_what_is_proved_is_so(precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Wherever the proof spares a list of elements, the list shows no race."""
     proved = {True: 0, False: 0}

@@ -165,7 +165,7 @@ CASES = (
 
 @pytest.mark.slow
 def test_results_are_those_of_the_definition() -> None:
-    """In every order of threads."""
+    """In the first and the last order of threads."""
     made = []
     for number, case in enumerate(CASES):
         func, arrays = case.lowered()
@@ -174,7 +174,7 @@ def test_results_are_those_of_the_definition() -> None:
     for case, emulated, arrays in made:
         wanted = case.wanted()
         assert wanted.min() < wanted.max()
-        for order in ORDERS:
+        for order in (ORDERS[0], ORDERS[-1]):
             np.testing.assert_array_equal(emulated.run(code, arrays, order), wanted, str(case))
 
 

@@ -46,7 +46,6 @@ CASES = (
     Case(2, (14, 15), (3, 6), 2, (1, 4, 2, 0), rows_apart=2),
     Case(6, (7, 8), (1, 1), 1),
 )
-KINDS = ("float16", "bfloat16", "tf32", "int8")
 IMAGES, OUTPUTS = 2, 16
 GROUPED = {
     "unit": "wgmma", "rows": 64, "columns": 16, "warp_rows": 64, "warp_columns": 16, "stages": 2,
@@ -99,8 +98,15 @@ def images(kind: str) -> list[np.ndarray]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "arch"),
+    [
+        ("bfloat16", "sm_80"), ("tf32", "sm_80"), ("float16", "sm_90a"), ("int8", "sm_90a"),
+        *(pytest.param(*case, marks=pytest.mark.sweep) for case in (
+            ("float16", "sm_80"), ("int8", "sm_80"), ("bfloat16", "sm_90a"), ("tf32", "sm_90a"),
+        )),
+    ],
+)  # fmt: skip
 def test_it_equals_the_processor(kind: str, arch: str) -> None:
     precision = "float32" if kind == "int8" else kind
     options: dict[str, Any] = {"emulate": True, "precision": precision, "arch": arch}
