@@ -96,7 +96,24 @@ def stencil() -> PrimFunc:
     return to_launches(lower_kernels(s, [x, y], "stencil"))
 
 
-PROGRAMS = {"gemm": gemm, "row sums": row_sums, "stencil": stencil}
+def steps() -> PrimFunc:
+    """Sums of neighbours, which all threads bring to shared memory anew for each step."""
+    x = placeholder((5, 64), "int32", "x")
+    p = compute((5, 64), lambda k, i: x[k, i] * 3 - 1, "p")
+    k = reduce_axis(5, "k")
+    y = compute((62,), lambda i: sum_of(p[k, i] + p[k, i + 2], k), "y")
+    s = create_schedule(y)
+    o, i = s[y].split(y.axes[0], 8)
+    s[y].bind(o, "blockIdx.x")
+    s[y].bind(i, "threadIdx.x")
+    s[p].compute_at(s[y], k)
+    _, t = s[p].split(p.axes[1], 8)
+    s[p].bind(t, "threadIdx.x")
+    s[p].set_scope("shared")
+    return to_launches(lower_kernels(s, [x, y], "steps"))
+
+
+PROGRAMS = {"gemm": gemm, "row sums": row_sums, "stencil": stencil, "steps": steps}
 
 
 def arrays_for(func: PrimFunc) -> list[np.ndarray]:
@@ -111,7 +128,7 @@ def expected(name: str, arrays: list[np.ndarray]) -> np.ndarray:
         case "row sums":
             return arrays[0].sum(axis=1).astype(np.int32)
     p = arrays[0] * 3 - 1
-    return p[:-2] + p[2:]
+    return p[:-2] + p[2:] if name == "stencil" else (p[:, :-2] + p[:, 2:]).sum(axis=0)
 
 
 @pytest.mark.slow
@@ -201,7 +218,7 @@ def barriers_of(func: PrimFunc) -> int:
 
 
 #: Barriers of each program.
-BARRIERS = {"gemm": 2, "row sums": 1, "stencil": 1}
+BARRIERS = {"gemm": 2, "row sums": 1, "stencil": 1, "steps": 2}
 DROPPED = [(name, which) for name, count in BARRIERS.items() for which in range(count)]
 
 
