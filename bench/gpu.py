@@ -22,6 +22,7 @@ from ..compiler.targets.gpu.architectures import architecture_of
 from ..compiler.targets.gpu.dialects import CUDA
 from ..compiler.targets.gpu.func_code import FuncKernels
 from ..compiler.targets.gpu.lowering import PRECISIONS, lower_node, template_of, templates_of
+from ..compiler.targets.gpu.tensor_cores import element_of
 from ..compiler.te.expr import HALF_DTYPES
 from ..isa.errors import VdlaError
 from ..module import compile
@@ -117,11 +118,16 @@ def _all_prepared(cases: Sequence[tuple[str, str, int]], open: Open) -> Iterable
 def _prepared(case: tuple[str, str, int]) -> _Prepared:
     model, kind, batch = case
     data = NETWORKS[model](batch, kind == "int8").SerializeToString()
-    module = compile(data, "cuda", precision=PRECISIONS[0] if kind == "int8" else kind)
+    module = compile(data, "cuda", precision=_precision(kind))
     [step] = module.compiled.steps
     assert isinstance(step, KernelProgram)
     arrays = random_inputs(module.compiled.inputs)
     return _Prepared(step, arrays, compile(data, "cpu").run(*arrays))
+
+
+def _precision(kind: str) -> str:
+    """The precision that a network of this kind is compiled with; integers have none."""
+    return PRECISIONS[0] if kind == "int8" else kind
 
 
 def _check_names(what: str, names: Sequence[str], known: Sequence[str]) -> None:
@@ -205,7 +211,8 @@ def product_rows(
     peers: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
     """One row for each kind of numbers and each size of two square matrices, the second one
-    transposed. Results have the factors' dtype; those of PyTorch's products of int8 are int32.
+    transposed, in choices that nobody made. Results have the factors' dtype; those of PyTorch's
+    products of int8 are int32.
 
     Raises
     ------
@@ -213,11 +220,13 @@ def product_rows(
         As :func:`gpu_rows`.
     """
     _check_names("kinds", kinds, KINDS)
-    ways = _ways_of(peers)
+    if peers:
+        _check_names("peers", peers, tuple(PEERS)[:1])
+        check_installed()
     cases = [(kind, size) for kind in kinds for size in sizes]
     rows = []
     for number, (kind, size) in enumerate(cases):
-        rows.append(_product_row(kind, size, rounds, open, bool(ways)))
+        rows.append(_product_row(kind, size, rounds, open, bool(peers)))
         if progress is not None:
             progress(number + 1, len(cases))
     return rows
@@ -228,9 +237,8 @@ def _product_row(kind: str, size: int, rounds: int, open: Open, has_peer: bool) 
         load_driver()  # before the work of the compiler
     graph = _product_graph(kind, size)
     [node] = graph.nodes
-    precision = PRECISIONS[0] if kind == "int8" else kind
     architecture = architecture_of(capability_of_device())
-    template = template_of(graph, node, templates_of(CUDA, precision, architecture))
+    template = template_of(graph, node, templates_of(CUDA, _precision(kind), architecture))
     knobs = next(template.space(template.workload(graph, node)).points())
     lowered = lower_node(graph, node, template, knobs, Dumps())
     program = FuncKernels.of(lowered.func, CUDA, "cuda", Dumps()).program
@@ -239,7 +247,7 @@ def _product_row(kind: str, size: int, rounds: int, open: Open, has_peer: bool) 
     session = open(program)
     given = [*arrays, *lowered.attributes]
     [got] = replace(program, open=lambda made: session).run(*given)
-    error = _error([got.reshape(size, size)[:ROWS_COMPARED]], [_product(kind, arrays)])
+    error = _error([got.reshape(size, size)[:ROWS_COMPARED]], [_product(graph, arrays)])
     if error > TOLERANCE[kind]:
         raise VdlaError(
             f"bench gpu-products: {size} in {kind}: expected NumPy's results within "
@@ -258,7 +266,7 @@ def _product_row(kind: str, size: int, rounds: int, open: Open, has_peer: bool) 
 
 def _product_graph(kind: str, size: int) -> Graph:
     """A dense layer of square matrices."""
-    dtype = kind if kind in ("int8", *HALF_DTYPES) else "float32"
+    dtype = element_of(kind)
     shape = (size, size)
     tensors = {"x": Tensor("x", shape, dtype), "w": Tensor("w", shape, dtype)}
     op: Any = Dense(transposed=True)
@@ -285,11 +293,12 @@ def _random(rng: np.random.Generator, tensor: Tensor) -> np.ndarray:
     return rng.standard_normal(tensor.shape, np.float32).astype(tensor.dtype)
 
 
-def _product(kind: str, arrays: Sequence[np.ndarray]) -> np.ndarray:
-    """The first rows of a product, in double precision."""
-    x, w = arrays[0][:ROWS_COMPARED], arrays[1]
-    if kind == "int8":
-        op = QDense(0, Requant(np.array([1 << 30], np.int32),
-                               np.array([_shift(len(w))], np.int32), 0))  # fmt: skip
-        return op.evaluate(x, w, arrays[2])
+def _product(graph: Graph, arrays: Sequence[np.ndarray]) -> np.ndarray:
+    """The first rows of a product: integers by the operator's definition, floats in double
+    precision."""
+    [node] = graph.nodes
+    x, w, *bias = arrays
+    x = x[:ROWS_COMPARED]
+    if isinstance(node.op, QDense):
+        return node.op.evaluate(x, w, *bias)
     return x.astype(np.float64) @ w.astype(np.float64).T

@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from ..compiler.targets.gpu.tensor_cores import element_of
 from ..isa.errors import VdlaError
 
 #: How PyTorch runs a network: as it is, compiled, and as one CUDA graph of either. Images are
@@ -35,7 +36,7 @@ def network(model: onnx.ModelProto, dtype: str, device: str) -> Callable[..., tu
     """
     import torch  # pyright: ignore[reportMissingImports]
 
-    kind = getattr(torch, "float32" if dtype == "tf32" else dtype)
+    kind = getattr(torch, element_of(dtype))
     constants = {}
     for tensor in model.graph.initializer:
         value = torch.tensor(numpy_helper.to_array(tensor))
@@ -113,7 +114,7 @@ class TorchPeer:
         _set_precision(torch, dtype)
         # Libraries may try their algorithms, as our schedules were chosen, before anything counts.
         torch.backends.cudnn.benchmark = True
-        kind = getattr(torch, "float32" if dtype == "tf32" else dtype)
+        kind = getattr(torch, element_of(dtype))
         self.inputs = [torch.tensor(array, device="cuda") for array in arrays]
         self.inputs = [x.to(kind) if x.is_floating_point() else x for x in self.inputs]
         self.inputs = [
@@ -161,16 +162,15 @@ def _set_precision(torch: Any, dtype: str) -> None:
         part.allow_tf32 = dtype == "tf32"
 
 
-def product_ms(
-    x: np.ndarray, w: np.ndarray, kind: str, warm_rounds: int, rounds: int
-) -> float | None:
-    """The median of PyTorch's times of a product of two matrices, the second one transposed."""
+def product_ms(x: np.ndarray, w: np.ndarray, kind: str, warm_rounds: int, rounds: int) -> float:
+    """The median of PyTorch's times, in ms, of a product of two matrices, the second one
+    transposed."""
     import torch  # pyright: ignore[reportMissingImports]
 
     _set_precision(torch, kind)
-    dtype = getattr(torch, "float32" if kind == "tf32" else kind)
-    a, b = (torch.tensor(m.astype(np.float32) if kind != "int8" else m, device="cuda").to(dtype)
-            for m in (x, w))  # fmt: skip
+    dtype = getattr(torch, element_of(kind))
+    wide = "int8" if kind == "int8" else "float32"  # NumPy's bfloat16 is none of PyTorch's
+    a, b = (torch.tensor(m.astype(wide), device="cuda").to(dtype) for m in (x, w))
     multiply = torch._int_mm if kind == "int8" else torch.matmul
     times_ms = []
     for _ in range(warm_rounds + rounds):

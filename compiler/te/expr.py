@@ -458,6 +458,15 @@ def walk(expr: Expr):
         waiting += reversed(children(node))
 
 
+def or_zero(value: Expr) -> tuple[Expr | None, Expr]:
+    """The condition on which a value is another one and not 0, and the other one; None and the
+    value where there is no such condition."""
+    match value:
+        case Select(cond, a, Const(b)) if not b:
+            return cond, a
+    return None, value
+
+
 def conjuncts(cond: Expr) -> Iterator[Expr]:
     """The conditions that a condition is the conjunction of."""
     match cond:

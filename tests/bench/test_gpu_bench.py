@@ -40,7 +40,7 @@ def test_products(driver: ctypes.CDLL) -> None:
 def test_results_of_int8_are_seldom_at_the_ends() -> None:
     graph = gpu._product_graph("int8", 512)
     rng = np.random.default_rng(0)
-    found = gpu._product("int8", [gpu._random(rng, graph[name]) for name in ("x", "w", "b")])
+    found = gpu._product(graph, [gpu._random(rng, graph[name]) for name in ("x", "w", "b")])
     assert np.mean(np.abs(found.astype(int)) >= 127) < 0.1 and np.std(found) > 20
 
 

@@ -123,9 +123,9 @@ def _flat(stmt: Stmt) -> Iterator[Stmt]:
 def _following(
     stmts: Sequence[Stmt], held: Sequence[Buffer]
 ) -> Iterator[tuple[Pair, tuple[int, int]]]:
-    """Pairs of buffers of which the second one is used after the last use of the first: the numbers
-    of the statements with that use, and with the first one of the second. Whoever waits may wait
-    for any buffer in use. Signals have places of their own."""
+    """Pairs of buffers where the last use of the first comes before any use of the second, with the
+    numbers of these two statements. A statement that waits counts as a use of every buffer that was
+    used before it. Signals are left out: they have places of their own."""
     first, last = dict[Buffer, int](), dict[Buffer, int]()
     for number, stmt in enumerate(stmts):
         used = [*first] if isinstance(stmt, WAITS) else used_buffers(stmt)

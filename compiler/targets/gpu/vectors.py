@@ -16,6 +16,7 @@ from ...te.expr import (
     binary,
     bits_of,
     children,
+    or_zero,
     substitute,
     walk,
 )
@@ -52,9 +53,8 @@ def vector_of(loop: For) -> Vector | None:
     size = loop.extent * bits_of(store.buffer.dtype) // 8 if store.buffer.dtype != "bool" else 0
     if size not in VECTORS or not _is_whole(store.buffer, store.indices, loop):
         return None
-    value, exists = store.value, None
-    if isinstance(value, Select) and isinstance(value.b, Const) and not value.b.value:
-        exists, value = _of_all(value.cond, loop), value.a
+    exists, value = or_zero(store.value)
+    exists = None if exists is None else _of_all(exists, loop)
     is_sure = exists is None or not _moves(exists, loop.var)
     if isinstance(value, Read) and is_sure and _is_whole(value.source, value.indices, loop):
         return Vector(store, size, value, exists, guard)
@@ -66,9 +66,7 @@ def vector_of(loop: For) -> Vector | None:
 def copy_of(store: Store) -> Vector | None:
     """A store of one element of 4 or 8 bytes as a copy; None where it stores anything else."""
     size = bits_of(store.buffer.dtype) // 8 if store.buffer.dtype != "bool" else 0
-    value, exists = store.value, None
-    if isinstance(value, Select) and isinstance(value.b, Const) and not value.b.value:
-        exists, value = value.cond, value.a
+    exists, value = or_zero(store.value)
     if size not in VECTORS or not isinstance(value, Read):
         return None
     return Vector(store, size, value, exists, None)

@@ -18,7 +18,7 @@ from math import prod
 
 from ...te.affine import affine
 from ...te.errors import ScheduleError
-from ...te.expr import Binary, Const, Expr, Read, Select, Var, bits_of, conjuncts, substitute, walk
+from ...te.expr import Binary, Const, Expr, Read, Var, bits_of, conjuncts, or_zero, substitute, walk
 from ...te.intrinsic import TensorIntrin
 from ...te.tensor import Tensor, compute, placeholder
 from ..ir import Buffer, For, If, Region, Seq, Stmt, Store, TensorCall
@@ -112,9 +112,8 @@ def bulk_call(nest: Stmt, signal: Region, kernel: str) -> tuple[list[Expr], Tens
 
 def _parts(value: Expr) -> tuple[list[Expr], Expr]:
     """The conditions on which an element exists, and the element."""
-    if isinstance(value, Select) and isinstance(value.b, Const) and not value.b.value:
-        return list(conjuncts(value.cond)), value.a
-    return [], value
+    exists, element = or_zero(value)
+    return [] if exists is None else list(conjuncts(exists)), element
 
 
 def _check_edges(inside: list[Expr], read: Read, kernel: str) -> None:

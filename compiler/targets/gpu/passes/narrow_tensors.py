@@ -27,11 +27,12 @@ from ....graph.ops.channels_last import ChannelsLast
 from ....graph.ops.linear import Dense, MatMul
 from ....graph.ops.narrow import Copy, Narrow
 from ....graph.ops.pooling import MaxPool
+from ..templates.tensor_gemm import LEAST_COPY_BYTES
 
 #: Whether a node is a product whose two factors are rounded.
 IsProduct = Callable[[Graph, Node], bool]
 #: Elements of two bytes that the least asynchronous copy brings.
-COPIED = 2
+COPIED = LEAST_COPY_BYTES // 2
 
 
 def narrow_tensors(graph: Graph, dtype: str, is_product: IsProduct) -> Graph:

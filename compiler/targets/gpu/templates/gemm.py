@@ -31,7 +31,7 @@ from ...cpu.templates.base import CpuWorkload
 from ..scopes import SHARED_BYTES
 from .base import GpuTemplate, Scheduled
 from .general import THREADS, fused, share_loop
-from .parts import PARTS, add_up, best_parts, in_parts, refuse_parts
+from .parts import PARTS, add_up, best_parts, in_parts, may_be_parted, refuse_parts
 from .product import Product, product_of, sizes_of
 
 #: Rows and columns of a block's tile, and of a thread's; steps of the reduction that share a tile;
@@ -98,7 +98,7 @@ class Gemm(GpuTemplate):
             "stages": preferring(min(max(STAGES), stages), STAGES),
             "parts": PARTS[:1],
         }
-        if batch == 1 and not isinstance(without_narrow(workload.op), InPhases):
+        if may_be_parted(workload):
             blocks = -(-rows // tiles[0]) * -(-columns // tiles[1])
             threads = blocks * math.prod(tiles) // (by_rows * by_columns)
             parts = best_parts(THREADS_OF_PARTS // threads, 1, -(-depth // best_depth))

@@ -15,11 +15,15 @@ import math
 from dataclasses import replace
 from functools import partial
 
+from ....graph.ops.channels_last import ChannelsLast
+from ....graph.ops.in_phases import InPhases
+from ....graph.ops.narrow import without_narrow
 from ....te.expr import Const, Expr
 from ....te.schedule import Schedule
 from ....te.tensor import Tensor, compute, reduce_axis, sum_of
+from ...cpu.templates.base import CpuWorkload
 from .general import fused, share_loop
-from .product import Element, Product
+from .product import Element, Product, sizes_of
 
 #: Results side by side of a thread that adds parts up, and threads of a block.
 VECTOR, THREADS = 4, 128
@@ -31,9 +35,17 @@ PARTS = (1, 2, 3, 4, 6, 7, 8, 9, 12, 14, 16, 18, 24, 28, 32, 36)
 LONG_SUM, LEAST_STEPS = 8, 3
 
 
+def may_be_parted(workload: CpuWorkload) -> bool:
+    """Whether sums of a product may be in parts: it has no batch, and no kernel of its own puts its
+    results into their places."""
+    op = without_narrow(workload.op)
+    placed = isinstance(op.op if isinstance(op, ChannelsLast) else op, InPhases)
+    return sizes_of(workload)[0] == 1 and not placed
+
+
 def best_parts(room: int, taps: int, steps: int) -> int:
-    """The most parts of sums of so many taps and tiles of steps for which there is ``room``, and
-    each of which is long enough."""
+    """Into how many parts sums of so many taps and tiles of steps are divided: as many as there is
+    ``room`` for, each of them long enough."""
     longest = taps * steps // LEAST_STEPS if taps * steps >= LONG_SUM else 1
     fit = [n for n in PARTS if n <= min(room, longest) and not refuse_parts(n, taps, steps)]
     return fit[-1] if fit else 1
@@ -54,8 +66,8 @@ def division(parts: int, taps: int) -> tuple[int, int]:
 
 
 def in_parts(product: Product, parts: int, depth: int) -> Product:
-    """The product whose batch are so many parts of each sum, of a product without a batch. First
-    the taps are divided, then the steps of k, of which ``depth`` stay together."""
+    """The product that adds up each sum in so many parts. The parts are its batch, so that the
+    given product has none. Taps are divided first, then steps of k, in multiples of ``depth``."""
     by_taps, by_steps = division(parts, product.taps)
     taps, all_steps = product.taps // by_taps, product.sizes[3]
     steps = -(-all_steps // (by_steps * depth)) * depth

@@ -47,14 +47,14 @@ from ..tensor_cores import (
     group_core,
     tensor_core,
 )
+from ..warp_functions import VECTORS
 from .base import Scheduled
 from .gemm import ALL_BUSY, Gemm, ended, fits
-from .parts import PARTS, best_parts, in_parts, refuse_parts
+from .parts import PARTS, best_parts, in_parts, may_be_parted, refuse_parts
 from .product import Element, Product, column_sums, is_matrix, product_of, sizes_of, taps_of
 
 #: Bytes that an asynchronous copy brings at most, and at least.
-COPY_BYTES, LEAST_COPY_BYTES = 16, 4
-
+COPY_BYTES, LEAST_COPY_BYTES = max(VECTORS), min(VECTORS)
 
 #: Tiles of a block, of a warp, steps of the reduction in bytes, buffers in turn.
 TILES = (64, 32, 128, 16)
@@ -125,7 +125,7 @@ class TensorGemm(Gemm):
         size = 1 if is_int8 else bits_of(element_of(self.precision)) // 8
         grouped = self.architecture.warpgroups and rows >= GROUP_ROWS
         most, taps = self.architecture.shared_bytes, taps_of(workload)
-        splits = batch == 1 and not _is_in_phases(workload.op)
+        splits = may_be_parted(workload)
         is_boxes = grouped and _is_matrix(workload)
         best = _best(batch, rows, columns, OF_BOXES if is_boxes else OF_PIECES[grouped])
         step, depths = K_BYTES // size, [n // size for n in DEPTHS]
@@ -227,11 +227,6 @@ def inner_of(op: Op) -> Op:
     op = without_narrow(op)
     op = op.op if isinstance(op, ChannelsLast) else op
     return op.op if isinstance(op, InPhases) else op
-
-
-def _is_in_phases(op: Op) -> bool:
-    op = without_narrow(op)
-    return isinstance(op.op if isinstance(op, ChannelsLast) else op, InPhases)
 
 
 def unit_of(knobs: Knobs) -> str:
