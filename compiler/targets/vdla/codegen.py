@@ -36,6 +36,7 @@ from ...tir.ir import (
 )
 from ...tir.printer import expr_text
 from ...tir.scopes import place_buffers
+from .early_products import early_products
 from .known import Form, slack_of, with_values
 from .patterns import (
     CLOSED,
@@ -70,10 +71,11 @@ _Shape = TypeVar("_Shape")
 @dataclass(frozen=True)
 class Code:
     """A loop program as instructions. They are worked out once and written for each layer that has
-    this loop program."""
+    this loop program. Images come in so many parts (:mod:`.early_products`)."""
 
     func: PrimFunc
     params: HwParams
+    image_parts: int = 1
 
     def write(self, site: Site) -> None:
         """Append the instructions to a stream.
@@ -108,7 +110,7 @@ class Code:
     def _script(self) -> Script:
         walker = _Walker(self.func.name, self.params, self._storage, self._fusable)
         walker.walk(self.func.body)
-        return walker.script
+        return Script(early_products(walker.script.steps, self.image_parts))
 
 
 @dataclass(frozen=True)

@@ -253,6 +253,13 @@ def load_price(context: Context) -> float:
     return SCARCE if context.scarce_loads else OTHERS
 
 
+def insn_price(context: Context, machine: Machine) -> float:
+    """What an instruction costs other operators: where loads are scarce, what a load of as many
+    bytes does, because both come over the same bus."""
+    beats = fetch_beats(machine.params, machine.memory)
+    return load_price(context) * beats if context.scarce_loads else 0.0
+
+
 def product_orders(shape: ConvShape) -> tuple[Order, ...]:
     """The loop orders for products. In groups, no output channels share their input, so that none
     can stay for others.
@@ -323,11 +330,9 @@ class _Prices:
 
     @classmethod
     def of(cls, context: Context, machine: Machine, tile: int = 0) -> _Prices:
-        """The prices for an operator. Where loads are scarce, instructions cost what loads of as
-        many bytes do, because they come over the same bus."""
-        load, params, memory = load_price(context), machine.params, machine.memory
-        share = fetch_beats(params, memory) / _fetch_cycles(params, memory)
-        return cls(load, load * share if context.scarce_loads else 0.0, tile)
+        """The prices for an operator."""
+        cycles = _fetch_cycles(machine.params, machine.memory)
+        return cls(load_price(context), insn_price(context, machine) / cycles, tile)
 
     def cost(self, work: _Work) -> Each:
         """What all tiles cost."""

@@ -12,7 +12,13 @@ from dataclasses import dataclass, replace
 
 from .templates.expanding import BOUNDS
 from .templates.joining import APART, JOINED
-from .templates.reserving import RESERVED, USUAL_EIGHTHS, WGT_EIGHTHS
+from .templates.reserving import (
+    IMAGE_PARTS,
+    RESERVED,
+    USUAL_EIGHTHS,
+    USUAL_PARTS,
+    WGT_EIGHTHS,
+)
 
 #: Shares become larger or smaller by at most so many sixteenths.
 MOST_STEPS = 5
@@ -30,12 +36,14 @@ class ProgramChoices:
     share_steps : sixteenths that are added to the share of the scratchpads which a template of the
         vector track usually takes; negative for a smaller share
     wgt_eighths : eighths of ``wgt`` for an operator's weights
+    image_parts : parts in which an image comes, each with a product of its own
     """
 
     bound: float = BOUNDS[0]
     addition: str = APART
     share_steps: int = 0
     wgt_eighths: int = USUAL_EIGHTHS
+    image_parts: int = USUAL_PARTS
 
 
 def first_to_end(cycles_of: Callable[[ProgramChoices], float]) -> ProgramChoices:
@@ -53,6 +61,7 @@ def first_to_end(cycles_of: Callable[[ProgramChoices], float]) -> ProgramChoices
 
     decide(replace(best, bound=bound) for bound in BOUNDS)
     decide([replace(best, addition=JOINED)])
+    decide([replace(best, image_parts=RESERVED[IMAGE_PARTS][-1])])
     for step in (1, -1):
         saves = True
         while saves and abs(best.share_steps) < MOST_STEPS:

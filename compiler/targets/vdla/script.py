@@ -53,6 +53,51 @@ class Site:
         return Note(self.layer, stage, tensors[0] if tensors else "")
 
 
+@dataclass(frozen=True)
+class Loading:
+    """:meth:`.Stream.load` from a byte of a parameter."""
+
+    memory: str
+    base: int
+    source: Buffer
+    offset_bytes: int
+    loops: Sequence[Loop]
+    padding: Sequence[Padding]
+    pad_value: int = 0
+    widen: bool = False
+
+    def __call__(self, site: Site) -> None:
+        site.stream.load(
+            self.memory, site.entry(self.memory, self.base),
+            site.address(self.source, self.offset_bytes), [*self.loops], [*self.padding],
+            self.pad_value, self.widen,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Multiplying:
+    """:meth:`.Stream.gemm`."""
+
+    bases: tuple[int, int, int]
+    loops: Sequence[Loop]
+    init: bool
+
+    def __call__(self, site: Site) -> None:
+        acc, inp, wgt = self.bases
+        moved = site.entry("acc", acc), site.entry("inp", inp), site.entry("wgt", wgt)
+        site.stream.gemm(moved, [*self.loops], self.init)
+
+
+@dataclass(frozen=True)
+class Step:
+    """What appends some instructions to the stream of a site; the stage that they compute, and the
+    buffers whose data they move."""
+
+    stage: str
+    moved: Sequence[Buffer]
+    work: Callable[[Site], None]
+
+
 @dataclass
 class Script:
     """The instructions of a loop program. They are added by methods that are named as those of
@@ -60,9 +105,9 @@ class Script:
     scratchpad, and bytes from the beginning of a parameter.
     """
 
+    steps: list[Step] = field(default_factory=list)
     _stage: str = ""
     _moved: Sequence[Buffer] = ()
-    _steps: list[tuple[str, Sequence[Buffer], Callable[[Site], None]]] = field(default_factory=list)
 
     def begin(self, stage: str, moved: Sequence[Buffer]) -> None:
         """Say that the next instructions compute a stage and move data of these buffers."""
@@ -70,9 +115,9 @@ class Script:
 
     def write(self, site: Site) -> None:
         """Append the instructions to the stream of a site."""
-        for stage, moved, step in self._steps:
-            site.stream.note = site.note(stage, moved)
-            step(site)
+        for step in self.steps:
+            site.stream.note = site.note(step.stage, step.moved)
+            step.work(site)
 
     def load(
         self,
@@ -86,12 +131,7 @@ class Script:
         widen: bool = False,
     ) -> None:
         """:meth:`.Stream.load` from a parameter."""
-        self._add(
-            lambda site: site.stream.load(
-                memory, site.entry(memory, base), site.address(source, offset_bytes), loops,
-                padding, pad_value, widen,
-            )
-        )  # fmt: skip
+        self._add(Loading(memory, base, source, offset_bytes, loops, padding, pad_value, widen))
 
     def store(self, base: int, target: Buffer, offset_bytes: int, loops: list[Loop]) -> None:
         """:meth:`.Stream.store` to a parameter."""
@@ -103,13 +143,7 @@ class Script:
 
     def gemm(self, bases: tuple[int, int, int], loops: list[Loop], init: bool) -> None:
         """:meth:`.Stream.gemm`."""
-        acc, inp, wgt = bases
-
-        def step(site: Site) -> None:
-            moved = site.entry("acc", acc), site.entry("inp", inp), site.entry("wgt", wgt)
-            site.stream.gemm(moved, loops, init)
-
-        self._add(step)
+        self._add(Multiplying(bases, loops, init))
 
     def param(self, par_base: int, zero_point: int, lo: int, hi: int) -> None:
         """:meth:`.Stream.param`."""
@@ -128,5 +162,5 @@ class Script:
 
         self._add(step)
 
-    def _add(self, step: Callable[[Site], None]) -> None:
-        self._steps.append((self._stage, self._moved, step))
+    def _add(self, work: Callable[[Site], None]) -> None:
+        self.steps.append(Step(self._stage, self._moved, work))

@@ -27,7 +27,7 @@ from .planner import SCARCE_SHARE, read_cycles
 from .scopes import TENSOR_SCRATCHPADS
 from .templates.base import AcceleratorTemplate, Track
 from .templates.by_steps import by_steps_of
-from .templates.reserving import share_of, wgt_eighths
+from .templates.reserving import image_parts, share_of, wgt_eighths
 
 #: Scratchpads that both tracks use.
 SHARED = ("inp", "out", "par")
@@ -110,11 +110,11 @@ def share_scratchpads(
         if not isinstance(found, Choice):
             raise VdlaError(f"layer {node.name!r}: {found.reason}")
         # Layers that compute the same in the same way have one loop program.
-        eighths = wgt_eighths(knobs_of(node))
-        same = template, eighths, *_values(workload), *sorted(found.knobs.items())
+        eighths, parts = wgt_eighths(knobs_of(node)), image_parts(knobs_of(node))
+        same = template, eighths, parts, *_values(workload), *sorted(found.knobs.items())
         if same not in ready:
             func = template.schedule(workload, found.knobs, node.name)
-            ready[same] = Code(finish(func, eighths), params)
+            ready[same] = Code(finish(func, eighths), params, parts)
         made[node.output] = Operator(node, template, workload, found, ready[same])
         step()
         return made[node.output]

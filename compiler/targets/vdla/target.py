@@ -68,7 +68,13 @@ from .templates.normalisation import (
 from .templates.packing import PACKED, Packing
 from .templates.places_moved import PlacesMoved
 from .templates.products import Products
-from .templates.reserving import RESERVED, SHARE_SIXTEENTHS, WGT_EIGHTHS, Reserving
+from .templates.reserving import (
+    IMAGE_PARTS,
+    RESERVED,
+    SHARE_SIXTEENTHS,
+    WGT_EIGHTHS,
+    Reserving,
+)
 from .templates.residual_products import ResidualProducts
 from .templates.softmax import Softmax, longest_row
 from .templates.tables import Tables
@@ -210,6 +216,7 @@ class Accelerator(Target):
         if isinstance(template, AcceleratorTemplate):
             if template.multiplies or template.track is Track.TENSOR:
                 knobs[WGT_EIGHTHS] = choices.wgt_eighths
+                knobs[IMAGE_PARTS] = choices.image_parts
             if template.track is Track.VECTOR:
                 legal, share = RESERVED[SHARE_SIXTEENTHS], int(16 * template.share)
                 wanted = share + choices.share_steps

@@ -73,9 +73,12 @@ class AcceleratorTemplate(Template[W]):
         """
         return {}
 
-    def cheapest(self, workload: W, fixed: Knobs) -> Plan | Refusal:
-        """The legal knobs of the fewest predicted cycles, with the machine's virtual threads unless
-        they are ``fixed`` or no knob: for templates whose spaces are small."""
+    def cheapest(
+        self, workload: W, fixed: Knobs, besides: Callable[[Knobs], float] = lambda knobs: 0
+    ) -> Plan | Refusal:
+        """The legal knobs of the fewest predicted cycles and what they cost ``besides``, with the
+        machine's virtual threads unless they are ``fixed`` or no knob: for templates whose spaces
+        are small."""
         space, usual = self.space(workload), {"vthreads": self.machine.vthreads}
         wanted = {k: value for k, value in {**usual, **fixed}.items() if k in space.knobs}
         plans = [
@@ -85,7 +88,7 @@ class AcceleratorTemplate(Template[W]):
         ]
         if not plans:
             return Refusal(f"{self.name}: no tile fits{f' with {wanted}' if wanted else ''}")
-        return min(plans, key=lambda plan: plan.cycles or 0)
+        return min(plans, key=lambda plan: (plan.cycles or 0) + besides(plan.knobs))
 
     def rows_first(self, workload: W) -> bool:
         """Whether the template's own plan delivers all channels of some pixels before others."""

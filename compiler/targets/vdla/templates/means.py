@@ -20,7 +20,7 @@ from ....tir.ir import PrimFunc
 from ....tir.lower import lower
 from ..machine import Context
 from ..parts import REQUANT_ENTRIES, Ending, attach, requantized, split_tiles, vthread_tiles
-from ..planner import VTHREADS, row_cycles
+from ..planner import VTHREADS, insn_price, row_cycles
 from .base import AcceleratorTemplate, Track, image_of, uniform_parameters
 
 
@@ -83,7 +83,14 @@ class Means(AcceleratorTemplate[MeanWorkload]):
         return workload.context.budget.lack(needs)
 
     def plan(self, workload: MeanWorkload, fixed: Knobs) -> Plan | Refusal:
-        return self.cheapest(workload, fixed)
+        price = insn_price(workload.context, self.machine)
+        return self.cheapest(workload, fixed, lambda knobs: price * self.insns(workload, knobs))
+
+    def insns(self, workload: MeanWorkload, knobs: Knobs) -> int:
+        """A load and a sum for each part; for each block of channels the sum of these, the mean and
+        its store."""
+        parts = workload.places // int(knobs["part"])
+        return workload.channel_blocks * (2 * parts + 3)
 
     def predict(self, workload: MeanWorkload, knobs: Knobs) -> int:
         part, vthreads = int(knobs["part"]), int(knobs["vthreads"])

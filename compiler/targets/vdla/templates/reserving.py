@@ -1,6 +1,7 @@
-"""How much of the scratchpads an operator takes, where operators run beside each other: of ``wgt``,
-so that weights are loaded far ahead (``passes/weights_ahead.py``); and of what both tracks use, an
-operator of the vector track."""
+"""What an operator takes of what all share, where operators run beside each other: of ``wgt``, so
+that weights are loaded far ahead (``passes/weights_ahead.py``); of what both tracks use, an
+operator of the vector track; and of the bus, in how many parts its images come
+(``early_products.py``)."""
 
 from __future__ import annotations
 
@@ -12,17 +13,19 @@ from ....choose.space import Knobs, Refusal, Space, Workload
 from ....choose.template import Decision, Plan
 from ....graph.ir import Graph, Node
 
-#: The names of the knobs: eighths of ``wgt``, and sixteenths of each scratchpad that both tracks
-#: use.
+#: The names of the knobs: eighths of ``wgt``, sixteenths of each scratchpad that both tracks use,
+#: and parts of an image.
 WGT_EIGHTHS, SHARE_SIXTEENTHS = "wgt_eighths", "share_sixteenths"
+IMAGE_PARTS = "image_parts"
 #: Their values. With more of ``wgt``, an operator's own weights come earlier; with less, those of
 #: the operators behind it do. With a larger share, an operator of the vector track loads less; its
-#: neighbours on the tensor track load more.
+#: neighbours on the tensor track load more. With more parts, the first product of an image begins
+#: earlier, and there are more instructions to fetch.
 RESERVED: Mapping[str, Sequence[int]] = {
-    WGT_EIGHTHS: (1, 2, 3, 4), SHARE_SIXTEENTHS: range(1, 16),
+    WGT_EIGHTHS: (1, 2, 3, 4), SHARE_SIXTEENTHS: range(1, 16), IMAGE_PARTS: (1, 2, 4, 8),
 }  # fmt: skip
 #: Where no program decides.
-USUAL_EIGHTHS = 2
+USUAL_EIGHTHS, USUAL_PARTS = 2, 1
 
 
 @dataclass(frozen=True)
@@ -63,3 +66,8 @@ def share_of(usual: Fraction, made: Knobs) -> Fraction:
     """The share of the scratchpads that an operator's knobs say; the ``usual`` one if none do."""
     sixteenths = made.get(SHARE_SIXTEENTHS)
     return usual if sixteenths is None else Fraction(int(sixteenths), 16)
+
+
+def image_parts(made: Knobs) -> int:
+    """The parts of an image that an operator's knobs say."""
+    return int(made.get(IMAGE_PARTS, USUAL_PARTS))
