@@ -39,7 +39,14 @@ from vdla.compiler.targets.gpu.templates import general, parts, tensor_gemm
 from vdla.compiler.targets.gpu.templates.depthwise import Depthwise
 from vdla.compiler.targets.gpu.templates.product import Product
 from vdla.compiler.targets.gpu.text import _Printer
-from vdla.compiler.targets.vdla import order, patterns, planner, program_choices, sharing
+from vdla.compiler.targets.vdla import (
+    early_products,
+    order,
+    patterns,
+    planner,
+    program_choices,
+    sharing,
+)
 from vdla.compiler.targets.vdla.codegen import _Walker
 from vdla.compiler.targets.vdla.parts import tile_places
 from vdla.compiler.targets.vdla.passes import join_results as joining
@@ -69,6 +76,7 @@ from vdla.compiler.targets.vdla.templates.groups_transposed import GroupsTranspo
 from vdla.compiler.targets.vdla.templates.joining import has_own_knobs
 from vdla.compiler.targets.vdla.templates.look_ups import table_words
 from vdla.compiler.targets.vdla.templates.masked_softmax_loops import Loops
+from vdla.compiler.targets.vdla.templates.means import Means
 from vdla.compiler.targets.vdla.templates.normalisation import Normalise, RowFactors
 from vdla.compiler.targets.vdla.templates.windows import Slide, slid, slide_of
 from vdla.compiler.te import affine, relations, rfactor
@@ -196,6 +204,20 @@ COMPILER = (
            "len(insns) * insn_cycles", "0",
            tests("compiler/targets/vdla/test_order.py"
                  "::test_loads_are_expected_to_take_longer_where_instructions_need_the_bus")),
+    Mutant("each part of a product begins anew", "compiler", early_products._in_parts,
+           "product.init and first == 0", "product.init",
+           tests("compiler/targets/vdla/test_early_products.py::test_parts_are_the_whole")),
+    Mutant("each part of an image is its first", "compiler", early_products._in_parts,
+           "load.offset_bytes + first *", "load.offset_bytes + 0 *",
+           tests("compiler/targets/vdla/test_early_products.py::test_results_stay")),
+    Mutant("images never come in parts", "compiler", program_choices.first_to_end,
+           "RESERVED[IMAGE_PARTS][-1]", "RESERVED[IMAGE_PARTS][0]",
+           tests("compiler/targets/vdla/test_reserving.py"
+                 "::test_images_come_in_parts_where_that_saves_cycles")),
+    Mutant("instructions of means cost nothing", "compiler", Means.plan,
+           "price * self.insns(workload, knobs)", "0",
+           tests("compiler/targets/vdla/test_squeeze.py"
+                 "::test_where_loads_are_scarce_sums_have_few_instructions")),
     Mutant("threads share the copies of weights", "compiler", _Copies.visit,
            "self.room // (threads *", "self.room // (",
            tests("compiler/targets/vdla/passes/test_weights_ahead.py"

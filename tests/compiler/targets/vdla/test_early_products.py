@@ -54,7 +54,7 @@ def insns_of(program: Program, layer: str) -> Counter[str]:
     return Counter(loads=loads, products=sum(isinstance(insn, Gemm) for insn in insns))
 
 
-@pytest.mark.parametrize("kernel, stride", [(1, 1), (1, 2), (3, 1), (3, 2), (5, 1)])
+@pytest.mark.parametrize("kernel, stride", [(1, 2), (3, 1), (5, 1)])
 def test_results_stay(kernel: int, stride: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(early, "MIN_PART_CYCLES", 8)
     model = net(kernel, stride)
@@ -63,7 +63,7 @@ def test_results_stay(kernel: int, stride: int, monkeypatch: pytest.MonkeyPatch)
         inputs, lambda program, dram: None
     )
     counts = []
-    for parts in (1, 2, 4, 8):
+    for parts in (1, 2, 8):
         found = compiled(model, parts)
         (y,) = found.run(inputs, lambda program, dram: simulate(program, dram, VTA))
         np.testing.assert_array_equal(y, expected)

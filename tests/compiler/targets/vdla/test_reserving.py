@@ -1,4 +1,4 @@
-"""How much of the scratchpads an operator takes: the program decides, or a given knob."""
+"""What an operator takes of what all share: the program decides, or a given knob."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ from vdla.compiler.build import CompiledModel, build
 from vdla.compiler.targets.base import Options
 from vdla.compiler.targets.registry import find_target
 from vdla.compiler.targets.vdla.target import Accelerator
+from vdla.compiler.targets.vdla.templates import reserving
 from vdla.compiler.targets.vdla.templates.reserving import (
+    IMAGE_PARTS,
     RESERVED,
     SHARE_SIXTEENTHS,
     USUAL_EIGHTHS,
+    USUAL_PARTS,
     WGT_EIGHTHS,
 )
 from vdla.isa.errors import VdlaError
@@ -47,6 +50,16 @@ def depthwise() -> onnx.ModelProto:
     return net.model()
 
 
+def inverted_residuals() -> onnx.ModelProto:
+    """Depthwise convolutions of large images, between convolutions of one place."""
+    net = Net("inverted_residuals")
+    image = net.conv(net.input(1, 16, 28, 28), 48, 1)
+    for _ in range(2):
+        image = net.conv(net.conv(net.conv(image, 96, 1), 96, 3, groups=96), 48, 1)
+    net.output(image)
+    return net.model()
+
+
 def compiled(
     knobs: dict | None = None, hw: HwParams = WINDOWS, model: onnx.ModelProto | None = None
 ) -> CompiledModel:
@@ -70,6 +83,12 @@ def chosen(model: CompiledModel) -> list:
     """The eighths of each layer."""
     by_name = {layer.name: layer for layer in model.layers}
     return [(by_name[name].knobs or {}).get(WGT_EIGHTHS) for name in LAYERS]
+
+
+def parts_of(model: CompiledModel) -> set:
+    """The parts in which images of its layers come."""
+    every = [layer.knobs or {} for layer in model.layers]
+    return {knobs[IMAGE_PARTS] for knobs in every if IMAGE_PARTS in knobs}
 
 
 def test_that_is_taken_whose_program_ends_first() -> None:
@@ -101,6 +120,16 @@ def test_there_is_no_such_choice_where_loads_are_not_saved() -> None:
 def test_what_is_legal_is_named() -> None:
     with pytest.raises(VdlaError, match="'conv_10': knob wgt_eighths: expected 1 to 4, got 8"):
         compiled({"conv_10": {WGT_EIGHTHS: 8}})
+
+
+def test_images_come_in_parts_where_that_saves_cycles(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = inverted_residuals()
+    found = compiled(model=model)
+    assert parts_of(found) == {8}
+    assert parts_of(compiled(hw=HwParams(), model=model)) == set()
+    monkeypatch.setitem(reserving.RESERVED, IMAGE_PARTS, (USUAL_PARTS,))
+    whole = compiled(model=model)
+    assert parts_of(whole) == {USUAL_PARTS} and cycles_of(found) < cycles_of(whole)
 
 
 def test_a_smaller_share_has_smaller_tiles() -> None:

@@ -11,11 +11,15 @@ import onnxruntime
 import pytest
 from vdla.bench.measure import measure
 from vdla.bench.modern import FloatNet
+from vdla.compiler.choose.template import Plan
 from vdla.compiler.graph.arithmetic.requant import Requant, defined_mul_requant, requant
 from vdla.compiler.graph.ir import Graph
 from vdla.compiler.graph.ops.integer import QMul
 from vdla.compiler.graph.ops.pooling import QAvgPool
 from vdla.compiler.quantize import quantize
+from vdla.compiler.targets.vdla.machine import Budget, Context, Machine
+from vdla.compiler.targets.vdla.parts import Ending
+from vdla.compiler.targets.vdla.templates.means import Means, MeanWorkload
 from vdla.isa.memory import MEMORY_PRESETS
 from vdla.isa.params import PRESETS, HwParams
 
@@ -76,6 +80,19 @@ MEANS = {
 @pytest.mark.parametrize("case", MEANS)
 def test_a_mean_of_a_large_image_equals_the_interpreter(case: str) -> None:
     check_values(*MEANS[case])
+
+
+def test_where_loads_are_scarce_sums_have_few_instructions() -> None:
+    """A program that mostly loads, and the same mean by itself: instructions are loaded, too."""
+    machine = Machine(HwParams(vector_window=3, tmp_depth=512), VTA, 2)
+    means, context = Means(machine), Context(Budget.whole(machine.params), beside=True)
+    parts = []
+    for scarce in (False, True):
+        workload = MeanWorkload(42, 196, replace(context, scarce_loads=scarce), Ending())
+        found = means.plan(workload, {})
+        assert isinstance(found, Plan)
+        parts.append(found.knobs["part"])
+    assert parts == [28, 98]
 
 
 @pytest.mark.parametrize("seed", range(8))
