@@ -21,7 +21,8 @@ from vdla.compiler.graph.interpret import interpret
 from vdla.isa.errors import VdlaError
 
 #: Networks that take more than five seconds to compile; `make figures` runs them.
-LARGE = {"swin_tiny", "densenet121", "regnety_002", "resnet50"}
+LARGE = {"swin_tiny", "densenet121", "regnety_002", "resnet50", "vit_tiny", "mixer_s32",
+         "convnext_atto", "efficientnet_b0"}  # fmt: skip
 
 
 def test_a_layer_against_onnx_runtime(tmp_path: Path) -> None:
