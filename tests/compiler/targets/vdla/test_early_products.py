@@ -73,10 +73,10 @@ def test_results_stay(kernel: int, stride: int, monkeypatch: pytest.MonkeyPatch)
                for count in counts)  # fmt: skip
 
 
-def steps(planes: int = 6, border: int = 1, of_image: int = PLANE, init: bool = True) -> list[Step]:
+def steps(planes: int = 6, of_image: int = PLANE, init: bool = True) -> list[Step]:
     """A load of an image, a step of another kind, and two products of 3 x 3 places."""
     loops = [Loop(planes, (ROWS * COLS * 16,)), Loop(ROWS, (COLS * 16,)), Loop(COLS, (16,))]
-    pads = [Padding(), Padding(border, border), Padding(border, border)]
+    pads = [Padding(), Padding(1, 1), Padding(1, 1)]
     nest = [
         Loop(ROWS, (COLS, COLS + 2, 0)), Loop(COLS, (1, 1, 0)), Loop(planes, (0, of_image, 9)),
         Loop(3, (0, COLS + 2, 3)), Loop(3, (0, 1, 1)),

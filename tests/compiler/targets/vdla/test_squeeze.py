@@ -83,7 +83,7 @@ def test_a_mean_of_a_large_image_equals_the_interpreter(case: str) -> None:
 
 
 def test_where_loads_are_scarce_sums_have_few_instructions() -> None:
-    """A program that mostly loads, and the same mean by itself: instructions are loaded, too."""
+    """Each part of a sum has two instructions, which come over the bus as loads do."""
     machine = Machine(HwParams(vector_window=3, tmp_depth=512), VTA, 2)
     means, context = Means(machine), Context(Budget.whole(machine.params), beside=True)
     parts = []
