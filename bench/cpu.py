@@ -2,12 +2,13 @@
 
 All libraries run in turns in one process. With one thread, times are processor time of that thread,
 so that other work on the machine disturbs them little, and all alike; several threads need an idle
-machine. The peak of a core is measured in the same turns (``peak.py``). The fraction of it that is
-reached is the median over the turns, because the core's clock is not the same in all. Our code runs
-twice in each turn; the *control* is the ratio of its two times, which is what a difference of
-ratios means. Operations are counted as for direct convolutions, so that Winograd's algorithm can
-exceed the peak. All libraries get the integer models of ``workloads.py`` in the form that ONNX
-Runtime runs fastest (``uint8.py``), and those of ``modern.py`` as ``vdla quantize`` writes them.
+machine. The peak is that of the fastest instruction that our code adds products by, measured in the
+same turns (``peak.py``). The fraction of it that is reached is the median over the turns, because
+the core's clock is not the same in all. Our code runs twice in each turn; the *control* is the
+ratio of its two times, which is what a difference of ratios means. Operations are counted as for
+direct convolutions, so that Winograd's algorithm can exceed the peak. All libraries get the integer
+models of ``workloads.py`` in the form that ONNX Runtime runs fastest (``uint8.py``), and those of
+``modern.py`` as ``vdla quantize`` writes them.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from ..runtime.native import aligned_memory
 from .measure import random_inputs
 from .modern import MODERN
 from .networks import IN_FLOAT, model_of
-from .peak import peak_kernel, peak_ops, repeat_code
+from .peak import instruction_of, peak_kernel, peak_ops, repeat_code
 from .peers import PEERS, REFERENCE, installed_peers
 from .table2 import choose_layers
 from .uint8 import in_uint8
@@ -133,10 +134,11 @@ def _row(
     compile_s = time.perf_counter() - begin
     arrays = random_inputs(module.function.inputs)
     named = dict(zip(graph.inputs, arrays, strict=True))
+    instruction = instruction_of(module.code.kernels, module.code.processor)
     ours = Rival("vdla", lambda: module.run(*arrays))
     peers = [Rival(peer, partial(PEERS[peer](model, threads), named)) for peer in installed_peers()]
     rivals = [
-        ours, *peers, Rival("again", ours.run), Rival("peak", partial(peak_kernel, dtype)),
+        ours, *peers, Rival("again", ours.run), Rival("peak", partial(peak_kernel, instruction)),
     ]  # fmt: skip
     kernel = _convolution(module.graph, threads)
     if kernel is not None:
@@ -149,7 +151,7 @@ def _row(
     if kernel is not None:
         ms["kernel"] /= KERNEL_CALLS
     calls, busy = (1, times["vdla"]) if kernel is None else (KERNEL_CALLS, times["kernel"])
-    at_most = threads * peak_ops(dtype)
+    at_most = threads * peak_ops(instruction)
     fractions = (
         2 * work * calls / seconds / (at_most / peak_seconds)
         for seconds, peak_seconds in zip(busy, times["peak"], strict=True)
@@ -165,6 +167,7 @@ def _row(
         "control": ms["again"] / ms["vdla"],
         "kernel_ms": ms.get("kernel"),
         "gflops": 2 * work / ms.get("kernel", ms["vdla"]) / 1e6,
+        "instruction": instruction,
         "peak_gflops": at_most / min(times["peak"]) / 1e9,
         "peak_fraction": statistics.median(fractions),
     }

@@ -4,7 +4,6 @@ graphs, each an image or a batch of them, beside PyTorch's."""
 from __future__ import annotations
 
 import multiprocessing
-import os
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -28,6 +27,7 @@ from ..isa.errors import VdlaError
 from ..module import compile
 from ..runtime.gpu.cuda import CudaSession, capability_of_device, load_driver
 from ..runtime.gpu.program import KernelProgram
+from ..runtime.processor import host
 from .measure import random_inputs
 from .torch_peer import WAYS, TorchPeer, check_installed, product_ms
 from .workloads import NETWORKS
@@ -107,7 +107,7 @@ def _all_prepared(cases: Sequence[tuple[str, str, int]], open: Open) -> Iterable
     """All networks, in order."""
     if open is CudaSession:
         load_driver()  # before the work of the compiler
-    workers = min(len(cases), os.cpu_count() or 1)
+    workers = min(len(cases), host().cores)
     if workers == 1:
         yield from map(_prepared, cases)
         return

@@ -1,9 +1,9 @@
-"""The peak of the host's processor, from loops of nothing but products and sums of vectors; and
-native loops around functions that are measured."""
+"""The peak of the host's processor, from loops of nothing but products and sums by an instruction;
+and native loops around functions that are measured."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
 
@@ -11,40 +11,69 @@ import numpy as np
 from llvmlite import ir
 
 from ..compiler.targets.cpu.llvm_vector import add_products, splat
-from ..compiler.targets.cpu.micro_kernel_code import native_intrinsics
-from ..compiler.targets.cpu.micro_kernels import DOT, DOT_WIDTH
-from ..compiler.targets.cpu.processor import MachineCode, host, load, optimise
+from ..compiler.targets.cpu.micro_kernel_code import (
+    MICRO_KERNELS,
+    Operand,
+    configure_tiles,
+    native_intrinsics,
+    release_tiles,
+)
+from ..compiler.targets.cpu.micro_kernels import (
+    DOT,
+    DOT_EACH,
+    DOT_WIDTH,
+    TILE_BYTES,
+    TILE_PRODUCTS,
+    TILE_REGISTERS,
+    TILE_ROWS,
+    TILE_SUMS,
+    TILE_W,
+    TILE_X,
+)
+from ..compiler.targets.cpu.processor import MachineCode, Processor, host, optimise
+from ..compiler.targets.cpu.processor import load as load_code
+from ..compiler.tir.ir import PrimFunc, TensorCall, walk_stmt
 
-#: Chains of products and sums that do not depend on one another, more than enough to hide the
-#: latency of one; and the steps of each chain, which take about a millisecond in all.
-PEAK_CHAINS, PEAK_STEPS = 24, 120_000
+#: Chains of products and sums that do not depend on one another, by instruction, enough to hide the
+#: latency of one; and the steps of each chain, which take about a millisecond in all. FMA is of
+#: float32 (without such an instruction, a product and a sum), the others of int8.
+PEAK_CHAINS = 24
+CHAINS = {"FMA": PEAK_CHAINS, "VNNI": PEAK_CHAINS, "AMX": 4}
+STEPS = {"FMA": 120_000, "VNNI": 120_000, "AMX": 40_000}
 
 #: Objects of llvmlite; its type annotations do not match its code.
 Value = Any
 
 
-def has_dots() -> bool:
-    """Whether the processor has an instruction for products of int8."""
-    return DOT in native_intrinsics(host())
+def instruction_of(kernels: Iterable[PrimFunc], processor: Processor) -> str:
+    """The fastest instruction that loop programs add products by: a name of :data:`CHAINS`."""
+    calls = (stmt for kernel in kernels for stmt in walk_stmt(kernel.body))
+    used = {call.intrinsic for call in calls if isinstance(call, TensorCall)}
+    used &= native_intrinsics(processor)
+    if any(products.product in used for products in TILE_PRODUCTS.values()):
+        return "AMX"
+    return "VNNI" if used & {DOT, DOT_EACH} else "FMA"
 
 
-def peak_ops(dtype: str) -> int:
+def peak_ops(instruction: str) -> int:
     """Products and sums in one call of :func:`peak_kernel`."""
-    products = DOT_WIDTH if dtype == "int8" and has_dots() else 1
-    return 2 * PEAK_CHAINS * PEAK_STEPS * host().vector_lanes * products
+    lanes = host().vector_lanes
+    products = {"FMA": lanes, "VNNI": lanes * DOT_WIDTH, "AMX": TILE_ROWS * TILE_ROWS * TILE_BYTES}
+    return 2 * CHAINS[instruction] * STEPS[instruction] * products[instruction]
 
 
-def peak_kernel(dtype: str) -> None:
-    """Products and sums in registers, as fast as the processor can: of float32, or of int8 if it
-    has an instruction for them."""
-    numbers = np.zeros((PEAK_CHAINS + 2) * host().vector_lanes, np.float32)
-    peak_code(dtype).entry(numbers.ctypes.data)
+def peak_kernel(instruction: str) -> None:
+    """Products and sums in registers, as fast as the processor can."""
+    numbers = np.zeros((PEAK_CHAINS + 2) * TILE_ROWS, np.float32)
+    peak_code(instruction).entry(numbers.ctypes.data)
 
 
 @cache
-def peak_code(dtype: str) -> MachineCode:
+def peak_code(instruction: str) -> MachineCode:
     """``for step: for chain: sum[chain] = sum[chain] + a * b``, with a and b from memory."""
-    return _loop(_dot_step if dtype == "int8" and has_dots() else _fma_step)
+    if instruction == "AMX":
+        return _tile_loop()
+    return _loop(_dot_step if instruction == "VNNI" else _fma_step, STEPS[instruction])
 
 
 @cache
@@ -66,7 +95,7 @@ def repeat_code(arguments: int, calls: int) -> MachineCode:
     step.add_incoming(following, body)
     builder.cbranch(builder.icmp_unsigned("<", following, i64(calls)), body, end)
     ir.IRBuilder(end).ret_void()
-    return load(optimise(module, host()), "repeat", 1 + arguments)
+    return load_code(optimise(module, host()), "repeat", 1 + arguments)
 
 
 def _fma_step(builder: Value, total: Value, a: Value, b: Value) -> Value:
@@ -84,7 +113,7 @@ def _dot_step(builder: Value, total: Value, a: Value, b: Value) -> Value:
     return builder.bitcast(add_products(builder, *operands), total.type)
 
 
-def _loop(step_of: Callable[[Value, Value, Value, Value], Value]) -> MachineCode:
+def _loop(step_of: Callable[[Value, Value, Value, Value], Value], steps: int) -> MachineCode:
     lanes, i64, real = host().vector_lanes, ir.IntType(64), ir.FloatType()
     vector = ir.VectorType(real, lanes)
     module = ir.Module("peak")
@@ -109,9 +138,42 @@ def _loop(step_of: Callable[[Value, Value, Value, Value], Value]) -> MachineCode
     for chain, total in enumerate(sums):
         total.add_incoming(ir.Constant(vector, [float(chain)] * lanes), entry)
         total.add_incoming(step_of(builder, total, a, b), body)
-    builder.cbranch(builder.icmp_unsigned("<", following, i64(PEAK_STEPS)), body, end)
+    builder.cbranch(builder.icmp_unsigned("<", following, i64(steps)), body, end)
     builder.position_at_end(end)
     for chain, total in enumerate(sums):
         builder.store(total.incomings[1][0], place(chain * lanes), align=4)
     builder.ret_void()
-    return load(optimise(module, host()), "peak", 1)
+    return load_code(optimise(module, host()), "peak", 1)
+
+
+def _tile_loop() -> MachineCode:
+    """Four tiles of sums, and two of each operand, as schedules use them."""
+    i64, pointer, products = ir.IntType(64), ir.PointerType(), TILE_PRODUCTS[TILE_BYTES]
+    module = ir.Module("peak")
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [pointer]), "peak")
+    entry, body, end = (function.append_basic_block(name) for name in ("entry", "body", "end"))
+    builder = ir.IRBuilder(entry)
+    sums, xs, ws = (
+        [Operand(tile=tile) for tile in TILE_REGISTERS[scope.name]]
+        for scope in (TILE_SUMS, TILE_X, TILE_W)
+    )
+    configure_tiles(builder, TILE_BYTES)
+    add = MICRO_KERNELS[products.product].emit
+    for tile in sums:
+        add(builder, tile)
+    for load, tiles in ((products.load_x, xs), (products.load_w, ws)):
+        for tile in tiles:
+            MICRO_KERNELS[load].emit(builder, tile, Operand(function.args[0], TILE_BYTES))
+    builder.branch(body)
+    builder.position_at_end(body)
+    step = builder.phi(i64)
+    for number, tile in enumerate(sums):
+        add(builder, tile, xs[number % 2], ws[number // 2])
+    following = builder.add(step, i64(1))
+    step.add_incoming(i64(0), entry)
+    step.add_incoming(following, body)
+    builder.cbranch(builder.icmp_unsigned("<", following, i64(STEPS["AMX"])), body, end)
+    builder.position_at_end(end)
+    release_tiles(builder)
+    builder.ret_void()
+    return load_code(optimise(module, host()), "peak", 1)

@@ -168,7 +168,7 @@ def _show_cpu(console: Console, report: dict[str, Any]) -> None:
             row["name"], f"{row['ours_ms']:.3f}", *(f"{row['peers_ms'][p]:.3f}" for p in peers),
             f"{row['ratio']:.3f}", f"{row['control']:.3f}",
             "" if row["kernel_ms"] is None else f"{row['kernel_ms']:.3f}",
-            f"{row['gflops']:.1f}", percent(row["peak_fraction"]),
+            f"{row['gflops']:.1f}", f"{percent(row['peak_fraction'])} ({row['instruction']})",
         )  # fmt: skip
     console.print(table)
 

@@ -66,23 +66,25 @@ def _python() -> dict[str, Any]:
 
 
 def _processor() -> dict[str, Any]:
-    """The processor that machine code is made for. It is asked as the compiler asks."""
+    """The features that decide about machine code, as the compiler asks for them. A hypervisor may
+    have made up the processor's name."""
     for package in ("llvmlite", "numpy"):
         if importlib.util.find_spec(package) is None:
             return _check("processor", False, f"{package} is missing", needed=True)
     from ..compiler.targets.cpu.processor import host
+    from ..runtime.processor import host as machine
 
     found = host()
     wide = [name for name in VECTOR_FEATURES if found.has(name)]
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     known = ", ".join(wide) or "no vector unit that we know"
+    architecture, cores = found.triple.partition("-")[0], machine().cores
     core = found.core
     speed = (
         f"products of {found.vector_lanes} float32 that a core begins in a cycle: "
         f"{core.products_per_cycle:g}; caches of {core.l1_bytes >> 10:,} and "
         f"{core.l2_bytes >> 10:,} KiB"
     )
-    return _check("processor", True, f"{found.cpu}, {cores} cores, {known}; {speed}")
+    return _check("processor", True, f"{architecture}, {cores} cores, {known}; {speed}")
 
 
 def _packages() -> list[dict[str, Any]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, closing, nullcontext
@@ -16,6 +15,7 @@ from rich.status import Status
 
 from ..isa.errors import VdlaError
 from ..runtime.files import whole_file
+from ..runtime.processor import host
 from .files import Fills, Merges, Reads, Writes
 from .options import MOST_ROUNDS, MOST_THREADS, Html, JsonFile, Scheduler, TimeLimit
 from .output import emit, new_table, write_text
@@ -93,7 +93,7 @@ def explore(
         check_address(scheduler)
     measured = Results(results)
     with _pool(scheduler) as pool, _shown() as status:
-        workers = workers or os.cpu_count() or 1
+        workers = workers or host().cores
         exploration = Exploration(
             spec,
             measured,

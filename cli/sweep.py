@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,6 +12,7 @@ from ..isa.errors import VdlaError
 from ..isa.memory import MEMORY_PRESETS
 from ..isa.params import PRESETS
 from ..runtime.files import whole_file
+from ..runtime.processor import host
 from .files import Merges, Writes
 from .options import MOST_THREADS, Clock, Html, JsonFile
 from .output import count, emit, new_table, percent, progress_bar, write_text
@@ -69,9 +69,7 @@ def sweep(
             models, hw or ["16x16"], memory or ["vta"], sweeping.parse_sets(sets or [])
         )
         kept = sweeping.Results(results)
-        rows, interrupted = sweeping.measure_points(
-            points, kept, workers or os.cpu_count() or 1, progress
-        )
+        rows, interrupted = sweeping.measure_points(points, kept, workers or host().cores, progress)
     if clock is not None:
         rows = [
             {**row, "time_ms": row["cycles"] / (1000 * clock)} if row.get("cycles") else row

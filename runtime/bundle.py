@@ -31,7 +31,7 @@ from .executable import Executable, LayerInfo, State, Step
 from .gpu.program import KernelProgram
 from .gpu.saved import describe, restore
 from .native import ENTRY_NAME, MemoryPlan, NativeCode, NativeFunction, TensorType, aligned_memory
-from .processor import check_features, llvm_triple, needed_features
+from .processor import check_features, host, needed_features
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
@@ -47,7 +47,7 @@ class CodeFor:
     @staticmethod
     def host() -> CodeFor:
         """The processor of this machine."""
-        return CodeFor(llvm_triple(), tuple(needed_features()))
+        return CodeFor(host().triple, tuple(needed_features()))
 
 
 @dataclass(frozen=True)

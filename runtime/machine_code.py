@@ -25,6 +25,7 @@ from llvmlite import ir
 
 from ..isa.native import Native
 from .cache import cache_dir, keep_checked, read_checked
+from .processor import host
 
 #: Objects of llvmlite; its type annotations do not match its code.
 Value = Any
@@ -100,11 +101,8 @@ def _returns(tree: ast.FunctionDef) -> ir.Type:
 
 
 def _engine(function: Native) -> llvm.ExecutionEngine:
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    processor = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
-    machine = llvm.Target.from_default_triple().create_target_machine(*processor, opt=2)
-    known = (*_sources(function), _own_source(), *processor, str(llvm.llvm_version_info))
+    machine = host().target_machine(opt=2)
+    known = (*_sources(function), _own_source(), host().key, str(llvm.llvm_version_info))
     digest = hashlib.sha256("\0".join(known).encode()).hexdigest()[:24]
     kept = cache_dir() / f"native_{function.__name__}_{digest}.o"
     code = read_checked(kept)

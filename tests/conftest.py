@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import pytest
 from hypothesis import settings
 from vdla import plugins
 from vdla.compiler.targets import kept
+
+from .processors import DEFAULT, FEATURES, on_processor, on_this_machine
 
 #: Of the generator of each module of tests, by the module's name.
 _FIRST_STATES: dict[str, Mapping[str, Any]] = {}
@@ -37,9 +40,44 @@ class RootIsNoTestPackage:
         return pytest.Dir.from_parent(parent, path=path) if path == ROOT else None
 
 
+#: Closed when pytest ends.
+_PROCESSOR = ExitStack()
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """As a plugin, because hooks of this file see only what lies below it."""
+    """As a plugin, because hooks of this file see only what lies below it. The processor is assumed
+    before tests are collected: modules of tests ask for it.
+    """
     config.pluginmanager.register(RootIsNoTestPackage())
+    _PROCESSOR.enter_context(on_processor(config.getoption("--processor")))
+
+
+def pytest_unconfigure() -> None:
+    """The machine as it is."""
+    _PROCESSOR.close()
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test marked ``each_processor`` runs for each one, or for one that was asked for."""
+    if metafunc.definition.get_closest_marker("each_processor") is not None:
+        asked = metafunc.config.getoption("--processor")
+        names = list(FEATURES) if asked == DEFAULT else [asked]
+        metafunc.parametrize("processor_of_test", names, indirect=True)
+
+
+@pytest.fixture(autouse=True)
+def processor_of_test(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The processor that a test believes to run on: that of ``--processor``, another one of
+    ``processors.py``, or, for a test marked ``this_machine``, the machine's.
+    """
+    if request.node.get_closest_marker("this_machine") is not None:
+        with on_this_machine():
+            yield
+    elif (name := getattr(request, "param", None)) is not None:
+        with on_processor(name):
+            yield
+    else:
+        yield
 
 
 @pytest.hookimpl(tryfirst=True)  # before ``-m`` looks at the markers
@@ -61,6 +99,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """``--update-golden`` writes golden files instead of comparing with them."""
     parser.addoption("--update-golden", action="store_true", help="write golden files anew")
+    parser.addoption(
+        "--processor", choices=list(FEATURES), default=DEFAULT, help="the one that tests run for"
+    )
 
 
 @pytest.fixture(autouse=True)

@@ -17,6 +17,8 @@ from vdla.cli import run_app
 from vdla.isa.params import PRESETS
 from vdla.sim.verify import campaign
 
+from .processors import on_processor
+
 DIGITS = Path(__file__).parents[1] / "examples" / "models" / "digits_int8.onnx"
 HEADER = {"vdla", "command", "config", "config_hash", "memory", "seed"}
 
@@ -323,9 +325,13 @@ def test_nothing_is_written_over_what_is_read(
 
 
 def test_doctor(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    assert run_app(["doctor", "--json", "-"]) == 0
+    with on_processor("amx"):
+        assert run_app(["doctor", "--json", "-"]) == 0
     checks = {row["name"]: row for row in json.loads(capsys.readouterr().out)["checks"]}
     assert all(checks[name]["ok"] for name in ("python", "processor", "numpy", "llvmlite"))
+    assert checks["processor"]["detail"].startswith(
+        "x86_64, 2 cores, avx2, avx512f, avx512vnni, avxvnni, amx-int8; "
+    )
     find = importlib.util.find_spec
 
     def without(name: str, *rest: object) -> object:

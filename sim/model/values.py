@@ -18,6 +18,7 @@ from ...isa.program import Program
 from ...isa.reference import AddressError, State, execute
 from ...isa.vector_ops import VECTOR_OPS, VectorOp
 from ...runtime.cache import cache_dir, keep
+from ...runtime.processor import host
 from .kernels import POINTERS, build_module
 
 
@@ -71,14 +72,11 @@ def kernels(params: HwParams) -> Kernels:
 @lru_cache(maxsize=16)
 def _kernels(params: HwParams, _operators: tuple[VectorOp, ...]) -> Kernels:
     """The kernels of a configuration whose vector unit has these operators."""
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    processor = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
-    machine = llvm.Target.from_default_triple().create_target_machine(*processor, opt=2)
+    machine = host().target_machine(opt=2)
     module = build_module(params)
     module.triple = machine.triple
     module.data_layout = str(machine.target_data)
-    key = "\0".join([str(module), *processor, str(llvm.llvm_version_info)])
+    key = "\0".join([str(module), host().key, str(llvm.llvm_version_info)])
     kept = cache_dir() / f"values_{hashlib.sha256(key.encode()).hexdigest()[:24]}.o"
     parsed = llvm.parse_assembly(str(module))
     if not kept.exists():

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from ...isa.errors import VdlaError
 from ...runtime.cache import cache_dir
+from ...runtime.processor import host
 
 
 def setup_yosys() -> None:
@@ -111,7 +112,7 @@ def compile_shared(sources: list[Path], includes: list[Path], output: Path, *fla
     # 28 million cycles of 16x16 win. Most builds run for less.
     jobs = [partial(joined, "fast", "-Og", fast), partial(joined, "slow", "-O0", slow)]
     jobs += [partial(runtime, source) for source in sorted(kept)]
-    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+    with ThreadPoolExecutor(host().cores) as pool:
         objects = list(pool.map(lambda job: job(), jobs))
     _run([compiler, "-shared", "-pthread", *map(str, objects), "-o", str(output)], None, "g++")
 

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -225,12 +226,13 @@ def test_a_file_is_no_module(tmp_path: Path) -> None:
         vdla.load(tmp_path / "m")
 
 
-def test_a_processor_that_lacks_something(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_processor_that_lacks_something(saved: Path) -> None:
     needed = json.loads((saved / "manifest.json").read_text())["features"]
     assert needed, "every processor has some feature"
-    poorer = dict(processor.host_features()) | {needed[0]: False}
-    monkeypatch.setattr(processor, "host_features", lambda: poorer)
-    with pytest.raises(vdla.VdlaError, match=f"expected a processor with {needed[0]}, this one"):
+    known = processor.host()
+    poorer = replace(known, features={**known.features, needed[0]: False})
+    expected = f"expected a processor with {needed[0]}, this one"
+    with processor.assume(poorer), pytest.raises(vdla.VdlaError, match=expected):
         vdla.load(saved)
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import llvmlite.binding as llvm
 import pytest
+from vdla.isa.errors import VdlaError
 from vdla.runtime import processor
 
 CPU_INFO = Path("/proc/cpuinfo")
@@ -17,17 +19,44 @@ def test_tiles_need_permission(given: bool, monkeypatch: pytest.MonkeyPatch) -> 
     known = {"avx2": True, "amx-tile": True, "amx-int8": True, "amx-fp16": False}
     monkeypatch.setattr(llvm, "get_host_cpu_features", lambda: dict(known))
     monkeypatch.setattr(processor, "ask_for_tiles", lambda: given)
-    found = processor.host_features.__wrapped__()
+    found = processor._ask.__wrapped__().features
     assert found == (known if given else known | {"amx-tile": False, "amx-int8": False})
 
 
 def test_a_processor_without_tiles_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(llvm, "get_host_cpu_features", lambda: {"avx2": True, "amx-tile": False})
     monkeypatch.setattr(processor, "ask_for_tiles", lambda: pytest.fail("asked"))
-    assert processor.host_features.__wrapped__() == {"avx2": True, "amx-tile": False}
+    assert processor._ask.__wrapped__().features == {"avx2": True, "amx-tile": False}
 
 
+@pytest.mark.this_machine
 @pytest.mark.skipif(not CPU_INFO.exists(), reason="not Linux")
 def test_linux_permits_what_the_processor_has() -> None:
     has = "amx_tile" in CPU_INFO.read_text()
-    assert processor.ask_for_tiles() == has == processor.host_features().get("amx-tile", False)
+    assert processor.ask_for_tiles() == has == processor.host().features.get("amx-tile", False)
+    assert processor.host().cores == len(os.sched_getaffinity(0))
+
+
+def test_tests_run_on_no_machine_in_particular() -> None:
+    """Until they ask for it."""
+    with processor.assume(processor.Host("riscv64-unknown-linux-gnu", "generic", {}, cores=3)):
+        assert (processor.host().cores, processor.needed_features()) == (3, [])
+        with pytest.raises(VdlaError, match="expected code for riscv64, got x86_64"):
+            processor.check_features("here", "x86_64-unknown-linux-gnu", [])
+    assert processor.host().cpu != processor._ask().cpu
+
+
+def test_sizes_of_caches(tmp_path: Path) -> None:
+    """As Linux lists them; nothing where it lists none, or in words that nobody knows."""
+    assert processor.cache_sizes(tmp_path) == {}
+    caches = [("1", "Data", "48K"), ("1", "Instruction", "32K"), ("2", "Unified", "2048K"),
+              ("3", "Unified", "32768K")]  # fmt: skip
+    for index, texts in enumerate(caches):
+        folder = tmp_path / f"index{index}"
+        folder.mkdir()
+        for name, text in zip(("level", "type", "size"), texts, strict=True):
+            (folder / name).write_text(f"{text}\n")
+    (tmp_path / "index4").mkdir()
+    assert processor.cache_sizes(tmp_path) == {"l1_bytes": 48 << 10, "l2_bytes": 2 << 20}
+    (tmp_path / "index2" / "size").write_text("much\n")
+    assert processor.cache_sizes(tmp_path) == {"l1_bytes": 48 << 10}

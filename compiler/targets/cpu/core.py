@@ -1,8 +1,8 @@
 """What one core of a processor can do, by which schedules are planned.
 
-Sizes of caches come from the operating system. It does not know how many instructions a core begins
-in a cycle, and how long a sum waits for the one before it: short loops measure that once for a
-processor, and it is kept in the cache folder.
+The operating system knows the sizes of caches (``runtime/processor.py``). It does not know how many
+instructions a core begins in a cycle, and how long a sum waits for the one before it: short loops
+measure that once for a processor, and it is kept in the cache folder.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -27,8 +26,6 @@ from .llvm_vector import add_products
 #: Objects of llvmlite, whose type annotations do not agree with its code.
 Value = Any
 
-#: Where Linux describes the caches of the first core.
-CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 #: What a core may begin in a cycle.
 RATES = (0.5, 1.0, 2.0, 4.0)
 #: The largest rate counts of which at least this fraction is measured: another thread that uses the
@@ -84,29 +81,6 @@ class Core:
         """Cycles of a step that adds a product to each sum of a tile, and loads its operands."""
         loading = broadcasts / self.broadcasts_per_cycle + loads / self.loads_per_cycle
         return max(products / self.products_per_cycle, latency_cycles, loading)
-
-
-# ---- caches --------------------------------------------------------------------------------------
-
-
-def cache_sizes(folder: Path = CACHES) -> dict[str, int]:
-    """The sizes of the caches for data, as fields of a core; unknown ones are missing."""
-    found = {}
-    for index in sorted(folder.glob("index*")):
-        try:
-            level, kind, size = (
-                (index / name).read_text().strip() for name in ("level", "type", "size")
-            )
-        except OSError:
-            continue
-        if (
-            kind in ("Data", "Unified")
-            and level in "12"
-            and size[-1:] == "K"
-            and size[:-1].isdigit()
-        ):
-            found[f"l{level}_bytes"] = int(size[:-1]) << 10
-    return found
 
 
 # ---- speeds --------------------------------------------------------------------------------------
@@ -244,9 +218,11 @@ def _at(builder: Value, base: Value, offset_bytes: int) -> Value:
 # ---- kept ----------------------------------------------------------------------------------------
 
 
-def host_core(key: str, machine: Callable[[], llvm.TargetMachine], lanes: int, dots: bool) -> Core:
-    """A core of this machine; ``key`` names its processor, under which its speeds are kept. The
-    other parameters are those of :func:`measured_speeds`.
+def core_speeds(
+    key: str, machine: Callable[[], llvm.TargetMachine], lanes: int, dots: bool
+) -> dict[str, float]:
+    """The speeds of a core of this machine; ``key`` names its processor, under which they are kept.
+    The other parameters are those of :func:`measured_speeds`.
     """
     known = (key, [field.name for field in fields(Core)])
     digest = hashlib.sha256(repr(known).encode()).hexdigest()[:32]
@@ -255,4 +231,4 @@ def host_core(key: str, machine: Callable[[], llvm.TargetMachine], lanes: int, d
     if kept is None:
         kept = json.dumps(measured_speeds(machine, lanes, dots)).encode()
         keep_checked(place, kept)
-    return Core(**cache_sizes(), **json.loads(kept))
+    return json.loads(kept)

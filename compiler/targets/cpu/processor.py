@@ -11,8 +11,8 @@ import llvmlite.binding as llvm
 from llvmlite import ir
 
 from ....isa.errors import VdlaError
-from ....runtime.processor import host_features, llvm_triple
-from .core import Core, cache_sizes, host_core
+from ....runtime import processor as machine
+from .core import Core, core_speeds
 
 
 @dataclass(frozen=True)
@@ -108,17 +108,23 @@ def _initialize() -> None:
     llvm.initialize_all_asmprinters()
 
 
-@cache
 def host() -> Processor:
     """The processor of this machine, with all its features; its core is measured once and kept."""
-    features = tuple(sorted(host_features().items()))
+    return _processor_of(machine.host())
+
+
+@cache
+def _processor_of(known: machine.Host) -> Processor:
+    features = sorted(known.features.items())
     signed = tuple(f"{'+' if present else '-'}{name}" for name, present in features)
-    found = Processor(llvm_triple(), llvm.get_host_cpu_name(), signed)
-    if not found.fuses_multiply_add:  # the measured loops would call functions of the C library
-        return replace(found, core=Core(**cache_sizes()))
-    key, dots = f"{found.cpu} {found.features}", found.has("avx512vnni")
-    core = host_core(key, found.target_machine, found.vector_lanes, dots)
-    return replace(found, core=core)
+    found = Processor(known.triple, known.cpu, signed)
+    speeds = known.speeds
+    if speeds is None and not found.fuses_multiply_add:
+        speeds = {}  # the measured loops would call functions of the C library
+    if speeds is None:
+        dots = found.has("avx512vnni")
+        speeds = core_speeds(known.key, found.target_machine, found.vector_lanes, dots)
+    return replace(found, core=Core(**known.cache_bytes, **speeds))  # type: ignore[arg-type]
 
 
 def cross_processor(triple: str) -> Processor:
@@ -134,12 +140,17 @@ def cross_processor(triple: str) -> Processor:
     return CROSS_PROCESSORS[triple]
 
 
+def parse(module: ir.Module, processor: Processor) -> llvm.ModuleRef:
+    """The module as LLVM's own, to be optimised for a processor."""
+    return llvm.parse_assembly(str(module))
+
+
 def optimise(module: ir.Module, processor: Processor) -> llvm.ModuleRef:
     """The module after LLVM's O3 pipeline for a processor."""
     machine = processor.target_machine()
     module.triple = machine.triple
     module.data_layout = str(machine.target_data)
-    parsed = llvm.parse_assembly(str(module))
+    parsed = parse(module, processor)
     parsed.verify()
     options = llvm.create_pipeline_tuning_options(speed_level=3)
     options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = True

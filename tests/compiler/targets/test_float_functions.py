@@ -11,7 +11,7 @@ import pytest
 from llvmlite import ir
 from vdla.compiler.targets.cpu.graph_code import compile_func, run_passes
 from vdla.compiler.targets.cpu.llvm import emit_function
-from vdla.compiler.targets.cpu.processor import Processor, host
+from vdla.compiler.targets.cpu.processor import Processor
 from vdla.compiler.targets.float_functions import FUNCTIONS
 from vdla.compiler.targets.gpu.dialects import CUDA
 from vdla.compiler.targets.gpu.kernels import kernels_of, lower_kernels, to_launches
@@ -34,7 +34,6 @@ ENDS = np.array(
      np.inf, -np.inf, np.nan, -np.nan, 1, -1, 0.625, -0.625, 4, -4, 9],
     np.float32,
 )  # fmt: skip
-needs_fma = pytest.mark.skipif(not host().fuses_multiply_add, reason="calls the C library")
 
 
 def described(name: str, count: int) -> tuple[Schedule, list[Tensor]]:
@@ -69,7 +68,6 @@ def units_off(result: np.ndarray, exact: np.ndarray) -> float:
     return float(np.max(np.abs(result - exact) / np.spacing(np.abs(nearest)).astype(np.float64)))
 
 
-@needs_fma
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_how_far_from_the_exact_function(name: str) -> None:
     low, high, most = LIMITS[name]
@@ -81,7 +79,6 @@ def test_how_far_from_the_exact_function(name: str) -> None:
     assert 0.5 < units_off(on_processor(name, x, 16), EXACT[name](x.astype(np.float64))) < most
 
 
-@needs_fma
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_the_same_bits_everywhere(name: str) -> None:
     low, high, _ = LIMITS[name]

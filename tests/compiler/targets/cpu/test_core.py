@@ -15,7 +15,7 @@ from vdla.compiler.frontends.load import load_graph
 from vdla.compiler.graph.ir import Graph
 from vdla.compiler.graph.passes import run_passes
 from vdla.compiler.targets.cpu import core
-from vdla.compiler.targets.cpu.core import Core, cache_sizes, host_core, speeds_of
+from vdla.compiler.targets.cpu.core import Core, core_speeds, speeds_of
 from vdla.compiler.targets.cpu.graph_code import load_graph_code, on_blocks
 from vdla.compiler.targets.cpu.lowering import choose_knobs, new_chooser
 from vdla.compiler.targets.cpu.processor import Processor, host
@@ -66,6 +66,7 @@ def test_speeds_are_whole(slower: float) -> None:
     assert Core(**speeds_of(times)) == Core(2.0, 4, 4, 1.0, 2.0)
 
 
+@pytest.mark.this_machine
 def test_the_core_of_this_machine() -> None:
     """Nothing that no processor has."""
     found = host().core
@@ -75,7 +76,7 @@ def test_the_core_of_this_machine() -> None:
     assert 128 << 10 <= found.l2_bytes <= 64 << 20
 
 
-def test_it_is_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_speeds_are_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And again where the file is damaged, or for another processor."""
     calls = []
 
@@ -85,32 +86,15 @@ def test_it_is_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setenv("VDLA_CACHE", str(tmp_path))
     monkeypatch.setattr(core, "measured_speeds", measure)
-    monkeypatch.setattr(core, "cache_sizes", lambda: {"l2_bytes": 3 << 20})
-    expected = Core(2.0, 5, l2_bytes=3 << 20)
+    expected = {"products_per_cycle": 2.0, "latency_cycles": 5}
     for _ in range(2):
-        assert host_core("a", lambda: None, 8, False) == expected
+        assert core_speeds("a", lambda: None, 8, False) == expected
     assert calls == [(8, False)]
     [kept] = tmp_path.iterdir()
     kept.write_bytes(kept.read_bytes()[:-1])
-    assert host_core("a", lambda: None, 8, False) == expected
-    host_core("b", lambda: None, 16, True)
+    assert core_speeds("a", lambda: None, 8, False) == expected
+    core_speeds("b", lambda: None, 16, True)
     assert calls == [(8, False), (8, False), (16, True)]
-
-
-def test_sizes_of_caches(tmp_path: Path) -> None:
-    """As Linux lists them; nothing where it lists none, or in words that nobody knows."""
-    assert cache_sizes(tmp_path) == {}
-    caches = [("1", "Data", "48K"), ("1", "Instruction", "32K"), ("2", "Unified", "2048K"),
-              ("3", "Unified", "32768K")]  # fmt: skip
-    for index, texts in enumerate(caches):
-        folder = tmp_path / f"index{index}"
-        folder.mkdir()
-        for name, text in zip(("level", "type", "size"), texts, strict=True):
-            (folder / name).write_text(f"{text}\n")
-    (tmp_path / "index4").mkdir()
-    assert cache_sizes(tmp_path) == {"l1_bytes": 48 << 10, "l2_bytes": 2 << 20}
-    (tmp_path / "index2" / "size").write_text("much\n")
-    assert cache_sizes(tmp_path) == {"l1_bytes": 48 << 10}
 
 
 # ---- planned -------------------------------------------------------------------------------------

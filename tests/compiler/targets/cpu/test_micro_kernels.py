@@ -30,11 +30,14 @@ from vdla.compiler.tir.lower import lower
 from vdla.isa.vector_ops import requantize_even
 from vdla.runtime.native import aligned_memory
 
+from ....processors import count_instructions, on_processor
 from . import one_operator
 
 #: Image, weight, bias; columns for rescaling are like it.
 SHAPES = [(1, 2, 4, 20, 16), (3, 2, 3, 3, 4, 16, 4), (3, 16)]
 DTYPES = ["int8", "int8", "int32"]
+
+pytestmark = pytest.mark.each_processor
 
 
 def lacking(*features: str) -> Processor:
@@ -84,7 +87,7 @@ def test_products_of_four_compute_what_plain_loops_do() -> None:
     assert np.unique(results[0]).size > 200
     assert "vpdpbusd" not in without
     if host().has("avx512vnni"):
-        products = code.count("call <16 x i32> @llvm.x86.avx512.vpdpbusd.512")
+        products = count_instructions(code, "avx512.vpdpbusd.512")
         assert products == 7 + 6  # of the tiles of a row: two equal ones and the last
         assert "%acc = alloca" not in code
 
@@ -107,13 +110,14 @@ def test_sums_are_rescaled_by_floats(products: int) -> None:
         np.testing.assert_array_equal(result, results[0])
     assert np.unique(results[0]).size > 200
     if host().has("avx512vnni"):
-        assert code.count("vfmadd.ps.512") >= products * 4
+        assert count_instructions(code, "avx512.vfmadd.ps.512") >= products * 4
         assert "%acc = alloca" not in code
 
 
 @pytest.mark.parametrize("intrinsic", [DOT, DOT_EACH], ids=lambda i: i.name)
 def test_an_instruction_is_its_declared_behaviour(intrinsic: TensorIntrin) -> None:
-    """On extreme values, against the interpreter; those on tiles: ``test_tiles.py``."""
+    """On extreme values, against the interpreter; those on tiles: ``test_tiles.py``. And so is the
+    function in its place."""
     extremes = {"uint8": (0, 255), "int8": (-128, 127)}
     operands = [placeholder(t.shape, t.dtype, t.name) for t in intrinsic.operands]
     rng = np.random.default_rng(1)
@@ -123,10 +127,13 @@ def test_an_instruction_is_its_declared_behaviour(intrinsic: TensorIntrin) -> No
     schedule[y].tensorize(y.axes[0], intrinsic)
     func = lower(schedule, [*intrinsic.operands, y])
     assert any(isinstance(s, TensorCall) for s in walk_stmt(func.body))
-    results = [np.full(y.shape, 99, y.dtype) for _ in range(2)]
+    results = [np.full(y.shape, 99, y.dtype) for _ in range(3)]
     run_on(host(), func, *arrays, results[0])
     interpret(func, *arrays, results[1])
-    np.testing.assert_array_equal(results[0], results[1])
+    with on_processor("avx512-vnni", emulated=["avx512vnni"]):
+        assert "@vdla_avx512_vpdpbusd_512(" in run_on(host(), func, *arrays, results[2])
+    for result in results[1:]:
+        np.testing.assert_array_equal(result, results[0])
     assert results[0].any()
 
 
@@ -190,7 +197,8 @@ def test_a_sum_is_rounded_down_once(vectors: bool) -> None:
             found = np.zeros_like(result)
             code = run_on(processor, func, x, factor, offset, found)
             np.testing.assert_array_equal(found, result)
-            assert ("vfmadd.ps.512" in code) == (vectors and processor.has("avx512f"))
+            instructions = count_instructions(code, "avx512.vfmadd.ps.512")
+            assert bool(instructions) == (vectors and processor.has("avx512f"))
     above = np.nextafter(down, np.float32(np.inf))
     for least, number, most in zip(down.tolist(), exact, above.tolist(), strict=True):
         assert Fraction(least) <= number < Fraction(most)

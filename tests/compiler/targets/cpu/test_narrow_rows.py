@@ -16,6 +16,9 @@ from vdla.compiler.te.tensor import clip, compute, placeholder
 from vdla.compiler.tir.ir import Buffer, For, PrimFunc, Seq, Store
 from vdla.compiler.tir.lower import lower
 
+from ....processors import count_instructions
+
+pytestmark = pytest.mark.each_processor
 RNG = np.random.default_rng(7)
 EDGES = [-(2**31), 2**31 - 1, -32769, -32768, 32767, 32768, -129, -128, 127, 128, -1, 0]
 
@@ -30,7 +33,7 @@ def integers(*shape: int) -> np.ndarray:
 
 def packs(kernel) -> int:
     """How often four rows are narrowed together."""
-    return kernel.code.llvm_ir.count("call <64 x i8> @llvm.x86.avx512.packsswb.512")
+    return count_instructions(kernel.code.llvm_ir, "avx512.packsswb.512")
 
 
 def narrowing(rows: int, rule: Callable[[Expr], Expr]) -> PrimFunc:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -23,11 +24,12 @@ from vdla.compiler.targets.cpu import graph_code as cpu
 from vdla.compiler.targets.cpu.graph_code import CpuModule, build_cpu, compile_func
 from vdla.compiler.targets.cpu.llvm_parallel import has_threads
 from vdla.compiler.targets.cpu.lowering import Lowered, lower_node
-from vdla.compiler.targets.cpu.processor import Processor
+from vdla.compiler.targets.cpu.micro_kernels import TILE_REGISTERS
 from vdla.compiler.targets.cpu.templates.bit_serial import schedule_planes
+from vdla.compiler.te.expr import Expr, Read, rewrite
 from vdla.compiler.te.schedule import create_schedule
 from vdla.compiler.te.tensor import placeholder
-from vdla.compiler.tir.ir import For, PrimFunc, Stmt, TensorCall, map_stmt, walk_stmt
+from vdla.compiler.tir.ir import Buffer, For, PrimFunc, Stmt, TensorCall, map_stmt, walk_stmt
 from vdla.compiler.tir.lower import lower
 from vdla.compiler.tir.passes.expand import expand_intrinsics
 from vdla.compiler.topi.bit_serial import bit_serial_dense, pack_weights
@@ -47,8 +49,19 @@ def scalar(func: PrimFunc) -> PrimFunc:
         kind = "serial" if stmt.kind in ("vectorized", "parallel") else stmt.kind
         return replace(stmt, kind=kind, body=body)
 
+    @cache
+    def in_memory(buffer: Buffer) -> Buffer:
+        """A register of an instruction is memory."""
+        return replace(buffer, scope="global") if buffer.scope in TILE_REGISTERS else buffer
+
+    def on_leaf(expr: Expr) -> Expr | None:
+        match expr:
+            case Read(Buffer() as source, indices):
+                return Read(in_memory(source), indices)
+
     func = expand_intrinsics(func)
-    return replace(func, body=map_stmt(func.body, lambda expr: expr, on_stmt=on_stmt))
+    body = map_stmt(func.body, lambda expr: expr, on_stmt=on_stmt)
+    return replace(func, body=map_stmt(body, lambda expr: rewrite(expr, on_leaf), in_memory))
 
 
 def features(func: PrimFunc) -> set[str]:
@@ -275,22 +288,25 @@ def run(module: CpuModule, x: np.ndarray) -> bytes:
     return b"".join(np.ascontiguousarray(y).tobytes() for y in module.run(x))
 
 
-def lacking_dots(known: Processor) -> Processor:
-    """A processor without the instruction that adds four products."""
-    return replace(known, features=tuple(f.replace("+avx512vnni", "-avx512vnni")
-                                         for f in known.features))  # fmt: skip
+@pytest.mark.slow
+@pytest.mark.each_processor
+@pytest.mark.parametrize("make", [make for make in MODELS if "tensorized" in MODELS[make]])
+def test_schedules_give_the_bits_of_their_scalar_programs(
+    make: Callable[[Draw], Model], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where instructions of a processor take part."""
+    check_scalar_program(make, monkeypatch)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dots", [True, False], ids=["dots", "no dots"])
-@pytest.mark.parametrize("make", MODELS, ids=lambda make: make.__name__)
-def test_schedules_give_the_bits_of_their_scalar_programs(
-    make: Callable[[Draw], Model], dots: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("make", [make for make in MODELS if "tensorized" not in MODELS[make]])
+def test_vectors_give_the_bits_of_their_scalar_programs(
+    make: Callable[[Draw], Model], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if not dots and "tensorized" not in MODELS[make]:
-        pytest.skip("has no instruction of its own")
-    known = cpu.host()
-    monkeypatch.setattr(cpu, "host", lambda: known if dots else lacking_dots(known))
+    check_scalar_program(make, monkeypatch)
+
+
+def check_scalar_program(make: Callable[[Draw], Model], monkeypatch: pytest.MonkeyPatch) -> None:
     seen: set[str] = set()
     values: set[int] = set()
     for number in range(CASES):
@@ -310,7 +326,7 @@ def test_schedules_give_the_bits_of_their_scalar_programs(
         values |= set(expected)
         for module in modules:
             assert run(module, x) == expected, f"case {number}"
-    wanted = MODELS[make] - (set() if dots and known.has("avx512vnni") else {"tensorized"})
+    wanted = MODELS[make] - (set() if cpu.host().has("avx512vnni") else {"tensorized"})
     assert seen >= wanted
     assert len(values) > 3, "results that vary"
 

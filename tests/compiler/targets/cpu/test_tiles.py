@@ -62,8 +62,8 @@ from vdla.compiler.tir.passes.unroll import copy_with
 from vdla.isa.errors import VdlaError
 from vdla.runtime.native import ENTRY_NAME
 
-from . import emulated_tiles, one_operator
-from .emulated_tiles import Emulation
+from ....processors import TILES, counts, on_processor
+from . import one_operator
 
 #: A processor with AMX, to compile for.
 SAPPHIRE_RAPIDS = Processor(
@@ -75,18 +75,20 @@ SAPPHIRE_RAPIDS = Processor(
 )  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory):
-    return emulated_tiles.build(tmp_path_factory.mktemp("tiles"))
-
-
 @pytest.fixture
-def tiles(library, tmp_path: Path) -> Iterator[Emulation]:
-    with emulated_tiles.emulation(library, tmp_path) as found:
-        yield found
+def tiles() -> Iterator[Processor]:
+    """A processor with AMX, of which each instruction is counted."""
+    with on_processor("amx", emulated=TILES):
+        counts()
+        yield host()
 
 
 # ---- one loop program ----------------------------------------------------------------------------
+
+
+def without_tiles(known: Processor) -> Processor:
+    """A processor, less AMX."""
+    return replace(known, features=tuple(f for f in known.features if f[1:] not in TILES))
 
 
 def product(depth: int, groups: int, steps: int) -> tuple[list[Tensor], PrimFunc]:
@@ -121,7 +123,7 @@ def product(depth: int, groups: int, steps: int) -> tuple[list[Tensor], PrimFunc
 
 @pytest.mark.fast(2)
 @pytest.mark.parametrize("depth", TILE_PRODUCTS)
-def test_instructions_are_their_declared_behaviour(tiles: Emulation, depth: int) -> None:
+def test_instructions_are_their_declared_behaviour(tiles: Processor, depth: int) -> None:
     """On extreme values: the loop program interpreted, as loops on this processor, and with the
     instructions."""
     tensors, func = product(depth, groups=2, steps=2)
@@ -132,10 +134,10 @@ def test_instructions_are_their_declared_behaviour(tiles: Emulation, depth: int)
     assert len(names) == 4
     results = [np.full(tensors[2].shape, 99, np.int32) for _ in range(3)]
     interpret(func, *arrays, results[0])
-    compile_func(func, emulated_tiles.without_tiles(host()))(*arrays, results[1])
-    assert tiles.counts()["products"] == 0
-    compile_func(func, tiles.processor)(*arrays, results[2])
-    assert tiles.counts() == {
+    compile_func(func, without_tiles(host()))(*arrays, results[1])
+    assert counts()["products"] == 0
+    compile_func(func, tiles)(*arrays, results[2])
+    assert counts() == {
         "faults": 0, "products": 4, "loads": 6, "stores": 2, "configurations": 1, "releases": 1,
     }  # fmt: skip
     x, w = (array.astype(np.int64) for array in arrays)
@@ -145,7 +147,7 @@ def test_instructions_are_their_declared_behaviour(tiles: Emulation, depth: int)
         np.testing.assert_array_equal(result, expected)
 
 
-def test_tiles_after_a_parallel_loop(tiles: Emulation) -> None:
+def test_tiles_after_a_parallel_loop(tiles: Processor) -> None:
     """Each thread prepares its tiles and releases them; the thread that goes on prepares them
     again."""
     tensors, func = product(64, groups=1, steps=1)
@@ -153,27 +155,27 @@ def test_tiles_after_a_parallel_loop(tiles: Emulation) -> None:
     func = replace(func, body=Seq((parallel, func.body)))
     x, w = (np.ones(t.shape, t.dtype) for t in tensors[:2])
     y = np.zeros(tensors[2].shape, np.int32)
-    compile_func(func, replace(tiles.processor, threads=2))(x, w, y)
-    counts = tiles.counts()
-    assert (counts["faults"], counts["products"]) == (0, 3)
-    assert counts["configurations"] == counts["releases"] + 1 >= 3
+    compile_func(func, replace(tiles, threads=2))(x, w, y)
+    executed = counts()
+    assert (executed["faults"], executed["products"]) == (0, 3)
+    assert executed["configurations"] == executed["releases"] + 1 >= 3
     np.testing.assert_array_equal(y, np.full(y.shape, 64))
 
 
-def test_a_product_in_memory_is_refused(tiles: Emulation) -> None:
+def test_a_product_in_memory_is_refused(tiles: Processor) -> None:
     """Tensorized without tiles for its operands."""
     y = TILE_PRODUCTS[16].product.behaviour
     schedule = create_schedule(y)
     schedule[y].tensorize(y.axes[0], TILE_PRODUCTS[16].product)
     func = lower(schedule, [*y.inputs, y])
     with pytest.raises(VdlaError, match="expected operands of products of matrices in tiles"):
-        compile_func(func, tiles.processor)
+        compile_func(func, tiles)
 
 
-def test_too_many_tiles_are_refused(tiles: Emulation) -> None:
+def test_too_many_tiles_are_refused(tiles: Processor) -> None:
     _, func = product(64, groups=5, steps=1)
     with pytest.raises(VdlaError, match="expected at most 4 tiles in tile_sums"):
-        compile_func(func, tiles.processor)
+        compile_func(func, tiles)
 
 
 # ---- one convolution -----------------------------------------------------------------------------
@@ -207,22 +209,24 @@ def convolution(draw) -> tuple[BlockedMatrixConv2d, list[np.ndarray]]:
 
 @settings(max_examples=25)
 @given(st.data())
-def test_convolutions_equal_their_operator(library, tmp_path_factory, data: st.DataObject) -> None:
+def test_convolutions_equal_their_operator(data: st.DataObject) -> None:
     """With any legal knobs."""
     op, arrays = convolution(data.draw)
     graph = one_operator.graph_of(op, [(a.shape, str(a.dtype)) for a in arrays])
     [node] = graph.nodes
-    with emulated_tiles.emulation(library, tmp_path_factory.getbasetemp()) as tiles:
-        template = template_of(graph, node, tiles.processor)
+    with on_processor("amx", emulated=TILES):
+        counts()
+        tiles = host()
+        template = template_of(graph, node, tiles)
         assert template.name == "matrix tiles"
         space = template.space(workload_of(graph, node))
         knobs = {name: data.draw(st.sampled_from(v), name) for name, v in space.knobs.items()}
         assert not space.refuse(knobs)
-        func = lower_node(graph, node, tiles.processor, knobs).func
+        func = lower_node(graph, node, tiles, knobs).func
         found = np.zeros(graph["y"].shape, graph["y"].dtype)
-        compile_func(func, tiles.processor)(*arrays, found)
-        counts = tiles.counts()
-    assert counts["faults"] == 0 and counts["products"] > 0
+        compile_func(func, tiles)(*arrays, found)
+        executed = counts()
+    assert executed["faults"] == 0 and executed["products"] > 0
     np.testing.assert_array_equal(found, op.evaluate(*arrays))
 
 
@@ -276,19 +280,19 @@ def small() -> tuple[Graph, np.ndarray, np.ndarray]:
 @pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_network_equals_the_interpreter_and_the_products_of_four(
-    tiles: Emulation, small: tuple[Graph, np.ndarray, np.ndarray], threads: int
+    tiles: Processor, small: tuple[Graph, np.ndarray, np.ndarray], threads: int
 ) -> None:
     """All of its convolutions but the first by tiles."""
     graph, x, expected = small
-    processor = replace(tiles.processor, threads=threads)
+    processor = replace(tiles, threads=threads)
     layers = eligible(graph, processor)
     assert len(layers) == 19
     matrices = run(graph, processor, x, {n: {"instruction": "matrices"} for n in layers})
-    counts = tiles.counts()
-    assert counts["faults"] == 0 and counts["products"] > 1000
-    assert counts["configurations"] == counts["releases"] >= 19
+    executed = counts()
+    assert executed["faults"] == 0 and executed["products"] > 1000
+    assert executed["configurations"] == executed["releases"] >= 19
     dots = run(graph, processor, x, {n: {"instruction": "dots"} for n in layers})
-    assert tiles.counts()["products"] == 0
+    assert counts()["products"] == 0
     np.testing.assert_array_equal(matrices, expected)
     np.testing.assert_array_equal(dots, expected)
     assert np.unique(expected).size > 5
@@ -296,15 +300,15 @@ def test_a_network_equals_the_interpreter_and_the_products_of_four(
 
 @pytest.mark.fast(1)
 @pytest.mark.parametrize("name", ["C11", "C4", "C10", "C12"])
-def test_layers_equal_the_interpreter(tiles: Emulation, name: str) -> None:
+def test_layers_equal_the_interpreter(tiles: Processor, name: str) -> None:
     """In the form for ONNX Runtime, whose zero points are not 0, and as the planner chooses."""
     layer = next(layer for layer in TABLE_2 if layer.name == name)
     graph = imported(in_uint8(layer.model(1)))
     [source] = graph.inputs
     x = np.random.default_rng(3).normal(1, 1, graph[source].shape).astype(np.float32)
-    found = run(graph, tiles.processor, x, {})
-    counts = tiles.counts()
-    assert counts["faults"] == 0 and counts["products"] > 0
+    found = run(graph, tiles, x, {})
+    executed = counts()
+    assert executed["faults"] == 0 and executed["products"] > 0
     [expected] = interpret_graph(graph, x)
     np.testing.assert_array_equal(found, expected)
     np.testing.assert_array_equal(build_cpu(graph).run(x)[0], expected)
@@ -323,7 +327,7 @@ def convolutions(graph: Graph, processor: Processor) -> list[type]:
 
 def test_a_processor_without_tiles_never_uses_them() -> None:
     """Not even if a person asks for it."""
-    graph, without = imported(resnet18()), emulated_tiles.without_tiles(host())
+    graph, without = imported(resnet18()), without_tiles(host())
     if "+avx512vnni" in without.features:
         assert set(convolutions(graph, without)) == {BlockedDotConv2d}
     assert eligible(graph, without) == []
@@ -379,7 +383,7 @@ def test_the_code_of_a_model_asks_for_permission(
 
     monkeypatch.setattr(graph_code, "optimise", noting)
     graph = imported(next(layer for layer in TABLE_2 if layer.name == "C12").model(1))
-    for processor in (SAPPHIRE_RAPIDS, emulated_tiles.without_tiles(SAPPHIRE_RAPIDS)):
+    for processor in (SAPPHIRE_RAPIDS, without_tiles(SAPPHIRE_RAPIDS)):
         graph_code.compile_graph(graph, processor)
     with_tiles, without = texts
     _, entry = with_tiles.split(f"@{ENTRY_NAME}(", 1)

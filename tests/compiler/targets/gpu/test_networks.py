@@ -21,7 +21,6 @@ from vdla.compiler.dumps import Dumps
 from vdla.compiler.frontends.load import load_graph
 from vdla.compiler.graph.passes import run_passes
 from vdla.compiler.targets.cpu.graph_code import compile_func
-from vdla.compiler.targets.cpu.processor import host
 from vdla.compiler.targets.gpu.dialects import CUDA
 from vdla.compiler.targets.gpu.graph_code import GraphKernels, fuse
 from vdla.compiler.targets.gpu.kernels import lower_kernels
@@ -120,7 +119,6 @@ def _calls(func: PrimFunc) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not host().fuses_multiply_add, reason="the processor has no fused multiply-add")
 @pytest.mark.parametrize("name", ["resnet", "mobilenet", "dqn"])
 def test_floats_are_those_of_the_same_loops_on_the_cpu(name: str) -> None:
     graph = run_passes(load_graph(NETWORKS[name](False).SerializeToString(), 1))
