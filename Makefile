@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 TORCH_VENV := .venv-torch
 TORCH_STAMP := $(TORCH_VENV)/.installed
 
-.PHONY: venv demo check test pytest test-torch test-pages lint docs mutants cosim campaign verify fuzz schedules operators gates board figures lines options docs-code docs-site gpu-emulated gpu sweeps clean
+.PHONY: venv demo check test more processors test-torch test-pages lint docs mutants cosim campaign verify fuzz schedules operators gates board figures lines options docs-code docs-site gpu-emulated gpu sweeps clean
 
 venv: $(STAMP)
 
@@ -22,19 +22,24 @@ $(STAMP): pyproject.toml
 demo: $(STAMP)
 	$(BIN)/python examples/02_run_digits.py
 
-# The inner loop, two minutes on two cores: all but the tests that are marked `slow` because they take seconds. These are the
-# RTL simulations, the proofs, synthesis, the examples, and the many random cases of some operators.
-check: lint docs
-	$(BIN)/python -m pytest -n 2 -m "not slow and not sweep"
+# The inner loop, two minutes on two cores: lint, and all but the tests that are marked `slow` because they take seconds. These are
+# the RTL simulations, the proofs, synthesis, the examples, and the many random cases of some operators.
+check: $(STAMP)
+	@$(BIN)/python -m tests.suite check
 
-# Everything that continuous integration runs: lint, beside it all tests but the sweeps below, and but those of PyTorch, which
-# are skipped because PyTorch is not installed in .venv (`make test-torch` runs them). A file's tests run in one process, so that
-# what they share is made once; files with slow tests begin first (tests/conftest.py).
+# Lint, and a test of everything. The tests of PyTorch are skipped because PyTorch is not installed in .venv (`make test-torch`).
 test: $(STAMP)
-	@$(MAKE) --no-print-directory --jobs 2 lint docs pytest
+	@$(BIN)/python -m tests.suite test
 
-pytest: $(STAMP)
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+# What takes long and finds little that `make test` does not: more random cases, more machines, more builds of the RTL (tests marked
+# `more`). Continuous integration runs both.
+more: $(STAMP)
+	@$(BIN)/python -m tests.suite more
+
+# The tests for every processor of tests/processors.py, whatever this machine has: all tests for the first, then those files that
+# ask for the processor.
+processors: $(STAMP)
+	@$(BIN)/python -m tests.suite processors
 
 # The tests that need PyTorch, in a virtual environment of their own. PyPI's PyTorch for Linux comes with gigabytes of CUDA;
 # PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu lets pip take the build for CPUs.

@@ -15,6 +15,7 @@ from vdla import plugins
 from vdla.compiler.targets import kept
 
 from .processors import DEFAULT, FEATURES, on_processor, on_this_machine
+from .suite.summary import write_summary
 
 #: Of the generator of each module of tests, by the module's name.
 _FIRST_STATES: dict[str, Mapping[str, Any]] = {}
@@ -52,6 +53,11 @@ def pytest_configure(config: pytest.Config) -> None:
     _PROCESSOR.enter_context(on_processor(config.getoption("--processor")))
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """For the sentence at the end of ``make test``."""
+    write_summary(terminalreporter.stats)
+
+
 def pytest_unconfigure() -> None:
     """The machine as it is."""
     _PROCESSOR.close()
@@ -82,16 +88,18 @@ def processor_of_test(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.hookimpl(tryfirst=True)  # before ``-m`` looks at the markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark as slow what follows the first ``n`` cases of a test marked ``fast(n)``, and begin with
-    the files that have slow tests, so that no process is left with a long one at the end.
+    """Mark as ``slow`` what follows the first ``n`` cases of a test marked ``fast(n)``, and as
+    ``more`` what follows those of one marked ``short(n)``; begin with the files that have slow
+    tests, so that no process is left with a long one at the end.
     """
     cases: Counter[str] = Counter()
     for item in items:
-        if (mark := item.get_closest_marker("fast")) is not None:
-            test, _, _ = item.nodeid.partition("[")
-            cases[test] += 1
-            if cases[test] > mark.args[0]:
-                item.add_marker("slow")
+        test, _, _ = item.nodeid.partition("[")
+        cases[test] += 1
+        for few, marker in (("fast", "slow"), ("short", "more")):
+            mark = item.get_closest_marker(few)
+            if mark is not None and cases[test] > mark.args[0]:
+                item.add_marker(marker)
     slow = {item.path for item in items if item.get_closest_marker("slow") is not None}
     items.sort(key=lambda item: item.path not in slow)
 

@@ -37,6 +37,7 @@ def test_every_block_is_known() -> None:
     assert {"README.md", "docs/start.md", *QUICK} <= set(pages_with_code())
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     "page",
     [

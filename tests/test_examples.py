@@ -32,6 +32,7 @@ def test_digits_are_equal_on_all_targets():
     assert "sim = rtl: 0 cycles, 0 bytes different (8 images" in text
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_an_operator_is_one_table_row():
     text = run("03_add_vector_opcode.py")
@@ -92,6 +93,7 @@ def test_blocks_of_ones_own():
     assert instruction_of(broken) == instruction_of(wrong)
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_training_a_transformer_ends_in_two_files(tmp_path: Path):
     text = run("08_digits_transformer.py", "--out", str(tmp_path), "--epochs", "1")
@@ -100,6 +102,7 @@ def test_training_a_transformer_ends_in_two_files(tmp_path: Path):
     assert all(f"{name}: accuracy" in text for name in names)
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_the_transformer_is_equal_on_all_targets():
     text = run("09_run_digits_transformer.py")

@@ -206,6 +206,7 @@ def windows_table() -> dict[str, list[str]]:
     return {name: cells for name, *cells in table[1:]}
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     ("name", "hw", "column"),
     [

@@ -116,6 +116,7 @@ def test_the_environment_and_entry_points_name_plugins(tmp_path: Path) -> None:
     assert found == "['theirs', 'own_target.py'] ['theirs', 'products']\n"
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_processes_that_a_command_starts_have_its_plugins(tmp_path: Path, capsys) -> None:
     """Trials of a tuner run in a sandbox; the simulator of cocotb is a process of its own."""

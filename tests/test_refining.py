@@ -46,6 +46,7 @@ def cycles_of(file: Path | None, hw: HwParams, programs: int = 1, vthreads: int 
     return sum(count_cycles(program, VTA) for program in module.compiled.programs)
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("hw", [HwParams(), WINDOWS], ids=["plain", "windows"])
 def test_programs_become_faster_and_compile_makes_them_again(tmp_path: Path, hw: HwParams) -> None:
     file = tmp_path / "knobs.json"
@@ -65,6 +66,7 @@ def test_programs_become_faster_and_compile_makes_them_again(tmp_path: Path, hw:
         np.testing.assert_array_equal(got, wanted)
 
 
+@pytest.mark.more
 def test_it_goes_on_from_the_file_and_is_the_same_again(tmp_path: Path) -> None:
     first, again, other = (tmp_path / name for name in ("a.json", "b.json", "c.json"))
     report = vdla.refine(model(), first, WINDOWS, trials=12, vthreads=1)

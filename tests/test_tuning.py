@@ -141,6 +141,7 @@ def test_failed_trials_are_records_of_failures(tmp_path: Path) -> None:
     assert plain.program.to_bytes() == found.program.to_bytes()
 
 
+@pytest.mark.more
 def test_a_network_is_never_slower_than_by_the_planner(tmp_path: Path) -> None:
     file = tmp_path / "records"
     report = vdla.tune(DIGITS, records=file, trials=4)

@@ -104,6 +104,7 @@ def _macs(model: onnx.ModelProto) -> list[int]:
     ]
 
 
+@pytest.mark.short(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NETWORKS)
 def test_float_networks_equal_onnx_runtime(name: str) -> None:
@@ -218,6 +219,7 @@ def test_names_in_the_roofline_do_not_collide(tmp_path, monkeypatch) -> None:
             assert not any(box.contains(*place) for place in places)
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_both_simulators_agree(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_app(["bench", "table2", "--layers", "C11,D9", "--compare", "--json", "-"]) == 0

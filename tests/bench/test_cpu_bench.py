@@ -110,6 +110,7 @@ def test_networks_of_every_kind_of_input_and_operator() -> None:
     assert generator["peak_fraction"] > 0
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_a_network_that_the_quantiser_makes() -> None:
     """Its results are ONNX Runtime's, and it does the work of the network in float."""
@@ -117,6 +118,7 @@ def test_a_network_that_the_quantiser_makes() -> None:
     assert (row["dtype"], row["macs"]) == ("int8", 226_099_200)
 
 
+@pytest.mark.short(1)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name",

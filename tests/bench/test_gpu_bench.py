@@ -15,6 +15,7 @@ from ..runtime.test_cuda_driver import driver, opened
 __all__ = ["driver"]  # a fixture
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_networks(driver: ctypes.CDLL) -> None:
     steps: list[tuple[int, int]] = []

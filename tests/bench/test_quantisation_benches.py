@@ -43,6 +43,7 @@ def encoder() -> onnx.ModelProto:
     return net.model()
 
 
+@pytest.mark.more
 def test_uneven_channels_compute_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They cost the plain quantiser much, and the smoothing one little."""
     networks = {"depthwise": depthwise, "encoder": encoder}

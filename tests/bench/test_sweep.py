@@ -207,6 +207,7 @@ def heed_signals() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_ctrl_c_keeps_all_results(tmp_path: Path) -> None:
     count = 12  # so many that the first signal comes before the last point
@@ -237,6 +238,7 @@ def test_ctrl_c_keeps_all_results(tmp_path: Path) -> None:
     assert cycles == sorted(cycles) and len(cycles) == count
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_a_result_that_was_cut_short_is_measured_again(tmp_path: Path) -> None:
     points = make_points([str(DIGITS)], ["16x16"], ["vta"], {"acc_depth": [1024, 2048]})

@@ -20,6 +20,8 @@ from vdla.sim.verify.random_programs import random_program
 
 from .simulated import NEVER, Errors, simulated_board
 
+pytestmark = pytest.mark.more
+
 PARAMS = HwParams(
     block_in=4, block_out=4, inp_depth=512, wgt_depth=256, acc_depth=256, uop_depth=128,
     par_depth=32, tmp_depth=64, out_depth=128,

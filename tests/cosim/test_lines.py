@@ -13,6 +13,8 @@ from vdla.cosim import Build, Design, LineCoverage, run_bench
 from vdla.cosim.runner import COVERAGE_FILE
 from vdla.isa.errors import VdlaError
 
+pytestmark = pytest.mark.more
+
 
 class Gate(wiring.Component):
     """Counts while it is open; nothing in the bench ever sets it back."""

@@ -24,6 +24,8 @@ from vdla.sim.verify.random_programs import random_program
 
 from .configs import NARROW
 
+pytestmark = pytest.mark.more
+
 MODEL = Settings(MemoryParams())
 RAM = Settings(None, "heavy", seed=3)
 SDRAM = Settings(None)

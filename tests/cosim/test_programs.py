@@ -64,6 +64,7 @@ def test_a_window_leaves_results_out() -> None:
 @pytest.mark.parametrize("settings", [
     MODEL, Settings(replace(MEMORY_PRESETS["slow"], cycles_per_beat=3, outstanding=1)), RAM,
 ], ids=["vta", "slow", "ram"])  # fmt: skip
+@pytest.mark.short(1)
 def test_a_right_core(core: Design, program: Program, settings: Settings) -> None:
     dram, expected = program.dram_image(), program.dram_image()
     run_reference(program, expected)
@@ -82,6 +83,7 @@ def test_until(core: Design, program: Program) -> None:
     assert 0 < result["instructions"] < len(program.insns)
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_waves(core: Design, program: Program, tmp_path: Path) -> None:
     path = tmp_path / "w.vcd"
@@ -136,6 +138,7 @@ def test_a_stuck_bit(
     assert int(divergence["expected"], 16) | 1 == int(divergence["got"], 16)
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_a_broken_rule_of_axi(core: Design, program: Program) -> None:
     wrong = connected(core, "address__valid(axi_awvalid)", "address__valid()")
@@ -175,6 +178,7 @@ def test_a_deadlock(core: Design, program: Program) -> None:
     pytest.param(replace(RAM, quiet_cycles=300), id="ram", marks=pytest.mark.sweep),
     pytest.param(replace(MODEL, quiet_cycles=1), id="model"),
 ])  # fmt: skip
+@pytest.mark.more
 def test_a_core_that_never_answers(core: Design, program: Program, settings: Settings) -> None:
     """Its store unit never sees that an address is taken: the first store never ends, and it is
     waited for no longer than was said.

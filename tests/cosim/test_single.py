@@ -16,6 +16,8 @@ from vdla.sim.verify.random_programs import random_program
 
 from .configs import NARROW
 
+pytestmark = pytest.mark.more
+
 SEED, COUNT = 1, 60
 
 

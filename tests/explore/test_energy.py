@@ -73,6 +73,7 @@ def test_accesses_are_those_of_the_instructions() -> None:
     assert all(written[name] for name in ("inp", "wgt", "uop", "par", "acc", "out"))
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_counts_are_those_of_the_rtl(tmp_path: Path) -> None:
     """Each step, each write to a scratchpad and each byte of DRAM, counted at the RTL's ports."""

@@ -85,6 +85,7 @@ def explored(tmp_path_factory: pytest.TempPathFactory) -> Exploration:
     return found
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_a_design_is_built(
     explored: Exploration, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -114,6 +115,7 @@ def test_other_cycles_in_rtl_are_refused(explored: Exploration) -> None:
         proof.prove(explored, replace(best, rows=wrong), lambda _: None)
 
 
+@pytest.mark.more
 def test_the_command_builds_the_best_and_proves_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -16,6 +16,8 @@ from vdla.explore.report import make_report
 from vdla.explore.spec import Spec
 from vdla.sim.model.core import count_cycles
 
+pytestmark = pytest.mark.more
+
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "models" / "digits_int8.onnx"
 SPEC = Spec(
     networks={str(DIGITS): 1.0}, objectives=("cycles", "bram"), limits={},

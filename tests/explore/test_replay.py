@@ -198,6 +198,7 @@ def test_the_surrogate_begins_at_the_front_of_the_bounds(table: Enumeration) -> 
     assert tuple(bound[name] for name in SPEC.objectives) in best
 
 
+@pytest.mark.short(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["dqn", "digits", "imagenet"])
 def test_the_surrogate_is_ahead_on_the_tables_of_the_package(name: str) -> None:

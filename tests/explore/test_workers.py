@@ -20,6 +20,8 @@ from vdla.tuning import STEPS
 
 from ..cluster import PATIENCE_S, Cluster, two_workers
 
+pytestmark = pytest.mark.more
+
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "models" / "digits_int8.onnx"
 SPEC = Spec(
     networks={str(DIGITS): 1.0}, objectives=("cycles", "bram"), limits={},

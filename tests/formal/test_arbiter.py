@@ -11,6 +11,8 @@ from vdla.isa.params import HwParams
 
 from .prove import Proof, solve
 
+pytestmark = pytest.mark.more
+
 PARAMS = HwParams()
 DEPTH = 6
 

@@ -14,6 +14,8 @@ from vdla.isa.params import HwParams
 
 from .prove import Proof, signals, solve
 
+pytestmark = pytest.mark.more
+
 PARAMS = HwParams()
 #: Bursts as long as a page.
 LONG = HwParams(bus_bits=128, max_burst_beats=256)

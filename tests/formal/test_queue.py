@@ -12,6 +12,8 @@ from vdla.isa.params import HwParams
 
 from .prove import Proof, signals, solve
 
+pytestmark = pytest.mark.more
+
 #: A queue never looks at its payload, so few bits show as much as many.
 WIDTH = 4
 DEPTH = 8

@@ -14,6 +14,8 @@ from vdla.isa.params import HwParams
 
 from .prove import Proof, signals, solve
 
+pytestmark = pytest.mark.more
+
 #: Narrower than HwParams allows: a full counter is a few cycles from reset.
 NARROW = SimpleNamespace(token_bits=2)
 DEPTH = 6

@@ -51,6 +51,7 @@ def test_what_co_simulation_cannot_see_is_a_mutant() -> None:
     assert set(UNSEEN) < {mutant.name for mutant in COSIM}
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_co_simulation_catches_a_mutant() -> None:
     """With an end a cycle late the core does not pass what is run. (`make cosim` runs all of it on

@@ -68,6 +68,7 @@ def cases(draw: st.DrawFn) -> Case:
     return Case(g.model(outputs), [v.array for v in g.inputs], outputs, chosen)
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_random_graphs() -> None:
     """Many of them must run on the accelerator."""

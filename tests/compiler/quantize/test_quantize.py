@@ -44,6 +44,7 @@ def digits() -> dict[str, Any]:
     return {"model": model, "x": data["x"], "y": data["y"]}
 
 
+@pytest.mark.short(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("bias_correction", [False, True])
@@ -77,6 +78,7 @@ def test_digits_on_the_accelerator(digits: dict[str, Any]) -> None:
     assert made.report["top1_agreement"] == 1.0
 
 
+@pytest.mark.more
 @pytest.mark.slow
 @pytest.mark.skipif(not SHARED.is_dir(), reason="needs ../shared/models")
 def test_resnet8_within_a_point() -> None:

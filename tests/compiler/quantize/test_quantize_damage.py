@@ -77,6 +77,7 @@ def test_nothing_stays_float_without_need() -> None:
     assert min(found) > 20 and len(found) >= 5
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize(
     ("model", "bias_correction"),
     [(encoder(), False), (encoder(), True), (positioned(1, 16, 32), False)],

@@ -200,6 +200,7 @@ def outliers() -> onnx.ModelProto:
     return model
 
 
+@pytest.mark.more
 def test_outliers_of_a_transformer() -> None:
     model = outliers()
     x = np.random.default_rng(10).standard_normal((16, 8, 32)).astype(np.float32)

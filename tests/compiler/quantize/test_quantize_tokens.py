@@ -168,6 +168,7 @@ def test_masks_are_not_rounded(hidden: float, scaled: bool) -> None:
     assert made.report["outputs"][model.graph.output[0].name]["sqnr_db"] > 30
 
 
+@pytest.mark.more
 def test_an_encoder_is_quantised() -> None:
     """All products and GELU are int8: of activations, of all tokens by a weight, with its bias. The
     number that scores are multiplied by is in weights."""

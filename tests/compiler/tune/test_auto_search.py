@@ -230,6 +230,7 @@ def test_convolutions_of_a_network_are_compared_by_their_work(quantized: bool) -
 # ---- with the command's parts --------------------------------------------------------------------
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_a_tuned_model_is_compiled_by_the_steps_of_its_record(tmp_path: Path) -> None:
     net = Net("product", False)

@@ -57,6 +57,7 @@ def test_the_same_seed_makes_the_same_trials_and_no_point_comes_twice(name: str)
         assert other.tried != first.tried
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("name", EXPLORERS)
 def test_every_explorer_ends_with_the_optimum_when_nothing_is_left(name: str) -> None:
     search = searched(name, 0, 10_000)
@@ -80,6 +81,7 @@ def needed(name: str, seed: int, estimated: bool = False) -> int:
     return int(good[0]) + 1 if good.size else 1000
 
 
+@pytest.mark.more
 def test_what_learns_needs_fewer_trials_than_chance() -> None:
     median = {name: np.median([needed(name, seed) for seed in range(5)]) for name in EXPLORERS}
     assert median["xgb"] <= median["random"] / 4

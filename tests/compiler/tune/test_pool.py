@@ -78,6 +78,7 @@ def wait_for_workers(pool: Pool, count: int) -> None:
     pool.workers.client.wait_for_workers(count, timeout=PATIENCE_S)
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_two_workers_find_what_one_process_finds_and_a_dead_worker_costs_no_record(
     cluster: Cluster, trials: Any, tmp_path: Path
@@ -120,6 +121,7 @@ def test_what_is_shared_outlives_the_worker_that_has_it(cluster: Cluster, trials
         assert workers.submit(len, shared).result(PATIENCE_S) == 5
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_a_scheduler_without_the_device_is_one_line(
     cluster: Cluster, trials: Any, monkeypatch: pytest.MonkeyPatch

@@ -14,6 +14,8 @@ from vdla.isa.params import HwParams
 
 from .bench import SMALL
 
+pytestmark = pytest.mark.more
+
 BLOCKS = {
     "queue": lambda: Queue(24, 4),
     "token": lambda: TokenBank(HwParams(token_bits=4)),

@@ -179,6 +179,7 @@ PASSES = {
 }
 
 
+@pytest.mark.short(6)
 @pytest.mark.slow
 @pytest.mark.parametrize("params", PASSES.values(), ids=PASSES)
 @pytest.mark.parametrize(("seed", "count"), [(0, 40), (1, 20)], ids=["stalls", "no stalls"])
@@ -212,6 +213,7 @@ def test_parameters_change_between_neighbours(post: str) -> None:
     check_values(run, insns, state)
 
 
+@pytest.mark.short(2)
 @pytest.mark.fast(1)
 @pytest.mark.parametrize(
     ("passes", "value_bytes", "op"),

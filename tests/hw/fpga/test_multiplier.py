@@ -15,6 +15,8 @@ from vdla.isa.params import HwParams
 
 from .multipliers import CYCLES_LOG2, Compared
 
+pytestmark = pytest.mark.more
+
 #: Of two pairs of outputs the first has three products of each from multipliers and one from rows,
 #: the second all from rows.
 MIXED = 3

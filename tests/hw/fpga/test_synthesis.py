@@ -148,6 +148,7 @@ def test_report_of_the_clock_that_is_short() -> None:
     ]
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_a_build_ends_in_a_bitstream(tmp_path: Path) -> None:
     built = build(TINY, TINY.hw, tmp_path)
@@ -234,6 +235,7 @@ def test_missed_timing(
     assert report["critical_path"][-1]["ns"] > 1000 / 300
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_a_clock_far_beyond_the_placement_is_not_routed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -72,6 +72,7 @@ def _run_word(rtl: RtlSimulator, word: int, image: dict[int, bytes] | None = Non
 # ---- runs that end well
 
 
+@pytest.mark.short(1)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "memory",
@@ -93,6 +94,7 @@ def test_odd_memories_change_no_byte_and_no_cycle_differs(rtl: RtlSimulator, mem
         assert not found["byte_mismatches"] and not found["cycle_mismatches"]
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_writes_that_wait_for_their_response():
     """However many a memory takes, the store unit keeps no more of them unanswered."""

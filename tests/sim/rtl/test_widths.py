@@ -65,6 +65,7 @@ def wider(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     encoding.layout.cache_clear()
 
 
+@pytest.mark.more
 @pytest.mark.slow
 @pytest.mark.usefixtures("wider")
 def test_hardware_and_model_follow_the_encoding() -> None:

@@ -40,6 +40,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+@pytest.mark.more
 @pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_a_late_end_leaves_its_waveform(tmp_path: Path) -> None:
@@ -53,6 +54,7 @@ def test_a_late_end_leaves_its_waveform(tmp_path: Path) -> None:
     _check_waves(Path(found["saved"]["waves"]), found["waves_cycles"], program, rtl, first)
 
 
+@pytest.mark.more
 @pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_wrong_padding_is_found_where_it_is_first_written() -> None:

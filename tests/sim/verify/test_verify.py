@@ -39,6 +39,7 @@ ODD = replace(
 VTA = MEMORY_PRESETS["vta"]
 
 
+@pytest.mark.short(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("params", "memory"),

@@ -96,6 +96,7 @@ def as_written(model: onnx.ModelProto, inputs: dict[str, np.ndarray]) -> np.ndar
     return np.asarray(session.run(None, inputs)[0])
 
 
+@pytest.mark.short(3)
 @pytest.mark.parametrize("make", NETS)
 @pytest.mark.parametrize("per_channel", [False, True])
 def test_dynamic(make: Callable[[], onnx.ModelProto], per_channel: bool, tmp_path: Path) -> None:
@@ -109,6 +110,7 @@ def test_dynamic(make: Callable[[], onnx.ModelProto], per_channel: bool, tmp_pat
     assert np.abs(wanted - as_written(model, x)).max() > 1e-4 * np.abs(wanted).max()
 
 
+@pytest.mark.short(3)
 @pytest.mark.parametrize("make", NETS)
 @pytest.mark.parametrize("kind", [QuantType.QInt8, QuantType.QUInt8])
 def test_static(make: Callable[[], onnx.ModelProto], kind: QuantType, tmp_path: Path) -> None:

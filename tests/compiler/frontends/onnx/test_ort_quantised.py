@@ -169,6 +169,7 @@ def shape_of(model: onnx.ModelProto) -> tuple[int, ...]:
     return tuple(d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim)
 
 
+@pytest.mark.short(7)
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 @pytest.mark.parametrize("form", [QuantFormat.QDQ, QuantFormat.QOperator])
@@ -202,6 +203,7 @@ def quantised(
     return accelerated.compiled.layers
 
 
+@pytest.mark.short(2)
 @pytest.mark.fast(1)
 @pytest.mark.parametrize("doubled", [False, True])
 @pytest.mark.parametrize("layer_scale", [1.0, 1e-6, 1e-9])

@@ -29,6 +29,7 @@ def every_sum(keys: int) -> np.ndarray:
     return np.arange(ONE, keys * ONE + 1, dtype=np.int64)
 
 
+@pytest.mark.short(3)
 @pytest.mark.parametrize(
     "keys",
     [1, 2, 3, 16, 37, 64, *(pytest.param(n, marks=pytest.mark.slow) for n in (128, 197, 512))],

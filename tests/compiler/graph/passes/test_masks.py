@@ -122,6 +122,7 @@ def operands() -> list[np.ndarray]:
     ]
 
 
+@pytest.mark.short(9)
 @pytest.mark.parametrize("kind", ["causal", "padding", "anywhere"])
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_is_one_softmax(form: str, kind: str) -> None:

@@ -235,6 +235,7 @@ def model_of(builder: Any, seed: int) -> tuple[onnx.ModelProto, np.ndarray, int]
     return model, image, 2
 
 
+@pytest.mark.short(5)
 @pytest.mark.fast(3)
 @pytest.mark.parametrize("seed", range(16))
 def test_models_run_bit_by_bit(seed: int, builder: Any) -> None:

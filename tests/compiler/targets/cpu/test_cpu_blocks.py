@@ -247,6 +247,7 @@ def test_transposed_convolutions_equal_onnx_runtime(data: st.DataObject) -> None
     assert "BlockedConvTranspose2d" in kinds(compare(model.finish(model.node("Relu", y))))
 
 
+@pytest.mark.more
 @pytest.mark.slow
 @settings(max_examples=20, derandomize=True)
 @given(st.data())

@@ -85,6 +85,7 @@ def chain(builder: Any, r: Random) -> tuple[list[str], dict[str, np.ndarray], se
     return [*dict.fromkeys([*made, values[-1]])], feeds, used
 
 
+@pytest.mark.short(20)
 @pytest.mark.fast(12)
 @pytest.mark.parametrize("number", range(CHAINS))
 def test_random_chains(number: int, builder: Any) -> None:
@@ -121,6 +122,7 @@ def test_random_chains_are_fused(builder: Any) -> None:
     assert after < 0.6 * before
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_random_graphs() -> None:
     """The same in random graphs, whatever surrounds the chains."""

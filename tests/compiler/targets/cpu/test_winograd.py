@@ -123,6 +123,7 @@ def test_the_transformations_are_a_convolution(size: int) -> None:
         np.testing.assert_array_equal(exact, exact.astype(np.float32))
 
 
+@pytest.mark.more
 @pytest.mark.slow
 @settings(max_examples=25, derandomize=True)
 @given(st.data())
@@ -210,6 +211,7 @@ def operators(found: onnx.ModelProto) -> list[Any]:
     return [n.op for n in graph.nodes if not isinstance(n.op, ToBlocks | FromBlocks)]
 
 
+@pytest.mark.short(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("residual", [False, True])
 @pytest.mark.parametrize("sizes", [(64, 80, 30, 27), (40, 33, 19, 45)])

@@ -46,6 +46,7 @@ def outputs(model: bytes | Path, target: str) -> list[np.ndarray]:
     return module.run(*model_inputs(module, None, 0))
 
 
+@pytest.mark.short(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("target", ["cuda", "opencl"])
 @pytest.mark.parametrize("name", ["digits", *NETWORKS])
@@ -61,6 +62,7 @@ def test_int8_is_equal_to_the_cpu(name: str, target: str) -> None:
         assert np.ptp(got) > 0
 
 
+@pytest.mark.short(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NETWORKS)
 def test_floats_are_the_same_in_both_languages_and_near_the_cpu(name: str) -> None:
@@ -118,6 +120,7 @@ def _calls(func: PrimFunc) -> bool:
                for n in walk(s.value))  # fmt: skip
 
 
+@pytest.mark.short(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["resnet", "mobilenet", "dqn"])
 def test_floats_are_those_of_the_same_loops_on_the_cpu(name: str) -> None:

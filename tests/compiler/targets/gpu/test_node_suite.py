@@ -18,6 +18,8 @@ from vdla.runtime.gpu.program import KernelProgram
 
 from ...test_onnx_backend import OPERATORS, REFUSED, cases, run_case
 
+pytestmark = pytest.mark.more
+
 
 def compile_for_opencl(graph: Graph) -> Run:
     compiled = build(graph, OpenCl(Options(HwParams(), MemoryParams.load("vta"))))

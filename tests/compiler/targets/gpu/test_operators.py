@@ -20,6 +20,7 @@ from ...graph.test_random_operators import FAMILIES, made
 CASES = int(os.environ.get("VDLA_FUZZ", "1"))
 
 
+@pytest.mark.short(13)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FAMILIES)
 def test_operator(name: str) -> None:

@@ -235,6 +235,7 @@ def shifted() -> bytes:
     return model.SerializeToString()
 
 
+@pytest.mark.short(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("parts", [(1, 1), (3, 4), (9, 7)])
 def test_zero_points_on_tensor_cores(parts: tuple[int, int]) -> None:
@@ -251,6 +252,7 @@ def test_zero_points_on_tensor_cores(parts: tuple[int, int]) -> None:
     np.testing.assert_array_equal(got, wanted)
 
 
+@pytest.mark.short(1)
 @pytest.mark.slow
 @pytest.mark.parametrize(("precision", "bits"), [("float16", 11), ("bfloat16", 8), ("tf32", 10)])
 def test_precision_of_factors(precision: str, bits: int) -> None:
@@ -276,6 +278,7 @@ def shared() -> onnx.ModelProto:
     return net.model()
 
 
+@pytest.mark.short(1)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "names"),

@@ -164,6 +164,7 @@ CASES = (
 )
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_results_are_those_of_the_definition() -> None:
     """In the first and the last order of threads."""
@@ -179,6 +180,7 @@ def test_results_are_those_of_the_definition() -> None:
             np.testing.assert_array_equal(emulated.run(code, arrays, order), wanted, str(case))
 
 
+@pytest.mark.short(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("kind", ["float32", "int8"])

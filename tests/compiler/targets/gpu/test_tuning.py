@@ -11,6 +11,7 @@ from vdla.bench.net import Net
 from vdla.cli.arrays import model_inputs
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_layers_are_tuned_on_the_device(tmp_path: Path) -> None:
     pytest.importorskip("pyopencl")

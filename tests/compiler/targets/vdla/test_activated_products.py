@@ -90,6 +90,7 @@ def test_nothing_goes_to_dram_in_between_and_the_table_is_set_once() -> None:
     assert cycles[0] < 1.2 * 16 * 16 * 128
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_the_rtl_takes_the_same_cycles() -> None:
     check_rtl(activated(10, 9, (5, 6), 3), RTL_TABLES)

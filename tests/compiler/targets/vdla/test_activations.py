@@ -175,6 +175,7 @@ def test_transpositions_equal_the_interpreter(case: str) -> None:
     check_values(*TRANSPOSITIONS[case])
 
 
+@pytest.mark.short(4)
 @pytest.mark.parametrize("order", ["weights", "pixels", "stream"])
 @pytest.mark.parametrize("zero_points", [(0, 0), (5, 0), (0, 5), (-3, 5)], ids=str)
 def test_orders_of_loops(order: str, zero_points: tuple[int, int]) -> None:
@@ -193,6 +194,7 @@ def test_tiles_of_transpositions(knobs: tuple[int, int]) -> None:
     check_values(graph, DEFAULT, {"tiles": knobs[0], "channel_blocks": knobs[1]})
 
 
+@pytest.mark.more
 @pytest.mark.slow
 @settings(max_examples=40)
 @given(st.data())
@@ -219,6 +221,7 @@ def test_random_transpositions(data: st.DataObject) -> None:
     check_values(graph, hw, vthreads=data.draw(st.integers(1, 3)))
 
 
+@pytest.mark.more
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "graph",

@@ -54,6 +54,7 @@ def insns_of(program: Program, layer: str) -> Counter[str]:
     return Counter(loads=loads, products=sum(isinstance(insn, Gemm) for insn in insns))
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("kernel, stride", [(1, 2), (3, 1), (5, 1)])
 def test_results_stay(kernel: int, stride: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(early, "MIN_PART_CYCLES", 8)

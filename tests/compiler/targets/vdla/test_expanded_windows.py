@@ -108,11 +108,13 @@ CASES = {
 }  # fmt: skip
 
 
+@pytest.mark.short(6)
 @pytest.mark.parametrize("case", CASES)
 def test_it_equals_the_interpreter(case: str) -> None:
     check_values(*CASES[case])
 
 
+@pytest.mark.short(4)
 @pytest.mark.parametrize("kernel", [3, 5])
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("table", [False, True])
@@ -140,6 +142,7 @@ def test_borders_are_written_once() -> None:
     assert len(zeros) == 4
 
 
+@pytest.mark.short(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("table", [False, True])
 @pytest.mark.parametrize(("kernel", "stride"), [(3, 1), (3, 2), (5, 1), (5, 2)])

@@ -101,6 +101,7 @@ def test_the_table_makes_no_image_of_its_own() -> None:
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_the_rtl_takes_the_same_cycles() -> None:
     """``measure`` compares every byte of DRAM, and the start and end of every instruction."""

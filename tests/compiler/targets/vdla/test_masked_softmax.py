@@ -72,11 +72,13 @@ CASES = {
 }
 
 
+@pytest.mark.short(5)
 @pytest.mark.parametrize("case", CASES)
 def test_masked_softmax_equals_the_interpreter(case: str) -> None:
     check_values(*CASES[case])
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("out_scale", [1 / 255, 0.2 / 255])
 @pytest.mark.parametrize("knobs", [(1, 1), (3, 7), (5, 16), (9, 5)], ids=str)
 def test_tiles(knobs: tuple[int, int], out_scale: float) -> None:

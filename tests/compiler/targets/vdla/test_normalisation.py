@@ -89,6 +89,7 @@ CASES = {
 }
 
 
+@pytest.mark.short(3)
 @pytest.mark.parametrize("case", CASES)
 def test_it_equals_the_interpreter(case: str) -> None:
     channels, places, hw = CASES[case]

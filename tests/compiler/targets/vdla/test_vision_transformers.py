@@ -56,6 +56,7 @@ CASES = {
 }
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("by", ["vdla", "onnxruntime"])
 @pytest.mark.parametrize("case", CASES)
 def test_one_program(case: str, by: str, tmp_path: Path) -> None:
@@ -81,6 +82,7 @@ def test_one_program(case: str, by: str, tmp_path: Path) -> None:
         assert row.largest <= 1 and row.counts[0] >= 0.99 * row.elements, row
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_the_rtl_takes_the_same_cycles(tmp_path: Path) -> None:
     """A whole network on a small configuration, whose 10 tokens fill no blocks of 4."""
@@ -97,6 +99,7 @@ def test_the_rtl_takes_the_same_cycles(tmp_path: Path) -> None:
     assert cycles == others
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_what_a_layer_of_vit_tiny_costs(tmp_path: Path) -> None:
     """197 tokens of three heads of 64: a layer's multiplications take 398,625 cycles at least."""

@@ -76,6 +76,7 @@ def check_limits(ctx, told, its: Pass) -> None:
     assert ctx.get(told.saturates) == (its["requantized"] or its["out"])
 
 
+@pytest.mark.short(4)
 @pytest.mark.fast(1)
 @pytest.mark.parametrize("copies", [False, True], ids=["shared", "of their own"])
 @pytest.mark.parametrize("params", CONFIGS.values(), ids=CONFIGS)

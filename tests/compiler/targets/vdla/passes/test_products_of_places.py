@@ -261,6 +261,7 @@ SOFTMAXES = {
 }
 
 
+@pytest.mark.short(3)
 @pytest.mark.parametrize("case", SOFTMAXES)
 def test_a_softmax_between_products_is_in_the_program(case: str, tmp_path: Path) -> None:
     """With a table of 16 bits; host and accelerator give the same bits."""
@@ -283,6 +284,7 @@ MASKS = {
 }
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("case", MASKS)
 def test_a_masked_softmax_is_in_the_program(case: str, tmp_path: Path) -> None:
     """Host and accelerator give the same bits."""
@@ -374,6 +376,7 @@ def normalised_attention(tokens: int, width: int, turned: bool = False) -> onnx.
     return net.model((tokens, width), net.dense(flat, width, 24, dense, 0))
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize(
     ("knobs", "tokens", "width", "turned", "reason"),
     [
@@ -439,6 +442,7 @@ def test_as_many_tokens_as_channels() -> None:
     assert programs == 1 and [layer.op for layer in layers].count("TransposeGroups") == 1
 
 
+@pytest.mark.more
 @pytest.mark.slow
 @settings(max_examples=12)
 @given(st.data())

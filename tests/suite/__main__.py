@@ -1,0 +1,125 @@
+"""``make check``, ``make test``, ``make more``: some of the tests with lint beside them, and one
+sentence at the end. What lint finds ends the tests, and stands in that sentence.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .summary import VARIABLE
+
+ROOT = Path(__file__).resolve().parents[2]
+BIN = Path(sys.executable).parent
+#: What is run beside the tests, one after the other.
+LINT: Mapping[str, Sequence[str]] = {
+    "ruff check": (f"{BIN}/ruff", "check", "."),
+    "ruff format": (f"{BIN}/ruff", "format", "--check", "."),
+    "documentation of the instruction set": (sys.executable, "-m", "vdla.isa.docs", "--check"),
+    "import contracts": (f"{BIN}/lint-imports", "--no-logo", "--no-cache"),
+    "pyright": (f"{BIN}/pyright",),
+}
+#: A file's tests run in one process, so that what they share is made once; files with slow tests
+#: begin first (tests/conftest.py).
+PYTEST = (sys.executable, "-m", "pytest", "-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
+PARTS: Mapping[str, str] = {
+    "check": "not slow and not more and not sweep",
+    "test": "not more and not sweep",
+    "more": "more and not sweep",
+}
+#: Each part of the tests without lint but `more`, which runs after `test`.
+UNLINTED = ("more",)
+
+
+@dataclass
+class Lint:
+    """Lint in a thread, beside the tests, which a finding ends."""
+
+    tests: subprocess.Popen
+    checks: Mapping[str, Sequence[str]]
+    failed: str = ""
+    seconds: float = 0.0
+    _thread: threading.Thread = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        begin = time.monotonic()
+        for name, command in self.checks.items():
+            done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+            if done.returncode:
+                self.failed = name
+                self.tests.send_signal(signal.SIGINT)
+                self.tests.wait()
+                print(f"\n{done.stdout}{done.stderr}", flush=True)
+                break
+        self.seconds = time.monotonic() - begin
+
+    def join(self) -> None:
+        self._thread.join()
+
+
+def main(arguments: list[str]) -> int:
+    """Run a part; further arguments are pytest's."""
+    part, *rest = arguments
+    begin = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        summary = Path(folder) / "summary.json"
+        tests = subprocess.Popen(
+            [*PYTEST, "-m", PARTS[part], *rest], cwd=ROOT, env=os.environ | {VARIABLE: str(summary)}
+        )
+        lint = Lint(tests, {} if part in UNLINTED else LINT)
+        try:
+            code = tests.wait()
+        except KeyboardInterrupt:
+            code = tests.wait()
+        lint.join()
+        found = json.loads(summary.read_text()) if summary.exists() else {}
+    seconds = time.monotonic() - begin
+    print(sentence(f"make {part}", found, code, seconds, lint.failed), flush=True)
+    return 1 if lint.failed else code
+
+
+def sentence(name: str, found: Mapping[str, dict], code: int, seconds: float, lint: str) -> str:
+    """How it went, in one line.
+
+    Parameters
+    ----------
+    name : what ran
+    found : ``outcomes``, how many tests had each; ``skipped``, how many for each reason; empty
+        where pytest did not come to its end
+    code : pytest's exit code
+    seconds : how long it took
+    lint : which of its checks failed, if one did
+    """
+    minutes = f"in {int(seconds) // 60}:{int(seconds) % 60:02} minutes"
+    if lint:
+        return f"{name}: FAILED {minutes}: {lint} found what stands above; the tests were ended"
+    outcomes, reasons = Counter(found.get("outcomes", {})), Counter(found.get("skipped", {}))
+    wrong = outcomes["failed"] + outcomes["error"]
+    counts = f"{outcomes['passed']:,} tests passed"
+    if code:
+        counts = f"FAILED: {wrong:,} tests failed, {outcomes['passed']:,} passed"
+        if not wrong:
+            counts = f"FAILED: pytest ended with {code}"
+    skipped = ""
+    if reasons:
+        each = "; ".join(f"{count}: {reason}" for reason, count in reasons.most_common())
+        skipped = f"; {sum(reasons.values())} were skipped ({each})"
+    return f"{name}: {counts} {minutes}{skipped}"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
