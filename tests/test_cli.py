@@ -267,6 +267,7 @@ def test_the_command_is_quick_and_lazy() -> None:
     assert result.stderr.strip() == "[]"
 
 
+@pytest.mark.more
 def test_progress_is_for_terminals(tmp_path: Path) -> None:
     """On a terminal, what is being compiled stands on standard error; elsewhere nothing does."""
     model = Path(__file__).parents[1] / "examples" / "models" / "digits_int8.onnx"

@@ -17,6 +17,7 @@ def run(name: str, *arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_training_ends_in_the_three_files(tmp_path: Path):
     run("01_digits.py", "--out", str(tmp_path), "--epochs", "1")
@@ -48,6 +49,7 @@ def test_c_and_python_agree():
     assert text.count("360 inferences") == 2
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_a_schedule_by_hand():
     text = run("05_own_schedule.py")
@@ -64,6 +66,7 @@ def lines(text: str) -> list[str]:
     return [line for line in text.splitlines() if ": sim " in line]
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_every_kind_of_plugin():
     text = run("06_plugins/run.py")

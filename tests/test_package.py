@@ -107,6 +107,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_the_wheel_holds_vdla_and_nothing_else(built: Path) -> None:
     (wheel,) = built.glob("*.whl")
@@ -128,6 +129,7 @@ def test_the_source_distribution_builds_and_holds_the_licence(built: Path) -> No
     assert {"LICENSE", "README.md", "pyproject.toml", "__init__.py", "isa/params.py"} <= names
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_the_wheel_works_alone(built: Path, tmp_path: Path) -> None:
     """Installed in a virtual environment of its own, away from the checkout; what it depends on

@@ -46,7 +46,7 @@ def cycles_of(file: Path | None, hw: HwParams, programs: int = 1, vthreads: int 
     return sum(count_cycles(program, VTA) for program in module.compiled.programs)
 
 
-@pytest.mark.short(1)
+@pytest.mark.more
 @pytest.mark.parametrize("hw", [HwParams(), WINDOWS], ids=["plain", "windows"])
 def test_programs_become_faster_and_compile_makes_them_again(tmp_path: Path, hw: HwParams) -> None:
     file = tmp_path / "knobs.json"
@@ -80,6 +80,7 @@ def test_it_goes_on_from_the_file_and_is_the_same_again(tmp_path: Path) -> None:
     assert later["before"] == report["best"] >= later["best"] == cycles_of(first, WINDOWS)
 
 
+@pytest.mark.more
 def test_all_programs_of_a_model_count(tmp_path: Path) -> None:
     file = tmp_path / "knobs.json"
     report = vdla.refine(model(programs=2), file, WINDOWS, trials=30, vthreads=1)
@@ -108,6 +109,7 @@ def test_it_ends_where_nothing_is_left(tmp_path: Path) -> None:
     assert report["exhausted"] and report["trials"] < 500 and not report["time_ended"]
 
 
+@pytest.mark.more
 def test_time_and_interrupts_keep_the_best(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -82,6 +82,7 @@ def test_the_variable_names_the_records(tuned: Any, monkeypatch: pytest.MonkeyPa
     assert report["records"] == str(file)
 
 
+@pytest.mark.more
 def test_the_same_seed_makes_the_same_trials(tuned: Any, tmp_path: Path) -> None:
     report, _ = tuned
     file = tmp_path / "again"
@@ -111,6 +112,7 @@ def test_trials_are_kept_and_the_same_call_goes_on(tmp_path: Path) -> None:
     assert {(t.tuner, t.seed, t.versions["vdla"]) for t in trials} == {("xgb", 0, vdla.__version__)}
 
 
+@pytest.mark.more
 def test_time_ends_between_two_trials_and_is_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -130,6 +132,7 @@ def test_time_ends_between_two_trials_and_is_told(
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.more
 def test_failed_trials_are_records_of_failures(tmp_path: Path) -> None:
     file = tmp_path / "records"
     report = vdla.tune(small(), records=file, trials=3, timeout_s=0.001)
@@ -210,6 +213,7 @@ def test_layers_of_equal_workload_are_one_task() -> None:
     assert len(layer.graph.nodes) == 1, "a worker is sent this layer alone"
 
 
+@pytest.mark.more
 def test_a_processor_is_tuned_in_milliseconds(tmp_path: Path) -> None:
     file = tmp_path / "records"
     report = vdla.tune(small(False), "cpu", records=file, trials=4)
@@ -244,6 +248,7 @@ def test_bad_arguments_are_named(arguments: dict[str, Any], said: str, tmp_path:
 # ---- the command line ----------------------------------------------------------------------------
 
 
+@pytest.mark.more
 def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file, report, plot = tmp_path / "records", tmp_path / "report.json", tmp_path / "plot.png"
     command = ["tune", "D9", "--memory", "slow", "--records", str(file), "--tuner", "random"]

@@ -30,6 +30,7 @@ ROOFLINE = {
 }
 
 
+@pytest.mark.short(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("memory", ROOFLINE)
 def test_convolutions_reach_their_roofline(memory: str) -> None:
@@ -76,6 +77,7 @@ MEGAMACS = {
 }
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_layers_and_networks_are_the_papers() -> None:
     macs = {layer.name: sum(_macs(layer.model())) for layer in TABLE_2}
@@ -104,7 +106,7 @@ def _macs(model: onnx.ModelProto) -> list[int]:
     ]
 
 
-@pytest.mark.short(2)
+@pytest.mark.short(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NETWORKS)
 def test_float_networks_equal_onnx_runtime(name: str) -> None:
@@ -121,6 +123,7 @@ def test_float_networks_equal_onnx_runtime(name: str) -> None:
         np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_quantised_networks_mean_the_float_ones() -> None:
     """Only coarsely: the weights are the same, but activations have 8 bits."""
@@ -134,6 +137,7 @@ def test_quantised_networks_mean_the_float_ones() -> None:
             assert np.corrcoef(integer.ravel(), real.ravel())[0, 1] > 0.97, name
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_networks_with_work_of_the_host_between_programs() -> None:
     dqn, lstm = network_rows(["dqn", "lstm_lm"], HwParams(), MEMORY_PRESETS["vta"])
@@ -144,6 +148,7 @@ def test_networks_with_work_of_the_host_between_programs() -> None:
     assert 1.0 <= lstm["cycles"] / (13_260_000 / 8) < 1.1
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_transposed_convolutions_on_the_accelerator() -> None:
     (row,) = network_rows(["dcgan"], HwParams(), MEMORY_PRESETS["vta"])
@@ -227,6 +232,7 @@ def test_both_simulators_agree(capsys: pytest.CaptureFixture[str]) -> None:
         assert row["sim_cycles"] == row["rtl_cycles"] == row["cycles"]
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_speed_of_the_simulators(capsys: pytest.CaptureFixture[str]) -> None:
     digits = Path(__file__).parents[2] / "examples" / "models" / "digits_int8.onnx"

@@ -100,6 +100,7 @@ def test_the_peak_of_this_machine() -> None:
         assert 1e8 < peak_ops(name) / min(times) < 1e14
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_networks_of_every_kind_of_input_and_operator() -> None:
     """Networks that read word numbers or images, or have transposed convolutions; the work that is

@@ -30,6 +30,7 @@ def test_networks(driver: ctypes.CDLL) -> None:
     assert steps == [(n, 4) for n in range(1, 5)]
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_products(driver: ctypes.CDLL) -> None:
     rows = product_rows(KINDS, [96], 3, open=opened(driver, []))

@@ -71,6 +71,7 @@ def test_uneven_channels_compute_the_same(tmp_path: Path, monkeypatch: pytest.Mo
         assert smooth["smoothed"] == 2 > plain["smoothed"] == 0 and smooth["int8"] > 2
 
 
+@pytest.mark.more
 def test_inputs_that_onnxruntime_refuses() -> None:
     """Words beyond the vocabulary."""
     model = encoder()
@@ -97,6 +98,7 @@ def test_operators_and_answers() -> None:
     assert all(row.error is None for row in definition.answers(model, images[:1]))
 
 
+@pytest.mark.more
 def test_from_the_command_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -64,6 +64,7 @@ def rows(swept: Path) -> list[dict]:
     return json.loads((swept / "r.json").read_text())["rows"]
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_every_combination_is_a_row(rows: list[dict]) -> None:
     seen = [(r["model"], r["hw"], r["memory"], r["knobs"]["inp_depth"]) for r in rows]
@@ -155,6 +156,7 @@ def test_the_same_command_measures_nothing_again(swept: Path, monkeypatch) -> No
     ]
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_what_crashed_is_tried_again(tmp_path: Path, monkeypatch) -> None:
     def crash(*_: object) -> None:

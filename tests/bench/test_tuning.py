@@ -84,6 +84,7 @@ def test_tilings_that_differ_by_less_than_a_hundredth_are_told_apart(memory: str
     assert quality.recall_of_sets(-cycles, near.cycles) >= 0.62
 
 
+@pytest.mark.more
 def test_optuna_is_replayed_too(table: Table) -> None:
     pytest.importorskip("optuna")
     curve = tuning._tpe_curve(table, 0)
@@ -93,6 +94,7 @@ def test_optuna_is_replayed_too(table: Table) -> None:
 # ---- making --------------------------------------------------------------------------------------
 
 
+@pytest.mark.more
 def test_a_table_that_is_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "TABLE_2", (SMALL,))
     whole = make_table("D99", "slow", tmp_path / "whole", {"vthreads": 2})
@@ -135,6 +137,7 @@ def test_hopeless_choices_are_not_measured(tmp_path: Path, monkeypatch: pytest.M
     assert part.programs < whole.programs
 
 
+@pytest.mark.more
 def test_a_part_of_a_table_is_what_models_learn_from(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -106,6 +106,7 @@ def test_committed_files_are_small(models: Path) -> None:
     assert sum(path.stat().st_size for path in models.iterdir()) < 300_000
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_training_script_makes_such_files(models: Path, tmp_path: Path, monkeypatch) -> None:
     path = models.parent / "01_digits.py"

@@ -51,6 +51,7 @@ def answers() -> Answers:
     return Answers(archive["y"], module, sim, cpu, real.run(None, feed)[0], ours.run(None, feed)[0])
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_int8_on_the_machine_within_a_point_of_float(answers: Answers) -> None:
     """Float is the float file as ONNX Runtime runs it, which has none of our integers."""

@@ -52,6 +52,7 @@ def cases() -> dict[str, list[Any]]:
     return by_operator
 
 
+@pytest.mark.more
 @pytest.mark.slow
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_onnx_node_tests(operator: str) -> None:

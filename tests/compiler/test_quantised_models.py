@@ -123,7 +123,7 @@ def last_scale(model: onnx.ModelProto) -> float:
     return float(numpy_helper.to_array(scale))
 
 
-@pytest.mark.short(1)
+@pytest.mark.more
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [mobile_net_v2, from_channels_last, inception, dense_net])
 def test_all_on_the_accelerator(make: Callable[[], onnx.ModelProto]) -> None:

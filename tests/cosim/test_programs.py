@@ -64,7 +64,7 @@ def test_a_window_leaves_results_out() -> None:
 @pytest.mark.parametrize("settings", [
     MODEL, Settings(replace(MEMORY_PRESETS["slow"], cycles_per_beat=3, outstanding=1)), RAM,
 ], ids=["vta", "slow", "ram"])  # fmt: skip
-@pytest.mark.short(1)
+@pytest.mark.more
 def test_a_right_core(core: Design, program: Program, settings: Settings) -> None:
     dram, expected = program.dram_image(), program.dram_image()
     run_reference(program, expected)
@@ -76,6 +76,7 @@ def test_a_right_core(core: Design, program: Program, settings: Settings) -> Non
     assert told[-1] == (len(program.insns), len(program.insns))
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_until(core: Design, program: Program) -> None:
     result = Session(core, replace(MODEL, until=300)).run(program, program.dram_image())
@@ -164,6 +165,7 @@ def test_a_broken_rule_of_a_stream(core: Design, program: Program) -> None:
     assert divergence["got"] == "broken" and divergence["cycle"] > 0
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_a_deadlock(core: Design, program: Program) -> None:
     """No instruction gives a token: the core says so itself."""
@@ -205,6 +207,7 @@ async def test(dut):
 """
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_a_bench_that_runs_nothing(core: Design, program: Program, tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(BENCH.format(body="pass"))

@@ -280,6 +280,7 @@ def test_limits_that_no_design_keeps_are_one_line(
     assert "\n" not in str(caught.value) and fake.calls == 1
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_the_command(tmp_path: Path) -> None:
     """Real cycles: the command, its JSON, its page, and that it measures nothing twice."""

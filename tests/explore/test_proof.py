@@ -105,6 +105,7 @@ def test_a_design_is_built(
         program.check_params(HwParams.load(tmp_path / "design.toml"))
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_other_cycles_in_rtl_are_refused(explored: Exploration) -> None:
     """Records of another simulator, say."""

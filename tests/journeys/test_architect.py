@@ -65,6 +65,7 @@ def test_an_architect_compares_two_machines(vdla) -> None:
         assert page.loads == [] and page.data
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_an_architect_sweeps_two_machines(vdla) -> None:
     """Does doubling a scratchpad help, and if not, why?"""

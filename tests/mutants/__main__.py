@@ -13,6 +13,7 @@ import math
 import os
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from unittest.mock import patch
@@ -61,23 +62,29 @@ def main() -> int:
             if (found := check()) is not None:
                 print(f"{check} fails without a bug: {found}", file=sys.stderr)
                 return 1
-        survived = {mutant.name for mutant in chosen if not _caught(mutant)}
+        caught = {mutant.name: _caught(mutant) for mutant in chosen}
+    survived = {name for name, by in caught.items() if not by}
     print(f"{len(chosen) - len(survived)} of {len(chosen)} mutants caught")
+    if not under_cosim:
+        counts = Counter(by for by in caught.values() if by)
+        print(", ".join(f"{count} by {by}" for by, count in sorted(counts.items())))
     for name in survived & set(unseen):
         print(f"  not to be seen: {name}: {unseen[name]}")
     return 0 if survived <= set(unseen) else 1
 
 
-def _caught(mutant: Mutant) -> bool:
-    """Whether the mutant's check sees it, as a line of the table."""
+def _caught(mutant: Mutant) -> str:
+    """By which of `make test` and `make more` a mutant is seen, if its check sees it; as a line of
+    the table, too."""
     begun = time.perf_counter()
     with mutant.plant():
         found = mutant.check()
-    verdict = "SURVIVED" if found is None else "caught"
+    by = "make test" if found and found.startswith("make test: ") else "make more"
+    verdict = "SURVIVED" if found is None else by
     seconds = time.perf_counter() - begun
     print(f"{mutant.place:12}{mutant.name:44}{verdict:10}{seconds:6.1f} s  {found or ''}"[:200],
           flush=True)  # fmt: skip
-    return found is not None
+    return "" if found is None else by
 
 
 if __name__ == "__main__":

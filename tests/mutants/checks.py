@@ -36,6 +36,7 @@ from vdla.sim.verify.random_programs import random_program
 from ..campaign.configurations import ODD
 from ..campaign.programs import tmp_chains, token_stream
 from ..compiler.building import build_for
+from ..suite.__main__ import PARTS
 
 ROOT = Path(__file__).parents[2]
 #: Builds in seconds, and is large enough for every rule: bursts cross pages, transfers overlap,
@@ -271,13 +272,30 @@ settings.register_profile(
 
 @dataclass(frozen=True)
 class Tests:
-    """The first of some tests that fails."""
+    """The first of some tests that fails, and whether it is of ``make test`` or ``make more``."""
 
     nodes: tuple[str, ...]
 
     def __call__(self) -> str | None:
+        for part in ("test", "more"):
+            marked, _ = PARTS[part]
+            if (found := self._first_failure(marked)) is not None:
+                return f"make {part}: {found}"
+        return None
+
+    def _first_failure(self, marked: str) -> str | None:
         recorder = _Recorder()
-        options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--no-header"]
+        options = [
+            "-m",
+            marked,
+            "-x",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "no:xdist",
+            "--no-header",
+        ]
         # Hypothesis is imported here already.
         options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
         nodes = [f"{ROOT}/tests/{node}" for node in self.nodes]
@@ -290,7 +308,8 @@ class Tests:
         for name in set(sys.modules) - before:
             if name.startswith("tests."):
                 del sys.modules[name]
-        if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+        fine = pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED
+        if code not in fine:
             raise RuntimeError(f"pytest {self.nodes}: {code!r}\n{said.getvalue()}")
         return recorder.failed
 
@@ -306,6 +325,13 @@ class _Recorder:
             crash = getattr(report.longrepr, "reprcrash", None)
             what = crash.message.splitlines()[0] if crash else report.when
             self.failed = f"{report.nodeid.rpartition('::')[2]}: {what}"
+
+
+#: Checks that are no tests of a room; `test_checks.py` makes one of each, in `make more`.
+DIRECTED: tuple[Callable[[], str | None], ...] = (
+    rtl_differs, passes_differ, table_differs, window_differs, sim_differs, second_run, wrong_stops,
+    missing_tokens, unordered, wrong_digits,
+)  # fmt: skip
 
 
 def tests(*nodes: str) -> Callable[[], str | None]:

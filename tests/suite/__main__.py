@@ -1,5 +1,5 @@
-"""``make check``, ``make test``, ``make more``: some of the tests with lint beside them, and one
-sentence at the end. What lint finds ends the tests, and stands in that sentence.
+"""``make check``, ``make test``, ``make more``, ``make processors``: some of the tests, and one
+sentence at the end. What lint finds beside them ends the tests, and stands in that sentence.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .summary import VARIABLE
+from ..processors import FEATURES
+from .summary import ASKED, SUMMARY
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
@@ -32,13 +33,14 @@ LINT: Mapping[str, Sequence[str]] = {
 #: A file's tests run in one process, so that what they share is made once; files with slow tests
 #: begin first (tests/conftest.py).
 PYTEST = (sys.executable, "-m", "pytest", "-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
-PARTS: Mapping[str, str] = {
-    "check": "not slow and not more and not sweep",
-    "test": "not more and not sweep",
-    "more": "more and not sweep",
+#: The parts: which tests, and whether lint runs beside them.
+PARTS: Mapping[str, tuple[str, bool]] = {
+    "check": ("not slow and not more and not sweep", True),
+    "test": ("not more and not sweep", True),
+    "more": ("more and not sweep", False),
 }
-#: Each part of the tests without lint but `more`, which runs after `test`.
-UNLINTED = ("more",)
+#: The part for every processor, one after the other.
+PROCESSORS = "processors"
 
 
 @dataclass
@@ -48,7 +50,6 @@ class Lint:
     tests: subprocess.Popen
     checks: Mapping[str, Sequence[str]]
     failed: str = ""
-    seconds: float = 0.0
     _thread: threading.Thread = field(init=False)
 
     def __post_init__(self) -> None:
@@ -56,7 +57,6 @@ class Lint:
         self._thread.start()
 
     def _run(self) -> None:
-        begin = time.monotonic()
         for name, command in self.checks.items():
             done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
             if done.returncode:
@@ -65,7 +65,6 @@ class Lint:
                 self.tests.wait()
                 print(f"\n{done.stdout}{done.stderr}", flush=True)
                 break
-        self.seconds = time.monotonic() - begin
 
     def join(self) -> None:
         self._thread.join()
@@ -74,22 +73,45 @@ class Lint:
 def main(arguments: list[str]) -> int:
     """Run a part; further arguments are pytest's."""
     part, *rest = arguments
+    if part == PROCESSORS:
+        return for_each_processor(rest)
+    tests, with_lint = PARTS[part]
+    return run(f"make {part}", ["-m", tests, *rest], LINT if with_lint else {}, {})
+
+
+def for_each_processor(rest: Sequence[str]) -> int:
+    """All tests but the sweeps for the first processor; for the others the files of those tests
+    that asked for the processor, because what never asks for it does not depend on it.
+    """
+    failed = False
+    with tempfile.TemporaryDirectory() as folder:
+        asked = Path(folder) / "asked"
+        for name in FEATURES:
+            files = sorted(set(asked.read_text().split())) if asked.exists() else []
+            options = ["-m", "not sweep", "--processor", name, *files, *rest]
+            environment = {} if files else {ASKED: str(asked)}
+            failed |= run(f"make processors: {name}", options, {}, environment) != 0
+    return int(failed)
+
+
+def run(
+    name: str, options: Sequence[str], lint: Mapping[str, Sequence[str]], more: Mapping[str, str]
+) -> int:
+    """Run pytest with options and ``more`` in its environment, beside lint; say how it went."""
     begin = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         summary = Path(folder) / "summary.json"
-        tests = subprocess.Popen(
-            [*PYTEST, "-m", PARTS[part], *rest], cwd=ROOT, env=os.environ | {VARIABLE: str(summary)}
-        )
-        lint = Lint(tests, {} if part in UNLINTED else LINT)
+        environment = {**os.environ, **more, SUMMARY: str(summary)}
+        tests = subprocess.Popen([*PYTEST, *options], cwd=ROOT, env=environment)
+        beside = Lint(tests, lint)
         try:
             code = tests.wait()
-        except KeyboardInterrupt:
+        except KeyboardInterrupt:  # pytest has it, too, and says where it was
             code = tests.wait()
-        lint.join()
+        beside.join()
         found = json.loads(summary.read_text()) if summary.exists() else {}
-    seconds = time.monotonic() - begin
-    print(sentence(f"make {part}", found, code, seconds, lint.failed), flush=True)
-    return 1 if lint.failed else code
+    print(sentence(name, found, code, time.monotonic() - begin, beside.failed), flush=True)
+    return 1 if beside.failed else code
 
 
 def sentence(name: str, found: Mapping[str, dict], code: int, seconds: float, lint: str) -> str:

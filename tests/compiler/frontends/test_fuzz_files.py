@@ -158,6 +158,7 @@ def write_files(folder: Path, models: Path, count: int) -> None:
     (folder / "growing.onnx").write_bytes(growing().SerializeToString())
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_corrupted_files(tmp_path: Path, models: Path) -> None:
     folder = tmp_path / "models"

@@ -66,6 +66,7 @@ def test_the_harmful_nodes_stay_float() -> None:
     assert made.report["least_sqnr_db"] == 30
 
 
+@pytest.mark.more
 def test_nothing_stays_float_without_need() -> None:
     """The same bits as without a limit, where the limit is met anyway."""
     x = np.load(MODELS / "digits_test.npz")["x"][:32]
@@ -77,7 +78,7 @@ def test_nothing_stays_float_without_need() -> None:
     assert min(found) > 20 and len(found) >= 5
 
 
-@pytest.mark.short(1)
+@pytest.mark.more
 @pytest.mark.parametrize(
     ("model", "bias_correction"),
     [(encoder(), False), (encoder(), True), (positioned(1, 16, 32), False)],

@@ -43,6 +43,7 @@ def positioned(*shape: int, tokens: int = 16) -> onnx.ModelProto:
     return net.model()
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("shape", [(1, 16, 32), (16, 32)])
 def test_positions_are_added_in_integers(shape: tuple[int, ...]) -> None:
     """On the accelerator; the file has them as int8, within half a step."""
@@ -70,6 +71,7 @@ def test_positions_are_added_in_integers(shape: tuple[int, ...]) -> None:
     assert sums == ["accel", "accel"]
 
 
+@pytest.mark.more
 def test_a_class_token_is_stored_with_the_patches() -> None:
     """A vision transformer has nothing but normalisation and softmax in float32; the number that
     scores are multiplied by is in the weights, and queries, keys and values have zero point 0."""
@@ -152,6 +154,7 @@ def test_other_addends_are_not_rounded(shape: tuple[int, ...], tokens: int) -> N
     assert "is a constant" in plan(draft).reasons[places]
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("scaled", [False, True])
 @pytest.mark.parametrize("hidden", [-1e9, -np.inf])
 def test_masks_are_not_rounded(hidden: float, scaled: bool) -> None:

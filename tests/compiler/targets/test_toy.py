@@ -28,6 +28,7 @@ def image() -> np.ndarray:
     return np.random.default_rng(0).uniform(0, 16, (1, 1, 8, 8)).astype(np.float32)
 
 
+@pytest.mark.more
 @pytest.mark.slow
 @pytest.mark.usefixtures("toy")
 def test_the_digits_network_runs_on_it() -> None:

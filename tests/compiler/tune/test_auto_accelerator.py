@@ -135,7 +135,7 @@ def test_tensorized_programs_compute_the_right_bits(name: str) -> None:
     assert len(cycles) > 5 and kinds == set(Kind) - {Kind.UNROLL}
 
 
-@pytest.mark.short(1)
+@pytest.mark.more
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PLAIN)
 def test_a_search_finds_a_schedule_and_goes_on_from_its_records(

@@ -92,6 +92,7 @@ def test_the_same_seed_makes_the_same_trials_and_no_schedule_comes_twice() -> No
     assert first[0][0] == ""
 
 
+@pytest.mark.more
 def test_evolution_is_better_than_chance() -> None:
     means = {
         learns: np.mean([np.mean(searched(seed, 64, learns)[1][32:]) for seed in range(2)])
@@ -270,6 +271,7 @@ def test_steps_that_are_not_possible_are_refused_in_one_line() -> None:
         assert "\n" not in str(caught.value)
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_layers_of_the_accelerator_are_compiled_by_the_steps_of_their_records(
     tmp_path: Path,

@@ -57,7 +57,7 @@ def test_the_same_seed_makes_the_same_trials_and_no_point_comes_twice(name: str)
         assert other.tried != first.tried
 
 
-@pytest.mark.short(2)
+@pytest.mark.short(1)
 @pytest.mark.parametrize("name", EXPLORERS)
 def test_every_explorer_ends_with_the_optimum_when_nothing_is_left(name: str) -> None:
     search = searched(name, 0, 10_000)

@@ -105,6 +105,7 @@ def test_two_workers_find_what_one_process_finds_and_a_dead_worker_costs_no_reco
     assert len(kept) == len(set(kept)) == 48 and search.failed == 0
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_what_is_shared_outlives_the_worker_that_has_it(cluster: Cluster, trials: Any) -> None:
     """A scheduler drops all but one of several copies, in seconds."""
@@ -140,6 +141,7 @@ def test_an_address_without_a_scheduler_is_one_line(
         Pool(Steps("toy", None, trials.slowly), "tcp://127.0.0.1:1", 0, 60.0)
 
 
+@pytest.mark.more
 @pytest.mark.slow
 @pytest.mark.usefixtures("another_pool")
 def test_workers_of_the_pool_itself_compile_and_measure(trials: Any, tmp_path: Path) -> None:

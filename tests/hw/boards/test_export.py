@@ -16,6 +16,7 @@ TINY = HwParams(
 )  # fmt: skip
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_export(tmp_path: Path) -> None:
     knobs, folder = tmp_path / "hw.toml", tmp_path / "ip"

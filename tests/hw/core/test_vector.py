@@ -179,7 +179,7 @@ PASSES = {
 }
 
 
-@pytest.mark.short(6)
+@pytest.mark.short(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("params", PASSES.values(), ids=PASSES)
 @pytest.mark.parametrize(("seed", "count"), [(0, 40), (1, 20)], ids=["stalls", "no stalls"])
@@ -213,7 +213,7 @@ def test_parameters_change_between_neighbours(post: str) -> None:
     check_values(run, insns, state)
 
 
-@pytest.mark.short(2)
+@pytest.mark.short(1)
 @pytest.mark.fast(1)
 @pytest.mark.parametrize(
     ("passes", "value_bytes", "op"),
@@ -244,6 +244,7 @@ def test_the_table_changes_between_neighbours(passes: int, value_bytes: int, op:
 EDGES = [0, 1, -1, 2, -2, 3, -3, 5, 127, -128, (1 << 30), (1 << 31) - 1, -(1 << 31), 12345, -777]
 
 
+@pytest.mark.short(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("post", ["even", "tflite"])
 def test_rounding_at_the_edges(post: str) -> None:

@@ -168,6 +168,7 @@ def test_same_inputs_same_bitstream(tmp_path: Path) -> None:
     assert first.body["bitstream_sha256"] == second.body["bitstream_sha256"]
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_all_packed_multipliers_have_a_place(tmp_path: Path) -> None:
     """Synthesis keeps the names by which the floorplan knows them."""
@@ -179,6 +180,7 @@ def test_all_packed_multipliers_have_a_place(tmp_path: Path) -> None:
     assert len(placed) == used["dsp"] and all("MULT18" in bel for bel in placed)
 
 
+@pytest.mark.short(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("device", [ECP5_85F, XC7Z020], ids=lambda device: device.name)
 def test_copies_of_a_register_stay(device: Device, tmp_path: Path) -> None:
@@ -383,6 +385,7 @@ def test_a_bus_that_the_board_does_not_have(
     assert f"bus_bits: expected 64, which the board {board} has, got 128" in line
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_missed_capacity_after_synthesis(tmp_path: Path) -> None:
     small = replace(ECP5_85F, capacity=ECP5_85F.capacity | {"dsp": 2})
@@ -392,6 +395,7 @@ def test_missed_capacity_after_synthesis(tmp_path: Path) -> None:
     assert result.body["bitstream"] is None
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_a_device_of_another_maker(tmp_path: Path) -> None:
     board = replace(TINY, name="tiny-xc7", device=XC7Z020)

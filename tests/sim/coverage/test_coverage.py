@@ -344,6 +344,7 @@ def test_bugs_of_the_collector_are_seen(
 # ---- both simulators ----
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_the_rtl_and_the_model_give_the_same() -> None:
     """Of a random and a steered program; and another run in time gives other bins."""

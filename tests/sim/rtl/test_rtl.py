@@ -72,7 +72,7 @@ def _run_word(rtl: RtlSimulator, word: int, image: dict[int, bytes] | None = Non
 # ---- runs that end well
 
 
-@pytest.mark.short(1)
+@pytest.mark.more
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "memory",

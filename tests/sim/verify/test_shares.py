@@ -25,6 +25,7 @@ class Backwards:
             yield index, function(*items[index])
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_two_workers_find_what_one_process_finds() -> None:
     told: list[tuple[int, int]] = []

@@ -265,6 +265,7 @@ def test_models_run_bit_by_bit(seed: int, builder: Any) -> None:
     np.testing.assert_array_equal(results["direct"], np.asarray(wanted))
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_models_have_results_that_vary() -> None:
     seen = set[float]()

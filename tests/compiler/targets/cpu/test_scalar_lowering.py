@@ -36,7 +36,7 @@ from vdla.compiler.topi.bit_serial import bit_serial_dense, pack_weights
 
 from ...frontends.onnx.cases.draw import Draw
 
-CASES = 5
+CASES = 2
 
 
 def scalar(func: PrimFunc) -> PrimFunc:

@@ -33,6 +33,7 @@ def an_operator(channels: int, strides: tuple, before: tuple, size: tuple) -> QC
     return QConvTranspose2d(strides, before, size, -7, requant)
 
 
+@pytest.mark.more
 @pytest.mark.slow
 @settings(max_examples=60, derandomize=True)
 @given(st.data())

@@ -145,6 +145,7 @@ def test_results_are_those_of_float64(data: st.DataObject) -> None:
     assert case.error(found) < TOLERANCE[size]
 
 
+@pytest.mark.more
 @pytest.mark.slow
 @pytest.mark.skipif(not has_threads(), reason="needs GCC's OpenMP library")
 @pytest.mark.parametrize("group", [1, 7])
@@ -310,6 +311,7 @@ def in_float64(found: onnx.ModelProto) -> onnx.ModelProto:
     return double
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_error_in_resnet18() -> None:
     """It is printed with -s."""

@@ -103,6 +103,7 @@ def test_requantisation(rounding: str) -> None:
     exact(lambda x: Call(rounding, tuple(x), "int64"), acc, multiplier, shift)
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_conversions_and_bounds_of_floats() -> None:
     x = np.array(

@@ -125,7 +125,7 @@ def test_results_are_those_of_a_thread_for_each_element() -> None:
             np.testing.assert_array_equal(result.reshape(wanted.shape), wanted)
 
 
-@pytest.mark.short(2)
+@pytest.mark.short(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("case", [CASES[0], CASES[3], CASES[7], CASES[8]])
 def test_both_languages_compute_the_same(case: Case) -> None:

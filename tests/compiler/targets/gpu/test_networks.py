@@ -46,7 +46,7 @@ def outputs(model: bytes | Path, target: str) -> list[np.ndarray]:
     return module.run(*model_inputs(module, None, 0))
 
 
-@pytest.mark.short(3)
+@pytest.mark.short(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("target", ["cuda", "opencl"])
 @pytest.mark.parametrize("name", ["digits", *NETWORKS])
@@ -62,7 +62,7 @@ def test_int8_is_equal_to_the_cpu(name: str, target: str) -> None:
         assert np.ptp(got) > 0
 
 
-@pytest.mark.short(1)
+@pytest.mark.more
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NETWORKS)
 def test_floats_are_the_same_in_both_languages_and_near_the_cpu(name: str) -> None:
@@ -120,7 +120,7 @@ def _calls(func: PrimFunc) -> bool:
                for n in walk(s.value))  # fmt: skip
 
 
-@pytest.mark.short(1)
+@pytest.mark.more
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["resnet", "mobilenet", "dqn"])
 def test_floats_are_those_of_the_same_loops_on_the_cpu(name: str) -> None:
@@ -149,6 +149,7 @@ def test_a_step_of_an_lstm_is_five_kernels() -> None:
     assert sum(bool(layers[n].kernels) for n in layers if layers[n].op == "Slice") == 0
 
 
+@pytest.mark.more
 def test_knobs_are_open_and_checked() -> None:
     tiles = {"rows": 16, "columns": 16, "warp_rows": 16, "warp_columns": 8}
     knobs = {"dense": tiles | {"depth": 32, "stages": 2}}
@@ -180,6 +181,7 @@ def test_only_cuda_is_emulated() -> None:
         vdla.compile(DIGITS, "cpu", emulate=True)
 
 
+@pytest.mark.more
 def test_reports_say_what_each_kernel_moves(capsys: pytest.CaptureFixture[str]) -> None:
     command = ["run", str(DIGITS), "--target", "cuda", "--emulate", "--explain", "--json", "-"]
     assert run_app(command) == 0

@@ -87,6 +87,7 @@ def wanted(name: str, arrays: list[np.ndarray]) -> np.ndarray:
     return expected(name, arrays) if name in PROGRAMS else cores.expected(arrays)
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("sanitizer", SANITIZERS)
 @pytest.mark.parametrize(
     "name",

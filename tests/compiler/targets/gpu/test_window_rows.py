@@ -97,7 +97,7 @@ def images(kind: str) -> list[np.ndarray]:
     ]
 
 
-@pytest.mark.short(1)
+@pytest.mark.more
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "arch"),

@@ -96,6 +96,7 @@ def test_it_takes_less_than_both() -> None:
     assert cycles[1] < 1.2 * alone
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_the_rtl_takes_the_same_cycles() -> None:
     check_rtl(product(10, 9, 14), SMALL)

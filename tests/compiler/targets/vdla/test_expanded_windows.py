@@ -142,7 +142,7 @@ def test_borders_are_written_once() -> None:
     assert len(zeros) == 4
 
 
-@pytest.mark.short(2)
+@pytest.mark.more
 @pytest.mark.slow
 @pytest.mark.parametrize("table", [False, True])
 @pytest.mark.parametrize(("kernel", "stride"), [(3, 1), (3, 2), (5, 1), (5, 2)])

@@ -39,7 +39,7 @@ def legal_point(space, rng):
             return knobs
 
 
-@pytest.mark.short(1)
+@pytest.mark.more
 @pytest.mark.parametrize(("name", "memory"), [("C8", "vta"), ("C11", "slow"), ("D9", "vta")])
 def test_a_trial_is_the_compiled_program(name, memory):
     target = accelerator(memory)

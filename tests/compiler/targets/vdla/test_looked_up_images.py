@@ -90,6 +90,7 @@ def operators_of(found: Measurement) -> set[str]:
     return {layer.op for layer in found.compiled.layers}
 
 
+@pytest.mark.more
 def test_the_table_makes_no_image_of_its_own() -> None:
     """Where windows slide, and with the same values."""
     apart = measure(excited(28), DEFAULT, VTA, ("sim",))

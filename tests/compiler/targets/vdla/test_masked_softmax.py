@@ -78,7 +78,7 @@ def test_masked_softmax_equals_the_interpreter(case: str) -> None:
     check_values(*CASES[case])
 
 
-@pytest.mark.short(2)
+@pytest.mark.short(1)
 @pytest.mark.parametrize("out_scale", [1 / 255, 0.2 / 255])
 @pytest.mark.parametrize("knobs", [(1, 1), (3, 7), (5, 16), (9, 5)], ids=str)
 def test_tiles(knobs: tuple[int, int], out_scale: float) -> None:
@@ -87,6 +87,7 @@ def test_tiles(knobs: tuple[int, int], out_scale: float) -> None:
     check_values(graph, HW, {"blocks": knobs[0], "places": knobs[1]})
 
 
+@pytest.mark.more
 @pytest.mark.slow
 @pytest.mark.parametrize("out_scale", [1 / 255, 0.1 / 255])
 def test_the_rtl_takes_the_same_cycles(out_scale: float) -> None:

@@ -122,6 +122,7 @@ def test_what_is_legal_is_named() -> None:
         compiled({"conv_10": {WGT_EIGHTHS: 8}})
 
 
+@pytest.mark.more
 def test_images_come_in_parts_where_that_saves_cycles(monkeypatch: pytest.MonkeyPatch) -> None:
     model = inverted_residuals()
     found = compiled(model=model)
@@ -132,6 +133,7 @@ def test_images_come_in_parts_where_that_saves_cycles(monkeypatch: pytest.Monkey
     assert parts_of(whole) == {USUAL_PARTS} and cycles_of(found) < cycles_of(whole)
 
 
+@pytest.mark.more
 def test_a_smaller_share_has_smaller_tiles() -> None:
     apart, places = {"expansion": "apart"}, []
     for share in range(2, 13, 2):

@@ -107,6 +107,7 @@ def check_operator(params: HwParams, ops: tuple[VectorOp, ...]) -> None:
     simulate(operator, bench)
 
 
+@pytest.mark.short(1)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "params",

@@ -459,6 +459,7 @@ def test_random_attention(data: st.DataObject) -> None:
     assert not (beats and size % block == 0) or programs == 1
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_the_rtl_takes_the_same_cycles() -> None:
     """A whole attention with biases and a residual, on a small configuration."""
