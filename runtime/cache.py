@@ -5,10 +5,18 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None
+
+#: The folder, in the cache folder, of the files that :func:`one_process` locks.
+LOCKS = "locks"
 _DIGEST_BYTES = hashlib.sha256().digest_size
 
 
@@ -28,6 +36,20 @@ def source_digest(*rooms: str) -> str:
         for path in sorted((root / room).rglob("*.py")):
             digest.update(path.read_bytes())
     return digest.hexdigest()
+
+
+@contextmanager
+def one_process(path: Path) -> Iterator[None]:
+    """For a file that takes long to make: one process at a time is inside, where the system and the
+    folder have locks. Those that waited find what the first one made."""
+    with ExitStack() as stack:
+        if fcntl is not None:
+            with suppress(OSError):
+                locks = path.parent / LOCKS
+                locks.mkdir(parents=True, exist_ok=True)
+                lock = stack.enter_context((locks / path.name).open("w"))
+                fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def keep(path: Path, data: bytes) -> None:

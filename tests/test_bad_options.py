@@ -83,6 +83,7 @@ def test_bad_options_get_one_line(command: str, made: dict[str, str], capsys) ->
     assert not wrong, f"{len(wrong)} of {len(lines)}:\n" + "\n".join(wrong)
 
 
+@pytest.mark.more
 def test_good_options_come_to_work(made: dict[str, str], capsys) -> None:
     """The command lines that bad values are put into are good ones: what else would a refusal of
     them say?

@@ -121,6 +121,7 @@ def test_the_wheel_holds_vdla_and_nothing_else(built: Path) -> None:
     assert packed == expected
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_the_source_distribution_builds_and_holds_the_licence(built: Path) -> None:
     (archive,) = built.glob("*.tar.gz")

@@ -90,6 +90,7 @@ def test_the_same_seed_makes_the_same_trials(tuned: Any, tmp_path: Path) -> None
     assert again["tasks"][0]["curve"] == report["tasks"][0]["curve"]
 
 
+@pytest.mark.more
 def test_trials_are_kept_and_the_same_call_goes_on(tmp_path: Path) -> None:
     file = tmp_path / "records"
 

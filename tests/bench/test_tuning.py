@@ -56,6 +56,7 @@ def test_chance_in_closed_form_is_chance(table: Table) -> None:
     assert found["regret_area"] == pytest.approx(exact["regret_area"], rel=0.05)
 
 
+@pytest.mark.more
 def test_a_tuner_needs_a_quarter_of_the_trials_of_chance(table: Table) -> None:
     rows = {
         row["explorer"]: row for row in tuning.tuning_rows([table], ["planner", "random", "xgb"], 9)

@@ -22,7 +22,7 @@ from .networks import DIGITS, differences, run
 QUICK = [platform for platform in ROOMY if platform.params.block == 4][:1]
 
 
-@pytest.mark.short(10)
+@pytest.mark.short(5)
 @pytest.mark.slow
 @pytest.mark.parametrize("vthreads", [1, 2])
 @pytest.mark.parametrize("platform", ROOMY, ids=lambda platform: platform.name)

@@ -60,6 +60,7 @@ def test_int8_on_the_machine_within_a_point_of_float(answers: Answers) -> None:
     assert answers.accuracy(answers.sim) >= answers.accuracy(answers.float32) - 0.01
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_onnx_runtime_answers_alike(answers: Answers) -> None:
     """The int8 file, which ONNX Runtime computes with softmax and normalisation in float32."""

@@ -125,6 +125,7 @@ def connected(core: Design, text: str, becomes: str) -> Design:
     pytest.param("inp", "load", RAM, id="inp-ram", marks=pytest.mark.sweep),
     pytest.param("tmp", "vector", MODEL, id="tmp-model", marks=pytest.mark.sweep),
 ])  # fmt: skip
+@pytest.mark.more
 def test_a_stuck_bit(
     core: Design, program: Program, memory: str, unit: str, settings: Settings
 ) -> None:
@@ -216,6 +217,7 @@ def test_a_bench_that_runs_nothing(core: Design, program: Program, tmp_path: Pat
         session.run(program, program.dram_image())
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_a_program_file_from_the_command_line(program: Program, tmp_path: Path) -> None:
     """And its coverage is that of the SimPy model's run."""

@@ -31,6 +31,7 @@ def model(path: Path) -> None:
     onnx.save(helper.make_model(graph, opset_imports=domains, ir_version=8), path)
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_an_operator_and_a_schedule_of_ones_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys

@@ -33,6 +33,8 @@ LINT: Mapping[str, Sequence[str]] = {
 #: A file's tests run in one process, so that what they share is made once; files with slow tests
 #: begin first (tests/conftest.py).
 PYTEST = (sys.executable, "-m", "pytest", "-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
+#: The first start of Yosys takes a minute on a new machine.
+YOSYS = (sys.executable, "-c", "from vdla.sim.rtl.toolchain import setup_yosys; setup_yosys()")
 #: The parts: which tests, and whether lint runs beside them.
 PARTS: Mapping[str, tuple[str, bool]] = {
     "check": ("not slow and not more and not sweep", True),
@@ -102,6 +104,7 @@ def run(
     with tempfile.TemporaryDirectory() as folder:
         summary = Path(folder) / "summary.json"
         environment = {**os.environ, **more, SUMMARY: str(summary)}
+        subprocess.Popen(YOSYS, cwd=ROOT)  # nobody waits for it but tests that need it
         tests = subprocess.Popen([*PYTEST, *options], cwd=ROOT, env=environment)
         beside = Lint(tests, lint)
         try:

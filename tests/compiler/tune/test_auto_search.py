@@ -85,6 +85,7 @@ def searched(seed: int, trials: int, learns: bool = True) -> tuple[list[str], li
     return texts, costs
 
 
+@pytest.mark.more
 def test_the_same_seed_makes_the_same_trials_and_no_schedule_comes_twice() -> None:
     first, again, other = searched(1, 32), searched(1, 32), searched(2, 32)
     assert first == again and first != other

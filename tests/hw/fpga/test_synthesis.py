@@ -28,8 +28,6 @@ from vdla.isa.params import PRESETS, HwParams
 from vdla.runtime.workers import Workers
 from vdla.sim.rtl.toolchain import setup_yosys
 
-setup_yosys()
-
 #: As nextpnr writes it, shortened.
 REPORT = {
     "critical_paths": [
@@ -62,6 +60,12 @@ REPORT = {
         "DP16KD": {"available": 208, "used": 1},
     },
 }  # fmt: skip
+
+
+@pytest.fixture(autouse=True, scope="module")
+def yosys() -> None:
+    """It is on the PATH."""
+    setup_yosys()
 
 
 class Tiny(Component):

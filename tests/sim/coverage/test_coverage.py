@@ -477,6 +477,7 @@ def test_sums_beyond_32_bits() -> None:
     assert coverage.hits["numbers", "gemm sum wraps"]
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_verify_fills_holes(tmp_path: Path) -> None:
     """On the RTL: random programs as ever, then others, which close most holes."""

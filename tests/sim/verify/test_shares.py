@@ -35,6 +35,7 @@ def test_two_workers_find_what_one_process_finds() -> None:
     assert told[-1] == (45, 45) and len(told) == 3
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_what_adds_to_the_coverage_runs_here(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("shares", "campaign"):

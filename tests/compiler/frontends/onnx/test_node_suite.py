@@ -73,6 +73,7 @@ def _plain(value: Any) -> Any:
     return numpy_helper.to_array(value) if isinstance(value, TensorProto) else value
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_every_node_test() -> None:
     from onnx.backend.test.case.node import collect_testcases

@@ -80,7 +80,7 @@ def test_old_slice_pad_squeeze_split(opset: int) -> None:
     check("Dropout", opset, [x])
 
 
-@pytest.mark.short(2)
+@pytest.mark.short(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("step", [-3, -1, 1, 2])
 def test_slices_that_begin_or_end_beyond(step: int) -> None:

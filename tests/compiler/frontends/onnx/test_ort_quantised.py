@@ -214,6 +214,7 @@ def test_conv_next(layer_scale: float, doubled: bool, tmp_path: Path) -> None:
     assert sums == ["accel"] * (1 + doubled)
 
 
+@pytest.mark.short(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("weights", [QuantType.QInt8, QuantType.QUInt8])
 @pytest.mark.parametrize("name", NETS)

@@ -75,6 +75,7 @@ def exact(rule: Rule, *arrays: np.ndarray) -> None:
         np.testing.assert_array_equal(result, expected)
 
 
+@pytest.mark.short(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", INTEGERS)
 def test_integers(dtype: str) -> None:

@@ -46,7 +46,7 @@ def outputs(model: bytes | Path, target: str) -> list[np.ndarray]:
     return module.run(*model_inputs(module, None, 0))
 
 
-@pytest.mark.short(2)
+@pytest.mark.short(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("target", ["cuda", "opencl"])
 @pytest.mark.parametrize("name", ["digits", *NETWORKS])

@@ -160,6 +160,7 @@ def network(*kernels: tuple[int, int]) -> onnx.ModelProto:
     return net.model()
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_blocks_on_the_rtl(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside operators of the tensor track: bytes and cycles."""

@@ -163,6 +163,7 @@ def test_products_of_blocks_and_no_more() -> None:
     assert products <= cycles[0] < 1.12 * products
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_the_rtl_takes_the_same_cycles() -> None:
     net = Net("groups")

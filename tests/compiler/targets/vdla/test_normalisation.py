@@ -105,6 +105,7 @@ def test_tiles(tiles: int, some: int, resident: int) -> None:
     check(normalised(112, 80, 16), HW, {"factors": {"tiles": tiles}, "node": rest})
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_the_rtl_takes_the_same_cycles() -> None:
     check_rtl(normalised(20, 10, 4), RTL_TABLES)

@@ -195,6 +195,7 @@ def test_weights_are_loaded_before_the_results_that_they_are_multiplied_by() -> 
     assert all(entries) and not entries[0] & entries[1]
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("depth, size", [(64, 28), (16, 48)], ids=["products", "vector unit"])
 def test_a_depthwise_convolution_follows_a_table_closely(depth: int, size: int) -> None:
     """It works on the first results that were looked up, whatever bounds the convolution before:

@@ -77,6 +77,7 @@ def needed(graph: Graph, nodes: Sequence[Node], tracks: Mapping[str, Track], ste
     return {views.get(name, name) for name in kept if not graph[name].is_constant}
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_arenas_of_the_networks_are_near_the_bound(network: Graph) -> None:
     plan = compile_graph(network, host()).plan

@@ -56,7 +56,7 @@ CASES = {
 }
 
 
-@pytest.mark.short(1)
+@pytest.mark.more
 @pytest.mark.parametrize("by", ["vdla", "onnxruntime"])
 @pytest.mark.parametrize("case", CASES)
 def test_one_program(case: str, by: str, tmp_path: Path) -> None:

@@ -137,7 +137,7 @@ class Bench:
                 await ctx.tick()
 
 
-@pytest.mark.short(4)
+@pytest.mark.short(2)
 @pytest.mark.fast(1)
 @pytest.mark.parametrize("enables", [True, False], ids=["with enables", "without"])
 @pytest.mark.parametrize("params", CONFIGS.values(), ids=CONFIGS)

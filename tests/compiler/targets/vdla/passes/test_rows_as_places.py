@@ -52,6 +52,7 @@ def expected(model: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
     return session.run(None, {"x": x})[0]
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("shape", [(37, 24), (2, 16), (1, 5, 17)], ids=str)
 def test_rows_as_places(shape: tuple[int, ...]) -> None:
     """All products run on the accelerator; for matrices, the element-wise operators between them
