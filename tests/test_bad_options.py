@@ -67,6 +67,7 @@ def complaint(line: tuple[str, ...], made: dict[str, str], capsys) -> str | None
     return None
 
 
+@pytest.mark.slow
 def test_every_command_and_option_is_in_the_table() -> None:
     """A new command needs a line of WORKING, a new text option one of BAD_TEXTS, a path a mark."""
     assert set(WORKING) == set(commands())

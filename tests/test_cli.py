@@ -185,6 +185,7 @@ DIVERGENCE = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_choices(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A report is a file of choices; ``--explain`` says what was chosen, and by whom."""
     report, again = tmp_path / "report.json", tmp_path / "again.json"
@@ -254,6 +255,7 @@ def test_verify_exit_code(
     assert report["config"]["bus_bits"] == 128
 
 
+@pytest.mark.slow
 def test_the_command_is_quick_and_lazy() -> None:
     """Help and configuration need no compiler and no simulator."""
     code = (
@@ -288,6 +290,7 @@ def test_progress_is_for_terminals(tmp_path: Path) -> None:
     assert done.stderr == b"" and done.stdout
 
 
+@pytest.mark.slow
 def test_a_saved_module_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """As the model that it was compiled from; what is decided cannot be chosen again."""
     folder = str(tmp_path / "digits")
@@ -363,6 +366,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.strip() == vdla.__version__
 
 
+@pytest.mark.slow
 def test_module_is_runnable() -> None:
     result = subprocess.run(
         [sys.executable, "-m", "vdla", "check", "/nowhere"], capture_output=True, text=True

@@ -170,6 +170,7 @@ def test_files_that_are_no_json(
     assert capsys.readouterr().err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_real_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = []
     for memory in ("vta", "slow"):

@@ -42,6 +42,7 @@ def test_an_operator_is_one_table_row():
     assert text.count("tmp equal: True") == 2
 
 
+@pytest.mark.slow
 def test_c_and_python_agree():
     text = run("04_c_api/run.py")
     for model in ("digits_int8.onnx", "digits_float.onnx"):

@@ -126,6 +126,7 @@ def doubled(rule: Callable[[te.Expr], te.Expr], scoped: bool) -> tuple:
     return s, [a, out]
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("kind", INT8)
 def test_casts_to_int8_mean_the_same_everywhere(kind: str) -> None:
     rule, expected = INT8[kind]

@@ -93,12 +93,14 @@ def test_every_figure_in_cycles_is_compared() -> None:
     assert {what for what in rows if not PROGRAMS_ROW.match(what)} == compared
 
 
+@pytest.mark.slow
 def test_digits() -> None:
     module = vdla.compile(DIGITS, "sim", "16x16", "vta")
     module.run(IMAGES[:1])
     assert module.report["cycles"] == number(measured()[DIGITS_ROW])
 
 
+@pytest.mark.slow
 def test_digits_transformer() -> None:
     model = DIGITS.with_name("digits_transformer_int8.onnx")
     module = vdla.compile(model, "sim", HwParams(vector_table=2), "vta")

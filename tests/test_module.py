@@ -168,6 +168,7 @@ def test_the_package_lists_what_there_is() -> None:
     assert all(getattr(vdla, name) is not None for name in dir(vdla))
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize(
     ("array", "words"),
     [
@@ -203,6 +204,7 @@ def test_save_load(
     assert np.array_equal(again.run(images[0])[0], module.run(images[0])[0])
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not has_threads(), reason="needs GCC's OpenMP library")
 def test_threads_give_the_same_bits(
     images: tuple[np.ndarray, np.ndarray], tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -243,6 +245,7 @@ def test_impossible_threads(arguments: dict[str, Any], words: str) -> None:
         vdla.compile(DIGITS, **arguments)
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize(
     ("model", "target"),
     [
@@ -278,6 +281,7 @@ def test_report_before_run_and_program_of_the_cpu() -> None:
         _ = vdla.compile(DIGITS, target="cpu").program
 
 
+@pytest.mark.slow
 def test_the_command(
     simulations: list[int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -299,6 +303,7 @@ def test_the_command(
     assert "226,112" in shown
 
 
+@pytest.mark.slow
 def test_inputs_that_are_no_arrays(
     simulations: list[int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

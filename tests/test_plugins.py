@@ -42,6 +42,7 @@ def written(path: Path, text: str) -> Path:
 # ---- what a plugin adds --------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_report_names_plugins_and_their_hashes(tmp_path: Path) -> None:
     plugin, report = PLUGINS / "own_target.py", tmp_path / "r.json"
     command = ["run", str(DIGITS), "--target", "products", "--plugin", str(plugin)]
@@ -99,6 +100,7 @@ def run_python(code: str, **variables: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_the_environment_and_entry_points_name_plugins(tmp_path: Path) -> None:
     """The plugins of VDLA_PLUGINS, and those of installed packages."""
     written(tmp_path / "their_plugin.py", f"{TARGET}register_target('theirs', None)\n")

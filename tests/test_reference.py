@@ -65,6 +65,7 @@ def described(page: str) -> dict[str, set[str]]:
     return found
 
 
+@pytest.mark.slow
 def test_every_field_of_a_report_is_described(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
     command = ["run", str(DIGITS), "--clock", "50", "--against", "onnxruntime"]

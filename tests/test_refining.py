@@ -88,6 +88,7 @@ def test_all_programs_of_a_model_count(tmp_path: Path) -> None:
     assert report["before"] > report["best"] == cycles_of(file, WINDOWS, programs=2)
 
 
+@pytest.mark.slow
 def test_no_trial_is_made_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
     attempt = together.Together._attempt
@@ -165,6 +166,7 @@ def test_a_model_without_a_layer_there_is_refused(tmp_path: Path) -> None:
         vdla.refine(net.model(), tmp_path / "k.json")
 
 
+@pytest.mark.slow
 def test_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "hw.toml").write_text("vector_window = 3\n")
     (tmp_path / "m.onnx").write_bytes(model().SerializeToString())

@@ -45,6 +45,7 @@ def test_active_cycles_are_those_with_an_instruction() -> None:
     assert active_cycles(Moments([], []), []) == 0  # type: ignore[arg-type]
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("memory", MEMORIES)
 @pytest.mark.parametrize("stride", [1, 2])
 def test_no_layer_is_faster_than_its_bound(memory: str, stride: int) -> None:
@@ -109,6 +110,7 @@ def test_the_table_says_where_the_cycles_went(capsys: pytest.CaptureFixture[str]
     assert "reads" in row and "load" in row
 
 
+@pytest.mark.slow
 def test_one_hash_of_a_memory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """``vdla config`` and ``vdla run`` mean the same machine by the same options."""
     hashes = []

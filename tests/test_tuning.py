@@ -41,6 +41,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Pat
     return vdla.tune(small(), records=file, memory="slow", trials=16, vthreads=1), file
 
 
+@pytest.mark.slow
 def test_a_layer_becomes_faster_and_compile_takes_the_best(tuned: Any) -> None:
     report, file = tuned
     (task,) = report["tasks"]
@@ -55,6 +56,7 @@ def test_a_layer_becomes_faster_and_compile_takes_the_best(tuned: Any) -> None:
     assert count_cycles(module.program, MEMORY_PRESETS["slow"]) == task["best"]
 
 
+@pytest.mark.slow
 def test_a_log_of_another_configuration_is_not_applied(tuned: Any) -> None:
     _, file = tuned
     for other in ({"memory": "vta"}, {"memory": "slow", "hw": "8x8"}):
@@ -64,6 +66,7 @@ def test_a_log_of_another_configuration_is_not_applied(tuned: Any) -> None:
         assert with_records.program.to_bytes() == plain.program.to_bytes()
 
 
+@pytest.mark.slow
 def test_a_user_is_told_that_no_record_is_for_this_configuration(
     tuned: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -173,6 +173,7 @@ def test_a_measurement_checks_values(monkeypatch: pytest.MonkeyPatch) -> None:
         measure(tiny().model(), HwParams(), vta, ("sim",))
 
 
+@pytest.mark.slow
 def test_table_and_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_app(["bench", "table2", "--layers", "C11", "--json", "-"]) == 0
     report = json.loads(capsys.readouterr().out)
@@ -196,6 +197,7 @@ def test_roofline_picture(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "C11" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_names_in_the_roofline_do_not_collide(tmp_path, monkeypatch) -> None:
     """Layers whose points lie on and beside each other, as those of a network do."""
     from matplotlib import pyplot

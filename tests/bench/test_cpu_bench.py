@@ -48,6 +48,7 @@ def known_times(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu, "alternate", alternate)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("known_times")
 def test_a_layer_against_onnx_runtime(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
@@ -67,6 +68,7 @@ def test_a_layer_against_onnx_runtime(tmp_path: Path) -> None:
     assert (moved["layer"], moved["ratio"]) == ("C8", 0.5)
 
 
+@pytest.mark.slow
 @pytest.mark.each_processor
 @pytest.mark.usefixtures("known_times")
 def test_an_integer_layer_against_onnx_runtime(

@@ -77,6 +77,7 @@ def test_a_float_model_has_none(images: np.ndarray) -> None:
         distances(MODELS / "digits_float.onnx", [images])
 
 
+@pytest.mark.slow
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     report = tmp_path / "report.json"
     command = ["run", str(MODELS / "digits_int8.onnx"), "--target", "cpu"]

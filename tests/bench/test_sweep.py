@@ -180,6 +180,7 @@ def test_other_sources_are_measured_again(monkeypatch) -> None:
     assert point.key != before
 
 
+@pytest.mark.slow
 def test_a_model_that_changes_is_compiled_again(tmp_path: Path) -> None:
     """A worker of a scheduler lives on while files change."""
     model = tmp_path / "m.onnx"

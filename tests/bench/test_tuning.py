@@ -121,6 +121,7 @@ def test_a_table_that_is_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.Mon
     assert path.read_bytes() == table_path(tmp_path / "whole", "D99", "slow").read_bytes()
 
 
+@pytest.mark.slow
 def test_hopeless_choices_are_not_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "TABLE_2", (PRODUCTS,))
     monkeypatch.setattr(tables, "HOPELESS", np.inf)
@@ -170,6 +171,7 @@ def test_other_files_are_refused(tmp_path: Path, table: Table) -> None:
         tuning.tables_in(tmp_path)
 
 
+@pytest.mark.slow
 def test_the_command_prints_rows(
     tmp_path: Path, table: Table, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -95,6 +95,7 @@ def test_hundreds_of_hazards_are_found() -> None:
     assert not campaign.missed
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("seed", range(8))
 def test_right_programs_have_one_meaning(seed: int) -> None:
     """The oracle finds nothing where the checker finds nothing."""
@@ -141,6 +142,7 @@ def _undetected(program: Program, step: int = 1) -> tuple[int, list[tuple[int, s
     return len(deletions), missed
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("seed", range(5))
 def test_every_token_of_a_random_program_is_missed(seed: int) -> None:
     count, missed = _undetected(random_program(CROWDED, seed, 30))

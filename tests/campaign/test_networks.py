@@ -56,6 +56,7 @@ def test_differences_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert wrong[3] == "cycles of conv: sim 6, rtl 7"
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize(
     ("vthreads", "reason"), [(1, "wgt needs 9 entries of 8"), (2, "par needs 6 entries of 4")]
 )

@@ -32,7 +32,7 @@ def images(count: int) -> np.ndarray:
     return np.load(MODELS / "digits_test.npz")["x"][:count]
 
 
-@pytest.mark.fast(4)
+@pytest.mark.slow
 @pytest.mark.parametrize("params", [*PRESETS.values(), ODD], ids=[*PRESETS, "odd depths"])
 @pytest.mark.parametrize("vthreads", [1, 2])
 def test_digits_on_every_configuration(params: HwParams, vthreads: int):

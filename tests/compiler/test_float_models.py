@@ -57,6 +57,7 @@ def network() -> onnx.ModelProto:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_network_equals_onnx() -> None:
     x = floats(2, 3, 8, 8)
     proto = network()
@@ -68,6 +69,7 @@ def test_a_network_equals_onnx() -> None:
             np.testing.assert_allclose(a, b, 1e-4, 1e-5)
 
 
+@pytest.mark.slow
 def test_an_int8_body_within_a_float_model() -> None:
     """The accelerator takes what is quantised; the host's part is the same machine code."""
     node = helper.make_node

@@ -116,6 +116,7 @@ def everything(spec: Spec) -> list[tuple[float, float]]:
     return found
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("limits", [{}, {"bram": 60.0}, {"cycles": 20_000.0, "dsp": 130.0}])
 def test_the_front_is_that_of_all_designs(fake: Fake, tmp_path: Path, limits: dict) -> None:
     spec = replace(SPEC, limits=limits)
@@ -143,6 +144,7 @@ def test_no_run_is_below_its_bound(fake: Fake, tmp_path: Path) -> None:
             assert bound["bram"] == outcome.values["bram"]
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("search", ["random", "nsga2", "tpe"])
 def test_a_resumed_search_equals_one_that_was_not_stopped(
     search: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -222,6 +224,7 @@ def test_what_needs_samples_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     }
 
 
+@pytest.mark.slow
 def test_time_is_cycles_at_the_modelled_clock(
     fake: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -85,6 +85,7 @@ def test_a_table_is_read_as_it_was_written(table: Enumeration, tmp_path: Path) -
 MADE = {"dqn": 500, "digits": 2000, "imagenet": 500}
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("name", MADE)
 def test_a_table_of_the_package_is_of_its_space(name: str) -> None:
     table = Enumeration.load(enumeration.TABLES / f"{name}.json.gz")
@@ -146,6 +147,7 @@ def test_an_interrupted_enumeration_makes_no_table(
         enumerate_designs(SPEC, Results(tmp_path / "r.jsonl"), 1, lambda *_: None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["random", "random-bounds"])
 def test_a_search_through_everything_has_the_whole_front(table: Enumeration, method: str) -> None:
     (row,) = replay_rows(table, [method], 1, len(table.rows))

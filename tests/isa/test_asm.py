@@ -70,6 +70,7 @@ def test_lines_round_trip(legal_insns, data: st.DataObject, preset: str) -> None
     assert parse_insn(format_insn(insn)) == insn
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(data=st.data(), preset=st.sampled_from(sorted(PRESETS)))
 def test_programs_round_trip(legal_insns, data: st.DataObject, preset: str) -> None:

@@ -148,6 +148,7 @@ def _without(insns: list[Insn], token: tuple[int, int]) -> list[Insn]:
     return changed
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize("params", [SMALL, ROOMY], ids=["small", "roomy"])
 @pytest.mark.parametrize("seed", range(5))
 def test_tokens_order_every_conflict_and_each_is_needed(params: HwParams, seed: int):

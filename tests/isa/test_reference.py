@@ -32,6 +32,7 @@ WORDS = replace(SMALL, par_depth=40, vector_table=2)
 WINDOW, ODD_WINDOW = replace(SMALL, vector_window=3), replace(ODD, vector_window=4)
 
 
+@pytest.mark.fast(7)
 @pytest.mark.parametrize(
     "params", [SMALL, ODD, HwParams(uop_depth=64), TABLE, replace(ODD, vector_table=1), WORDS,
                replace(ODD, par_depth=19, vector_table=2), WINDOW, ODD_WINDOW],

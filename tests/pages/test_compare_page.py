@@ -23,6 +23,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return paths
 
 
+@pytest.mark.slow
 def test_both_runs_are_side_by_side(reports, tmp_path: Path) -> None:
     html, compared = tmp_path / "c.html", tmp_path / "c.json"
     command = ["compare", *map(str, reports), "--html", str(html), "--json", str(compared)]

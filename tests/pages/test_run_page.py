@@ -261,6 +261,7 @@ def test_names_in_charts_cannot_become_code(run: Run) -> None:
     assert page.loads == [] and page.data[0]["labels"][0] == evil
 
 
+@pytest.mark.slow
 def test_the_roofline_of_a_model_is_a_picture(tmp_path: Path, capsys) -> None:
     png = tmp_path / "r.png"
     assert run_app(["run", str(DIGITS), "--vthreads", "4", "--roofline", str(png)]) == 0

@@ -32,6 +32,7 @@ def cross(model: str, triple: str, folder: Path) -> dict:
     return json.loads(report.read_text())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("triple", "emulator", "machine"), MACHINES)
 def test_an_object_file_of_the_architecture(
     triple: str, emulator: str, machine: int, tmp_path: Path
@@ -72,6 +73,7 @@ def test_outputs_under_qemu(
         np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_an_object_file_for_this_machine_is_to_be_linked(tmp_path: Path) -> None:
     triple = next(t for t in CROSS_PROCESSORS if t.startswith("x86_64"))
     cross("digits_int8.onnx", triple, tmp_path / "out")

@@ -153,6 +153,7 @@ def test_boxes_from_c(driver: ctypes.CDLL, tmp_path: Path) -> None:
     np.testing.assert_array_equal(printed.reshape(1, 70, 48), expected(arrays))
 
 
+@pytest.mark.slow
 def test_what_is_missing_is_one_line(driver: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> None:
     module = vdla.compile(DIGITS, "cuda", emulate=True)
     [step] = module.compiled.steps

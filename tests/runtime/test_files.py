@@ -54,6 +54,7 @@ def test_errors_name_the_file_that_was_asked_for(tmp_path: Path) -> None:
     assert [*tmp_path.iterdir()] == []
 
 
+@pytest.mark.slow
 def test_a_full_disk_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_app(["config", "--json", "/dev/full"]) == 2
     assert capsys.readouterr().err == "vdla: /dev/full: No space left on device\n"
@@ -63,6 +64,7 @@ def test_a_full_disk_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert done.stderr == "vdla: No space left on device\n"
 
 
+@pytest.mark.slow
 def test_a_file_that_grows_too_large_is_not_there(tmp_path: Path) -> None:
     """As on a disk that becomes full while the file is written."""
     path = tmp_path / "x.json"

@@ -158,6 +158,7 @@ def test_both_simulators_draw_the_same(tmp_path: Path) -> None:
     assert (tmp_path / "sim").read_bytes() == (tmp_path / "rtl").read_bytes()
 
 
+@pytest.mark.slow
 def test_the_host_has_no_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_app(["run", str(DIGITS), "--target", "cpu", "--trace", str(tmp_path / "t")]) == 2
     error = capsys.readouterr().err

@@ -51,6 +51,7 @@ def write(path: Path, *records: dict[str, Any]) -> Path:
 # ---- the order -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_person_then_a_record_then_the_planner(tmp_path: Path) -> None:
     planned = vdla.compile(DIGITS)
     (expected,) = planned.run(IMAGE)
@@ -77,6 +78,7 @@ def test_a_person_then_a_record_then_the_planner(tmp_path: Path) -> None:
     assert found["chosen_by"] == "user" and found["knobs"]["rows"] == 2
 
 
+@pytest.mark.slow
 def test_records_of_another_machine_or_that_are_illegal_do_not_count(tmp_path: Path) -> None:
     knobs = {layer.name: layer for layer in vdla.compile(DIGITS).compiled.layers}["left"].knobs
     record = record_of("left", "sim", dict(knobs) | {"rows": 1}, 1.0)
@@ -91,6 +93,7 @@ def test_records_of_another_machine_or_that_are_illegal_do_not_count(tmp_path: P
 # ---- the same choices again ----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_report_makes_the_same_program(tmp_path: Path) -> None:
     first = vdla.compile(DIGITS, knobs={"left": {"rows": 1}, "down": {"order": "stream"}})
     first.run(IMAGE)
@@ -104,6 +107,7 @@ def test_a_report_makes_the_same_program(tmp_path: Path) -> None:
     assert plain.insns != a.insns
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("target", ["cpu", "sim"])
 def test_a_report_makes_the_same_files(target: str, tmp_path: Path) -> None:
     first = vdla.compile(convolution(), target)
@@ -139,6 +143,7 @@ def float_convolution(builder: Any) -> Any:
     return made
 
 
+@pytest.mark.slow
 def test_winograd_or_not(builder: Any) -> None:
     model = float_convolution(builder)
     x = np.random.default_rng(1).normal(0, 1, (1, 32, 12, 12)).astype(np.float32)
@@ -168,6 +173,7 @@ def test_tiles_of_the_processor_keep_the_bits(builder: Any) -> None:
 # ---- what is not legal ---------------------------------------------------------------------------
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize(
     ("knobs", "message"),
     [

@@ -63,6 +63,7 @@ def test_a_record_costs_what_it_says_and_less_than_the_planners_choice(
     assert replayed
 
 
+@pytest.mark.slow
 def test_compile_uses_them_unless_it_is_given_others(
     platform: tuple[HwParams, MemoryParams], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -66,6 +66,7 @@ def test_digits_within_a_point(digits: dict[str, Any], method: str, bias_correct
     assert [done for done, _ in seen] == [*range(1, seen[-1][1] + 1)]
 
 
+@pytest.mark.slow
 def test_digits_on_the_accelerator(digits: dict[str, Any]) -> None:
     x = digits["x"]
     made = vdla.quantize(digits["model"], {"image": x[:100]})
@@ -192,6 +193,7 @@ def test_rewriting_keeps_the_meaning() -> None:
     np.testing.assert_allclose(peer(draft.finish(), x=x), peer(model, x=x), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_everything_quantised() -> None:
     """All of it is int8 but nothing is lost; sum, pool and concatenation share what they must."""
     rng = np.random.default_rng(3)
@@ -233,6 +235,7 @@ def test_bias_correction_centres_the_error() -> None:
     assert centred.max() < biased.max() / 4
 
 
+@pytest.mark.slow
 def test_what_stays_float_says_why() -> None:
     rng = np.random.default_rng(9)
     make = helper.make_node
@@ -297,6 +300,7 @@ def test_entropy_cuts_outliers_only() -> None:
     assert by_entropy(np.full(BINS, 100), Range(0.0, 1.0)) == Range(0.0, 1.0)
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("method", ["percentile", "entropy"])
 def test_a_narrow_range_far_from_zero(method: str) -> None:
     """With bins as narrow as this range needs, a hundred million of them would reach down to
@@ -309,6 +313,7 @@ def test_a_narrow_range_far_from_zero(method: str) -> None:
     np.testing.assert_allclose(peer(made.model, x=x[:1]), 1000, rtol=0.01)
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize(
     ("attributes", "type_"),
     [
@@ -371,6 +376,7 @@ def test_nothing_to_quantise_is_refused(kind: str, reason: str) -> None:
         vdla.quantize(model, np.ones((2, 3), np.float32))
 
 
+@pytest.mark.slow
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "digits8.onnx"
     arguments = [str(MODELS / "digits_float.onnx"), "--samples", str(MODELS / "digits_test.npz")]

@@ -51,6 +51,7 @@ def sqnr_db(real: np.ndarray, made: np.ndarray) -> float:
     return 10 * float(np.log10(np.square(real).sum() / np.square(real - made).sum()))
 
 
+@pytest.mark.slow
 def test_the_harmful_nodes_stay_float() -> None:
     model, x = with_a_large_channel(), images()
     plain = vdla.quantize(model, x)
@@ -107,6 +108,7 @@ def test_gates_are_the_quantised_model(model: onnx.ModelProto, bias_correction: 
     assert damage.sqnr_db({*alone}) < min(alone.values())
 
 
+@pytest.mark.slow
 def test_only_what_must_stays_float() -> None:
     """With any one of the chosen nodes on integers the limit is missed."""
     x = np.load(MODELS / "digits_test.npz")["x"][:8]
@@ -143,6 +145,7 @@ def test_more_is_asked_for_than_integers_have() -> None:
             vdla.quantize(with_a_large_channel(), images(), least_sqnr=limit)
 
 
+@pytest.mark.slow
 def test_the_command_shows_damage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     onnx.save(with_a_large_channel(), tmp_path / "model.onnx")
     np.savez(tmp_path / "x.npz", x=images())

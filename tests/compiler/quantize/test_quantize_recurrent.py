@@ -63,6 +63,7 @@ def test_steps_compute_the_same(x: np.ndarray, direction: str, linear: int, firs
         np.testing.assert_allclose(a, b, atol=2e-6)
 
 
+@pytest.mark.slow
 def test_products_are_int8_and_exact_on_every_target(x: np.ndarray) -> None:
     """All steps share scales and one weight; interpreter, CPU and simulator agree."""
     model = gru(linear_before_reset=1)

@@ -126,6 +126,7 @@ CASES: dict[str, tuple[list[Any], list[Any], dict[str, tuple[int, ...]], list[st
 }
 
 
+@pytest.mark.fast(4)
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("strength", [0.0, 0.5, 1.0])
 def test_the_float_model_stays_the_same(name: str, strength: float) -> None:
@@ -146,6 +147,7 @@ def test_the_float_model_stays_the_same(name: str, strength: float) -> None:
     )
 
 
+@pytest.mark.slow
 def test_channels_of_a_depthwise_network_become_alike() -> None:
     """What its integers lose is what those of even channels lose."""
     nodes, shape, sizes, _ = CASES["depthwise in between"]
@@ -164,6 +166,7 @@ def test_channels_of_a_depthwise_network_become_alike() -> None:
     assert np.ptp(np.log2(np.maximum(first, 0).max(axis=(0, 2, 3)))) < 1e-3
 
 
+@pytest.mark.slow
 def test_weights_of_idle_channels_take_no_levels() -> None:
     """Two channels are zero on all samples, and their weights are a thousand times as large."""
     nodes, shape, sizes, _ = CASES["depthwise in between"]
@@ -211,6 +214,7 @@ def test_outliers_of_a_transformer() -> None:
     assert 10 * np.log10(np.square(real).sum() / np.square(real - ours).sum()) > noise[1] - 3
 
 
+@pytest.mark.slow
 def test_the_command_smooths(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     nodes, shape, sizes, _ = CASES["depthwise in between"]
     onnx.save(model_of(nodes, shape, sizes), tmp_path / "model.onnx")

@@ -43,6 +43,7 @@ def positioned(*shape: int, tokens: int = 16) -> onnx.ModelProto:
     return net.model()
 
 
+@pytest.mark.slow
 @pytest.mark.short(1)
 @pytest.mark.parametrize("shape", [(1, 16, 32), (16, 32)])
 def test_positions_are_added_in_integers(shape: tuple[int, ...]) -> None:
@@ -154,6 +155,7 @@ def test_other_addends_are_not_rounded(shape: tuple[int, ...], tokens: int) -> N
     assert "is a constant" in plan(draft).reasons[places]
 
 
+@pytest.mark.slow
 @pytest.mark.short(1)
 @pytest.mark.parametrize("scaled", [False, True])
 @pytest.mark.parametrize("hidden", [-1e9, -np.inf])
@@ -223,6 +225,7 @@ def test_rows_of_tokens_keep_the_meaning() -> None:
     np.testing.assert_allclose(peer(draft.finish(), x=x), peer(model, x=x), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize(
     ("steps", "expected"),
     [

@@ -79,6 +79,7 @@ def test_how_far_from_the_exact_function(name: str) -> None:
     assert 0.5 < units_off(on_processor(name, x, 16), EXACT[name](x.astype(np.float64))) < most
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_the_same_bits_everywhere(name: str) -> None:
     low, high, _ = LIMITS[name]

@@ -280,6 +280,7 @@ def storage_align(w: Workload, s: Schedule) -> None:
     s[w.stages["b"]].storage_align(w.stages["b"].axes[0], 16, 1)
 
 
+@pytest.mark.fast(7)
 @pytest.mark.parametrize("name", PRIMITIVES)
 def test_primitive(name: str, golden: Callable[[str, str], None]) -> None:
     make, use = PRIMITIVES[name]

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from vdla.compiler.te.expr import Binary, Const, Expr, Var, wrap
@@ -158,6 +159,7 @@ FACTS = st.lists(st.builds(lambda v, n: v < n, st.sampled_from([B, T, K]), st.in
                  max_size=2).map(tuple)  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(st.data())
 def test_what_is_proved_is_so(data: st.DataObject) -> None:
@@ -172,6 +174,7 @@ def test_what_is_proved_is_so(data: st.DataObject) -> None:
     proved(*statements, threads=data.draw(st.sampled_from([(B,), (T,), (B, T)])))
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(st.data())
 def test_all_digits_of_any_sum_tell_it(data: st.DataObject) -> None:

@@ -116,6 +116,7 @@ def built(plain: Plain, program: Program) -> vdla.Kernel:
     return vdla.build_schedule(schedule, plain.args, target="sim", hw=PARAMS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PLAIN)
 def test_tensorized_programs_compute_the_right_bits(name: str) -> None:
     plain = PLAIN[name]()

@@ -105,6 +105,7 @@ def same(workload: Workload, program: Program, as_machine_code: bool) -> None:
         raise
 
 
+@pytest.mark.slow
 @pytest.mark.short(2)
 @pytest.mark.parametrize("name", OPERATORS)
 def test_operators_are_right_however_steps_are_decided(name: str) -> None:

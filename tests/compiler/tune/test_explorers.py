@@ -48,6 +48,7 @@ def test_neighbours_are_legal_and_differ_in_one_knob() -> None:
     assert (moved != points).mean() > 0.7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXPLORERS)
 def test_the_same_seed_makes_the_same_trials_and_no_point_comes_twice(name: str) -> None:
     first, again, other = (searched(name, seed, 120) for seed in (1, 1, 2))
@@ -57,6 +58,7 @@ def test_the_same_seed_makes_the_same_trials_and_no_point_comes_twice(name: str)
         assert other.tried != first.tried
 
 
+@pytest.mark.slow
 @pytest.mark.short(1)
 @pytest.mark.parametrize("name", EXPLORERS)
 def test_every_explorer_ends_with_the_optimum_when_nothing_is_left(name: str) -> None:

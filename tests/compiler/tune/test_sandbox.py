@@ -24,6 +24,7 @@ def box() -> Iterator[Sandbox]:
     sys.modules.pop("trials", None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("then", "said"),
     [
@@ -42,6 +43,7 @@ def test_what_goes_wrong_fails_and_the_next_trial_runs(box: Sandbox, then: str, 
     assert box.call(trials.size_of, SUBJECT, {"a": 2}) == 42.0
 
 
+@pytest.mark.slow
 def test_a_trial_that_hangs_is_ended(box: Sandbox) -> None:
     import trials  # type: ignore[import-not-found]
 

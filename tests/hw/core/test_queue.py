@@ -10,6 +10,7 @@ from vdla.cosim import StreamMonitor
 from vdla.hw.core.queue import Queue
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("depth", [1, 2, 3, 16])
 @pytest.mark.parametrize("fill", [0.3, 0.9])
 def test_order_and_registered_level(depth: int, fill: float) -> None:

@@ -213,8 +213,8 @@ def test_parameters_change_between_neighbours(post: str) -> None:
     check_values(run, insns, state)
 
 
+@pytest.mark.slow
 @pytest.mark.short(1)
-@pytest.mark.fast(1)
 @pytest.mark.parametrize(
     ("passes", "value_bytes", "op"),
     [(1, 1, "table"), (2, 1, "table"), (1, 2, "table"), (1, 2, "table_diff"), (2, 2, "table_diff")],
@@ -357,7 +357,7 @@ def test_refuses_a_window(changes: dict[str, int]) -> None:
     assert (last.error, last.error_index) == (Status.ILLEGAL, FIRST_INDEX + 1)
 
 
-@pytest.mark.fast(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("passes", [1, 2])
 def test_a_window_slides_along_rows(passes: int) -> None:
     """A depthwise convolution of two rows of an image, against its definition: rows follow each

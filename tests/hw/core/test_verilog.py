@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from amaranth.hdl import Module, unsigned
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import Component, In, Out
@@ -30,6 +31,7 @@ class Decoder(Component):
         return m
 
 
+@pytest.mark.slow
 def test_only_zeros_of_memories_are_left_out() -> None:
     setup_yosys()
     text = to_verilog(Decoder(), "decoder")

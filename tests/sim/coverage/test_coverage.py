@@ -330,6 +330,7 @@ SATURATES = Vector(op="add", src0="inp", src1="imm", dst="out", imm=27)
     (Coverage.merge, "self.hits.update(other.hits)", "self.hits = other.hits",
      lambda: test_merging_is_sampling_both()),
 ])  # fmt: skip
+@pytest.mark.fast(1)
 def test_bugs_of_the_collector_are_seen(
     function: Callable, old: str, new: str, seen_by: Callable[[], None]
 ) -> None:

@@ -43,6 +43,7 @@ def _assert_equal(program: Program, dram: np.ndarray) -> None:
         assert np.array_equal(contents, memories[name]), name
 
 
+@pytest.mark.fast(13)
 @pytest.mark.parametrize("name", list(CONFIGS))
 @pytest.mark.parametrize("seed", range(6))
 def test_random_programs(name: str, seed: int):
@@ -178,6 +179,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch):
     _kernels.cache_clear()
 
 
+@pytest.mark.slow
 def test_kernels_are_kept(tmp_path: Path, fresh) -> None:
     program = random_program(SMALL, 7100)
     fresh(tmp_path / "new")

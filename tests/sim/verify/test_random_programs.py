@@ -36,6 +36,7 @@ def test_the_same_seed_gives_the_same_program():
     assert random_program(SMALL, 5).insns != random_program(SMALL, 6).insns
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("name", list(CONFIGS))
 def test_programs_are_legal_and_free_of_races(name: str):
     params = CONFIGS[name]
@@ -106,6 +107,7 @@ def test_programs_exercise_every_field():
     assert not expected - set(seen), expected - set(seen)
 
 
+@pytest.mark.slow
 def test_units_overlap_and_stall_for_every_reason():
     memory = MEMORY_PRESETS["vta"]
     causes: Counter[str] = Counter()
@@ -130,6 +132,7 @@ def test_units_overlap_and_stall_for_every_reason():
     assert all(causes[name] for name in expected), {n for n in expected if not causes[n]}
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("name", ["16x16", "4x4"])
 def test_most_instructions_change_something(name: str):
     """Programs that only move zeros would verify nothing."""

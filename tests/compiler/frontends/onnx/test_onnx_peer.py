@@ -65,6 +65,7 @@ def check(
 # ---- operands that were attributes ----
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("opset", [7, 9])
 def test_old_slice_pad_squeeze_split(opset: int) -> None:
     x = floats(3, 1, 7)
@@ -91,6 +92,7 @@ def test_slices_that_begin_or_end_beyond(step: int) -> None:
             check("Slice", 13, [x, *parts], constants=(1, 2, 3, 4))
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize("kind", ["Softmax", "LogSoftmax"])
 @pytest.mark.parametrize("opset", [11, 13])
 @pytest.mark.parametrize("axis", [0, 1, 2])
@@ -98,6 +100,7 @@ def test_softmax_before_and_after_13(kind: str, opset: int, axis: int) -> None:
     check(kind, opset, [floats(2, 3, 4)], axis=axis)
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("mode", ["nearest", "linear"])
 def test_old_upsample(mode: str) -> None:
     scales = np.float32([1, 1, 2, 3])
@@ -114,6 +117,7 @@ def test_logic() -> None:
     check("Where", 9, [a, floats(2, 3), floats(1, 3)])
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("opset", [7, 11, 13])
 def test_depth_and_space(opset: int) -> None:
     check("SpaceToDepth", opset, [floats(2, 3, 4, 6)], blocksize=2)
@@ -125,6 +129,7 @@ def test_depth_and_space(opset: int) -> None:
 # ---- windows ----
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("mode", ["SAME_UPPER", "SAME_LOWER", "VALID"])
 def test_automatic_pads(mode: str) -> None:
     x = floats(1, 4, 9, 8)
@@ -149,7 +154,7 @@ def test_ranks(rank: int) -> None:
     check("PRelu", 11, [x, floats(4, *ones)])
 
 
-@pytest.mark.fast(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("strides", [[1, 1], [2, 3], [3, 2]])
 @pytest.mark.parametrize("dilations", [[1, 1], [2, 1]])
 def test_transposed_convolution(strides: list[int], dilations: list[int]) -> None:
@@ -173,7 +178,7 @@ def recurrent(kind: str, directions: int, steps: int = 4, batch: int = 2) -> lis
     ]  # fmt: skip
 
 
-@pytest.mark.fast(3)
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("kind", CELLS)
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
 def test_recurrent_with_lengths_and_first_states(kind: str, direction: str) -> None:
@@ -262,6 +267,7 @@ def test_integers_are_shrunk_as_floats(dtype: str) -> None:
     check("Shrink", 21, [np.arange(0, 9).astype(dtype)], bias=0.75, lambd=1.5)
 
 
+@pytest.mark.slow
 def test_the_first_of_equal_elements_whichever_way_indices_count() -> None:
     x = np.zeros((1, 2, 3, 4, 3), np.float32)
     for order in 0, 1:

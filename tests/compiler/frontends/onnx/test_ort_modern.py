@@ -96,6 +96,7 @@ def as_written(model: onnx.ModelProto, inputs: dict[str, np.ndarray]) -> np.ndar
     return np.asarray(session.run(None, inputs)[0])
 
 
+@pytest.mark.slow
 @pytest.mark.short(3)
 @pytest.mark.parametrize("make", NETS)
 @pytest.mark.parametrize("per_channel", [False, True])
@@ -110,6 +111,7 @@ def test_dynamic(make: Callable[[], onnx.ModelProto], per_channel: bool, tmp_pat
     assert np.abs(wanted - as_written(model, x)).max() > 1e-4 * np.abs(wanted).max()
 
 
+@pytest.mark.slow
 @pytest.mark.short(3)
 @pytest.mark.parametrize("make", NETS)
 @pytest.mark.parametrize("kind", [QuantType.QInt8, QuantType.QUInt8])

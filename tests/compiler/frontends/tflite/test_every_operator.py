@@ -52,6 +52,7 @@ def test_the_table_has_every_operator() -> None:
     assert len(integers) >= EXACT_AT_LEAST
 
 
+@pytest.mark.fast(23)
 @pytest.mark.parametrize("kind", ROWS)
 def test_operator_is_what_the_table_says(kind: str) -> None:
     for dtype in TYPES:

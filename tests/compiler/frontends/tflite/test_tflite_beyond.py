@@ -107,6 +107,7 @@ def test_operator_against_numpy(name: str) -> None:
         np.testing.assert_allclose(made[0], wanted, rtol=2e-6, atol=1e-6)
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("size", [(1, 16), (4, 6), (3, 7)])
 @pytest.mark.parametrize("kind", ["COMPLEX_ABS", "REAL", "IMAG"])
 def test_transforms_against_numpy(kind: str, size: tuple[int, int]) -> None:

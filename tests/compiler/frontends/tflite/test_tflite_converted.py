@@ -59,6 +59,7 @@ def test_converted_file(name: str) -> None:
             check(*pair)
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("name", ON_CPU)
 def test_converted_file_on_the_cpu(name: str) -> None:
     module = build_cpu(run_passes(import_tflite(CONVERTED[f"{name}:file"].tobytes())))
@@ -75,6 +76,7 @@ def test_recurrent_layer(number: int) -> None:
             check(value, RECURRENT[f"{number}.{run}.{output}"])
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("number", range(len(KINDS)))
 def test_recurrent_layer_on_the_cpu(number: int) -> None:
     data, runs = recurrent_case(number)

@@ -46,6 +46,7 @@ def detector(seed: int, shapes: bool = True, **options: float) -> tuple[bytes, l
     return b.file([x, scores], results), [v.astype(np.float32) for v in inputs]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 def test_objects_are_those_of_micro(seed: int) -> None:
     pytest.importorskip("tflite_micro")

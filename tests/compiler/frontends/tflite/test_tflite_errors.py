@@ -195,6 +195,7 @@ def test_message(name: str) -> None:
     assert expected in refused(make())
 
 
+@pytest.mark.slow
 def test_command_line_says_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "broken.tflite"
     path.write_bytes(CASES["conv"]()[0][:200])

@@ -32,6 +32,7 @@ def test_interpreter_is_exact(number: str) -> None:
     np.testing.assert_array_equal(interpret(import_tflite(data), x)[0], GOLDEN[number])
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize("number", range(ON_CPU))
 def test_cpu_is_exact(number: int) -> None:
     data, x = hybrid_case(number)
@@ -62,6 +63,7 @@ def test_memories_differ_in_last_bits(number: int) -> None:
         np.testing.assert_allclose(made[run][0], wanted, rtol=0, atol=limit)
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("number", range(4))
 def test_memories_on_the_cpu(number: int) -> None:
     data, runs = hybrid_memory_case(number)

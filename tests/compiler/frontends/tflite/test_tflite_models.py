@@ -77,6 +77,7 @@ def layers_in(data: Path) -> int:
     return len(import_tflite(model_of(data)).nodes) - 4
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("data", CASES)
 def test_every_tensor_in_the_interpreter(data: Path) -> None:
     graph = import_tflite(model_of(data))
@@ -85,6 +86,7 @@ def test_every_tensor_in_the_interpreter(data: Path) -> None:
         assert check(graph, graph.outputs, values, expected) >= layers_in(data)
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("data", CASES)
 def test_every_tensor_on_the_cpu(data: Path) -> None:
     graph = import_tflite(model_of(data))
@@ -110,6 +112,7 @@ def test_every_tensor_in_the_simulator(data: Path) -> None:
         assert check(graph, graph.outputs, values, expected) >= layers_in(data)
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("target", ["cpu", "sim"])
 @pytest.mark.parametrize(
     ("name", "atol"),

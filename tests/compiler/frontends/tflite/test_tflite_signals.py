@@ -73,6 +73,7 @@ def typed(kind: str) -> str:
     return {"CIRCULAR_BUFFER": "int8", STREAMS[2]: "uint32"}.get(kind, "int16")
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize("kind", STREAMS)
 @pytest.mark.parametrize(
     "options", [{"target": "sim", "hw": "8x8"}, {"target": "cuda", "emulate": True}], ids=str

@@ -62,6 +62,7 @@ def expected(model: bytes, images: np.ndarray) -> list[np.ndarray]:
     return micro(Case(model, [images[0]], 1, [[image] for image in images[1:]]))
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize(
     "options", [{"target": "sim"}, {"target": "cpu"}, {"target": "cuda", "emulate": True}], ids=str
 )
@@ -86,6 +87,7 @@ def test_several_batches_are_a_sequence(
     np.testing.assert_array_equal(made, np.concatenate(expected))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["cpu", "sim"])
 def test_saved_modules_keep_state(
     model: bytes, images: np.ndarray, expected: list[np.ndarray], target: str, tmp_path: Path
@@ -103,6 +105,7 @@ def test_saved_modules_keep_state(
         assert [t["name"] for t in steps[0]["outputs"]] == ["tensor_6", "state0.next"]
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("kind", ["SVDF", "UNIDIRECTIONAL_SEQUENCE_LSTM", "CALL_ONCE", "WHILE"])
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
 def test_operators_with_state_are_compiled(kind: str, dtype: str) -> None:
@@ -151,6 +154,7 @@ def test_variables_whose_long_names_end_otherwise_are_apart() -> None:
     assert sums == [(1, 1), (2, 3), (3, 6)]
 
 
+@pytest.mark.slow
 def test_a_failed_run_leaves_the_state(model: bytes, images: np.ndarray) -> None:
     module = vdla.compile(model, "cpu")
     first = module.run(images[0])[0]

@@ -112,7 +112,7 @@ def stored(y: np.ndarray) -> np.ndarray:
     return (y.transpose(0, 2, 3, 1) if y.ndim == 4 else y).reshape(-1)
 
 
-@pytest.mark.fast(18)
+@pytest.mark.fast(3)
 @pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
 def test_vector_is_exact(path: Path) -> None:
     graph, inputs, expected = one_operator(path)

@@ -116,6 +116,7 @@ def test_qlinear_conv(kinds: tuple[str, str, str], channels: int, attributes: di
     assert len(np.unique(y)) > 100
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("kinds", KINDS, ids="-".join)
 def test_qlinear_matmul(kinds: tuple[str, str, str]) -> None:
     rng = np.random.default_rng(4)
@@ -196,7 +197,7 @@ def test_qdq_weights_with_zero_points(zero: int, builder: Any) -> None:
     np.testing.assert_array_equal(y, peer(made, x))
 
 
-@pytest.mark.fast(2)
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("zero", [0, 3, 255], ids=lambda zero: f"zero {zero}")
 @pytest.mark.parametrize("groups", [1, 24])
 def test_weights_beyond_int8(zero: int, groups: int) -> None:

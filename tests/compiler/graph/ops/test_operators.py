@@ -233,6 +233,7 @@ def test_integer_operator_agrees(name: str, builder: Any) -> None:
         assert identical(ours, reference) >= 0.995, label
 
 
+@pytest.mark.fast(5)
 @pytest.mark.parametrize("name", CASES)
 def test_float_semantics_agrees(name: str, builder: Any) -> None:
     model, q, _op = build(name, builder, "int8")

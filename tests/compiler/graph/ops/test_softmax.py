@@ -93,6 +93,7 @@ def masks(rows: int, keys: int) -> dict[str, np.ndarray]:
     }
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("keys", [16, 64, 197])
 @pytest.mark.parametrize("kind", ["causal", "padding", "anywhere"])
 def test_a_mask(keys: int, kind: str) -> None:

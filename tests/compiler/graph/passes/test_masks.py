@@ -122,6 +122,7 @@ def operands() -> list[np.ndarray]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.short(9)
 @pytest.mark.parametrize("kind", ["causal", "padding", "anywhere"])
 @pytest.mark.parametrize("form", FORMS)
@@ -156,6 +157,7 @@ NONE = {
 }
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("case", NONE)
 def test_what_is_no_mask_stays_in_float32(case: str) -> None:
     """The report says why."""

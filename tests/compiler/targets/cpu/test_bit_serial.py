@@ -63,6 +63,7 @@ def program(
     return func, y
 
 
+@pytest.mark.fast(4)
 @pytest.mark.parametrize("seed", range(24))
 def test_products_equal_numpy(seed: int) -> None:
     r, rng = Random(seed), np.random.default_rng(seed)
@@ -235,8 +236,8 @@ def model_of(builder: Any, seed: int) -> tuple[onnx.ModelProto, np.ndarray, int]
     return model, image, 2
 
 
+@pytest.mark.slow
 @pytest.mark.short(5)
-@pytest.mark.fast(3)
 @pytest.mark.parametrize("seed", range(16))
 def test_models_run_bit_by_bit(seed: int, builder: Any) -> None:
     """Exactly as on int8, as the interpreter and as ONNX Runtime."""
@@ -294,6 +295,7 @@ def test_what_has_more_bits_stays(bits: int, builder: Any) -> None:
     assert found == {"few_node": few, "many_node": "QDense"}
 
 
+@pytest.mark.slow
 def test_who_chooses(builder: Any) -> None:
     """A person chooses; otherwise the algorithm that takes fewer instructions on the processor is
     taken."""
@@ -312,6 +314,7 @@ def test_who_chooses(builder: Any) -> None:
         vdla.compile(model, "cpu", knobs={"dense_node": {"bits": 1}})
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("triple", CROSS_PROCESSORS)
 def test_for_other_processors(triple: str, builder: Any) -> None:
     model, _, count = model_of(builder, 2)

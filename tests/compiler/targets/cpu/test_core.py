@@ -116,7 +116,7 @@ def layer(name: str, quantized: bool) -> Graph:
     return run_passes(load_graph(found.model(1, quantized), batch=1))
 
 
-@pytest.mark.fast(2)
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("name", PROCESSORS)
 def test_plans_of_made_up_processors(name: str, golden: Callable[[str, str], None]) -> None:
     """Of the paper's layers."""
@@ -152,6 +152,7 @@ def test_sums_wait_for_one_another() -> None:
     assert sums["two_units"] >= 10
 
 
+@pytest.mark.slow
 def test_registers_are_enough() -> None:
     for name, most in (("one_unit", 32), ("few_registers", 16), ("short_vectors", 32)):
         processor = PROCESSORS[name]
@@ -175,6 +176,7 @@ def test_groups_fill_the_second_level_cache() -> None:
     assert set(outer) == {"blocks"}  # without a cache each row would read 1.2 MB of weights
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["two_units", "few_registers"])
 @pytest.mark.parametrize("quantized", [False, True])
 def test_plans_for_other_cores_compute_the_same(name: str, quantized: bool) -> None:

@@ -70,6 +70,7 @@ def test_convolutions_equal_onnx_runtime(data: st.DataObject) -> None:
 GROUPED = [(24, 8), (40, 8), (64, 16), (96, 32), (12, 2)]
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize(("channels", "each"), GROUPED)
 def test_groups_of_integers(channels: int, each: int) -> None:
     """As the graph before, in blocks of every width, by fours and not, and as machine code."""
@@ -209,6 +210,7 @@ OPERATORS: list[tuple[list[Shape]]] = [
 ]
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize(("op", "shapes"), OPERATORS, ids=lambda v: type(v).__name__)
 def test_schedules_compute_what_plain_loops_do(op: Op, shapes: list[Shape]) -> None:
     result = as_plain_loops(op, [integers(shape, i) for i, shape in enumerate(shapes)])

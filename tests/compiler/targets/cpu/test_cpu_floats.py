@@ -29,6 +29,7 @@ def check(op: Op, *arrays: np.ndarray) -> None:
     np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize("pads", [(0, 0, 0, 0), (1, 2, 0, 1)])
 @pytest.mark.parametrize("strides", [(1, 1), (2, 3)])
 @pytest.mark.parametrize(("groups", "bias"), [(1, True), (2, False), (4, True)])
@@ -45,6 +46,7 @@ def test_dense(transposed: bool, bias: bool) -> None:
     check(Dense(transposed, lo=-0.5), floats(3, 5), weight, *([floats(7)] if bias else []))
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("pads", [(0, 0, 0, 0), (1, 0, 2, 1)])
 @pytest.mark.parametrize("include", [False, True])
 def test_pooling(pads: tuple, include: bool) -> None:

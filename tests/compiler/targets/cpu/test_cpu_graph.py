@@ -30,6 +30,7 @@ def digits(batch: int) -> tuple[Graph, np.ndarray, np.ndarray]:
     return graph, data["x"], data["y"]
 
 
+@pytest.mark.slow
 def test_all_test_images_equal_the_interpreter() -> None:
     graph, images, labels = digits(batch=len(np.load(MODELS / "digits_test.npz")["y"]))
     (logits,) = build_cpu(graph).run(images)

@@ -154,6 +154,7 @@ def test_accumulators_wrap() -> None:
     assert result[0, 0] == -128
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(st.integers(1, 3), st.integers(1, 70), st.integers(1, 12), st.integers(0, 2**32 - 1))
 def test_dense(batch: int, size: int, outputs: int, seed: int) -> None:

@@ -29,6 +29,7 @@ def normed(
     return model.finish(y, *([named[also]] if also else []))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "transposes"),
     [({}, 0), ({"also": "image"}, 1), ({"also": "last"}, 0), ({"also": "back"}, 1),

@@ -85,8 +85,8 @@ def chain(builder: Any, r: Random) -> tuple[list[str], dict[str, np.ndarray], se
     return [*dict.fromkeys([*made, values[-1]])], feeds, used
 
 
+@pytest.mark.fast(2)
 @pytest.mark.short(20)
-@pytest.mark.fast(12)
 @pytest.mark.parametrize("number", range(CHAINS))
 def test_random_chains(number: int, builder: Any) -> None:
     """The bits of operators by themselves, with any number of threads; the interpreter's bits
@@ -344,6 +344,7 @@ def test_merged_axes_are_few() -> None:
     assert merged_axes((1, 1), (1,)) == [(), ()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [1, -2])
 def test_parts_of_tensors_may_be_first(step: int, builder: Any) -> None:
     """Only where a target asks for it, and only where their readers are fused anyway."""

@@ -67,6 +67,7 @@ def convolution(scheduled: bool, scales: tuple[str, ...] = ("int32", "int32")) -
     return one_operator.scheduled(op, types) if scheduled else one_operator.plain(op, types)
 
 
+@pytest.mark.slow
 def test_products_of_four_compute_what_plain_loops_do() -> None:
     """Plain, scheduled with the instruction, scheduled without it, without fused products."""
     rng = np.random.default_rng(0)
@@ -92,6 +93,7 @@ def test_products_of_four_compute_what_plain_loops_do() -> None:
         assert "%acc = alloca" not in code
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("products", [1, 2])
 def test_sums_are_rescaled_by_floats(products: int) -> None:
     """In float32, the bias before the products; by loops, and without instructions for either."""
@@ -174,6 +176,7 @@ def scaled(name: str, count: int, vectors: bool) -> PrimFunc:
     return lower(schedule, [*inputs, y])
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("vectors", [True, False])
 def test_a_sum_is_rounded_down_once(vectors: bool) -> None:
     """Of sums that are whole, a little less and a little more; of the nearest float32 of an int32
@@ -208,6 +211,7 @@ def test_a_sum_is_rounded_down_once(vectors: bool) -> None:
     assert (np.floor(once) != floor).sum() > 200
 
 
+@pytest.mark.fast(3)
 @pytest.mark.parametrize("name", ["C10", "C11", "D8", "D9"])
 def test_layers_equal_the_interpreter(name: str) -> None:
     """In the form for ONNX Runtime, whose zero points are not 0: borders hold the zero point."""

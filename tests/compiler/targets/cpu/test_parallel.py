@@ -61,6 +61,7 @@ def test_iterations_are_shared(outer: int, threads: int) -> None:
         np.testing.assert_array_equal(y, squares[:-2] + squares[1:-1] + squares[2:])
 
 
+@pytest.mark.fast(1)
 @needs_threads
 @pytest.mark.parametrize("quantised", [False, True])
 @pytest.mark.parametrize("name", ["C4", "C8", "D4"])

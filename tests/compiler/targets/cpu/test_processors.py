@@ -38,6 +38,7 @@ def network(quantized: bool) -> onnx.ModelProto:
     return net.model()
 
 
+@pytest.mark.slow
 @pytest.mark.each_processor
 @pytest.mark.parametrize("quantized", [False, True])
 def test_a_network_equals_the_interpreter(quantized: bool) -> None:
@@ -50,6 +51,7 @@ def test_a_network_equals_the_interpreter(quantized: bool) -> None:
     assert np.unique(found).size > 5
 
 
+@pytest.mark.slow
 @pytest.mark.each_processor
 def test_digits(tmp_path: Path) -> None:
     """Of the examples: classes, and a saved module, which knows what it needs."""
@@ -63,6 +65,7 @@ def test_digits(tmp_path: Path) -> None:
     assert ("amx-int8" in module.settings.code_for.features) == host().features["amx-int8"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMED)
 def test_code_for_a_named_processor_is_the_same_everywhere(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

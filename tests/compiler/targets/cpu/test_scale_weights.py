@@ -36,6 +36,7 @@ def squeezed(
     return model.finish(*outputs, *([named[also]] if also else []))
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize(
     ("options", "scales"),
     [({}, 1), ({"swapped": True}, 1), ({"twice": True}, 2), ({"kernel": 5, "size": 40}, 1),

@@ -121,7 +121,7 @@ def product(depth: int, groups: int, steps: int) -> tuple[list[Tensor], PrimFunc
     return [x, w, y], lower(schedule, [x, w, y])
 
 
-@pytest.mark.fast(2)
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("depth", TILE_PRODUCTS)
 def test_instructions_are_their_declared_behaviour(tiles: Processor, depth: int) -> None:
     """On extreme values: the loop program interpreted, as loops on this processor, and with the
@@ -207,6 +207,7 @@ def convolution(draw) -> tuple[BlockedMatrixConv2d, list[np.ndarray]]:
     return op, [(x.astype(np.int16) + OFFSET).astype(np.uint8) if lifted else x, w, *columns]
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(st.data())
 def test_convolutions_equal_their_operator(data: st.DataObject) -> None:

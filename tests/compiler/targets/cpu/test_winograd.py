@@ -171,6 +171,7 @@ def test_blocks_of_any_register(size: int, lanes: int) -> None:
     assert small.error(plain) < TOLERANCE[size]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("matrix", "size"), [("image", 4), ("result", 4), ("image", 2)])
 def test_a_wrong_entry_is_seen(matrix: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the tests of results would say of it."""

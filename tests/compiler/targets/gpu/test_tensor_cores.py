@@ -309,6 +309,7 @@ def test_narrow_tensors_change_no_bit(
         np.testing.assert_array_equal(got, wanted)
 
 
+@pytest.mark.slow
 def test_all_factors_of_half_come_at_once() -> None:
     model = residual(False).SerializeToString()
     module = vdla.compile(model, "cuda", emulate=True, precision="float16")

@@ -155,6 +155,7 @@ def test_a_stage_in_shared_memory_is_computed_for_all_threads() -> None:
     )
 
 
+@pytest.mark.slow
 def test_more_threads_fill_a_memory_than_read_it() -> None:
     """What they compute for it on the way is not guarded as the readers' work is."""
     a = placeholder((12,), "int32", "a")

@@ -61,11 +61,13 @@ CASES = {
 }
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("case", CASES)
 def test_it_equals_the_interpreter(case: str) -> None:
     check_values(*CASES[case])
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize(
     "knobs",
     [
@@ -79,6 +81,7 @@ def test_tiles(knobs: Knobs) -> None:
     check_values(activated(64, 96, (8, 8)), replace(DEFAULT, tmp_depth=32), knobs)
 
 
+@pytest.mark.slow
 def test_nothing_goes_to_dram_in_between_and_the_table_is_set_once() -> None:
     """The look-ups hide behind the products."""
     graph = activated(256, 256, (8, 16), joined=False)

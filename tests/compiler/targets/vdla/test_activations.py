@@ -155,6 +155,7 @@ ADDITIONS = {
 }
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("case", ADDITIONS)
 def test_additions_equal_the_interpreter(case: str) -> None:
     check_values(*ADDITIONS[case])
@@ -175,6 +176,7 @@ def test_transpositions_equal_the_interpreter(case: str) -> None:
     check_values(*TRANSPOSITIONS[case])
 
 
+@pytest.mark.slow
 @pytest.mark.short(4)
 @pytest.mark.parametrize("order", ["weights", "pixels", "stream"])
 @pytest.mark.parametrize("zero_points", [(0, 0), (5, 0), (0, 5), (-3, 5)], ids=str)

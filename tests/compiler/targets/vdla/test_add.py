@@ -19,6 +19,7 @@ MEMORY = MemoryParams()
 TINY = 1e-12
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("zeros", [(0, 0, 0), (7, -9, 3)])
 @pytest.mark.parametrize("scales", [(0.05, TINY), (TINY, 0.05), (TINY, TINY), (0.05, 0.07)])
 def test_operands_of_any_scale(

@@ -59,11 +59,13 @@ CASES = {
 }
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("case", CASES)
 def test_it_equals_the_interpreter(case: str) -> None:
     check_values(*CASES[case])
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize(
     "knobs",
     [

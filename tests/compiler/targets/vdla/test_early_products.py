@@ -54,6 +54,7 @@ def insns_of(program: Program, layer: str) -> Counter[str]:
     return Counter(loads=loads, products=sum(isinstance(insn, Gemm) for insn in insns))
 
 
+@pytest.mark.slow
 @pytest.mark.short(1)
 @pytest.mark.parametrize("kernel, stride", [(1, 2), (3, 1), (5, 1)])
 def test_results_stay(kernel: int, stride: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,6 +133,7 @@ def multiplied(products: list[Multiplying]) -> dict[int, list[tuple[int, int]]]:
     return {acc: sorted(pairs) for acc, pairs in found.items()}
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("init", [True, False])
 @pytest.mark.parametrize("parts", [2, 4, 6, 8])
 def test_parts_are_the_whole(parts: int, init: bool) -> None:

@@ -108,12 +108,14 @@ CASES = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.short(6)
 @pytest.mark.parametrize("case", CASES)
 def test_it_equals_the_interpreter(case: str) -> None:
     check_values(*CASES[case])
 
 
+@pytest.mark.slow
 @pytest.mark.short(4)
 @pytest.mark.parametrize("kernel", [3, 5])
 @pytest.mark.parametrize("stride", [1, 2])
@@ -171,6 +173,7 @@ def test_blocks_on_the_rtl(monkeypatch: pytest.MonkeyPatch) -> None:
     assert any(layer.op == "QConvWindow" for layer in found.compiled.layers)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("expansion", ["apart", "joined"])
 def test_the_choice_is_open(expansion: str) -> None:
     """Joined, the image between does not go over the bus, and both ways compute the same."""
@@ -190,6 +193,7 @@ def test_the_choice_is_open(expansion: str) -> None:
     assert (loaded < 6 * 14 * 14) is (expansion == "joined")
 
 
+@pytest.mark.slow
 def test_knobs_for_an_operator_leave_it_alone() -> None:
     """Who says how a convolution is computed has one."""
     graph = block(32, 96, (14, 14), joined=False)
@@ -199,6 +203,7 @@ def test_knobs_for_an_operator_leave_it_alone() -> None:
         assert [layer.op for layer in compiled.layers] == ["QConv2d", "QConv2d"]
 
 
+@pytest.mark.slow
 def test_the_graph_whose_program_ends_first_is_taken(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -57,6 +57,7 @@ def without_time(report: dict) -> dict:
     return {name: value for name, value in report.items() if name != "wall_s"}
 
 
+@pytest.mark.slow
 def test_a_program_is_compiled_once_for_all_places(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -80,6 +81,7 @@ def test_a_program_is_compiled_once_for_all_places(
         assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "first" / name).read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("knob", NOT_IN_PROGRAMS)
 def test_knobs_of_cycles_alone_share_a_program(
     folder: Path, monkeypatch: pytest.MonkeyPatch, knob: str
@@ -101,6 +103,7 @@ def test_knobs_of_cycles_alone_share_a_program(
     assert shared.report["cycles"] == own.report["cycles"]
 
 
+@pytest.mark.slow
 def test_choices_for_a_program_are_made_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """For one configuration, and the same choices of single layers."""
     windows = vdla.HwParams(vector_window=3)
@@ -134,6 +137,7 @@ def test_wrong_knobs_are_refused_also_where_the_program_is_kept() -> None:
             vdla.compile(DIGITS, knobs={"nobody": {"rows": 1}})
 
 
+@pytest.mark.slow
 def test_whatever_changes_a_program_has_a_file_of_its_own(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,6 +189,7 @@ def test_whatever_changes_a_program_has_a_file_of_its_own(
     assert len(programs(folder)) == len(before) + 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_damaged_files_are_compiled_again(folder: Path, damage: str) -> None:
     expected = vdla.compile(DIGITS).program
@@ -201,6 +206,7 @@ def test_short_compilations_are_not_kept(folder: Path, monkeypatch: pytest.Monke
     assert not programs(folder)
 
 
+@pytest.mark.slow
 def test_dumps_show_the_compiler_at_work(folder: Path, tmp_path: Path) -> None:
     """They are the same whether the program is kept or not."""
     dumps = []
@@ -213,6 +219,7 @@ def test_dumps_show_the_compiler_at_work(folder: Path, tmp_path: Path) -> None:
     assert dumps[0] == dumps[1] and any(name.endswith("_insns.txt") for name in dumps[0])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("nothing_stays")
 def test_a_plugin_keeps_nothing_and_takes_nothing(folder: Path, tmp_path: Path) -> None:
     """What a plugin depends on cannot be seen: here on a number that changes."""

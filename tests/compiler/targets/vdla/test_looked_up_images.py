@@ -59,6 +59,7 @@ CASES = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_it_equals_the_interpreter(case: str) -> None:
     check_values(*CASES[case])

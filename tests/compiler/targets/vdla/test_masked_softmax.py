@@ -72,12 +72,14 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.short(5)
 @pytest.mark.parametrize("case", CASES)
 def test_masked_softmax_equals_the_interpreter(case: str) -> None:
     check_values(*CASES[case])
 
 
+@pytest.mark.slow
 @pytest.mark.short(1)
 @pytest.mark.parametrize("out_scale", [1 / 255, 0.2 / 255])
 @pytest.mark.parametrize("knobs", [(1, 1), (3, 7), (5, 16), (9, 5)], ids=str)
@@ -94,6 +96,7 @@ def test_the_rtl_takes_the_same_cycles(out_scale: float) -> None:
     check_rtl(softmax(causal(2, 12), out_scale), RTL_TABLES)
 
 
+@pytest.mark.slow
 def test_keys_that_no_query_sees_take_less_than_a_pass() -> None:
     """Of 64 keys, queries see at least half; without the mask, all take four passes."""
     cycles = check_values(softmax(causal(4, 64)), HW)
@@ -103,6 +106,7 @@ def test_keys_that_no_query_sees_take_less_than_a_pass() -> None:
     assert cycles < 0.9 * check_values(unmasked(256, 64), HW)
 
 
+@pytest.mark.slow
 def test_only_seen_scores_are_read() -> None:
     """Of 4 heads of 64 x 64 scores, 640 of 1,024 vectors."""
     compiled = build_for("sim", softmax(causal(4, 64)), HW, VTA)
@@ -111,6 +115,7 @@ def test_only_seen_scores_are_read() -> None:
     assert sum(i.row_entries * i.rows * i.z_size for i in loads) == 640
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("params", [HW, replace(SMALL, par_depth=72)], ids=["16x16", "4x4"])
 def test_the_most_rows_of_a_mask_fit_and_one_more_does_not(params: HwParams) -> None:
     most = most_mask_rows(params)

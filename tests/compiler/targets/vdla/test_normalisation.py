@@ -89,6 +89,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.short(3)
 @pytest.mark.parametrize("case", CASES)
 def test_it_equals_the_interpreter(case: str) -> None:
@@ -96,6 +97,7 @@ def test_it_equals_the_interpreter(case: str) -> None:
     check(normalised(channels, places, hw.block), hw)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tiles", "some", "resident"), [(1, 1, 0), (1, 3, 1), (2, 2, 1), (2, 2, 0), (2, 1, 0)]
 )
@@ -130,6 +132,7 @@ def test_the_most_channels() -> None:
     assert most_norm_channels(replace(HW, acc_depth=256)) == 112
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("tiles", [1, 3, 8])
 def test_entries_of_tmp(tiles: int) -> None:
     """A chain of a hundred operators needs those that live at one time, and the planner knows; also

@@ -96,6 +96,7 @@ def assert_same(program: Program, moved: Program, order: list[int]) -> None:
     assert min(result.ends) >= 0
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize("seed", range(12))
 def test_any_program_computes_the_same_in_the_new_order(seed: int) -> None:
     program = random_program(PARAMS, seed)
@@ -195,6 +196,7 @@ def test_weights_are_loaded_before_the_results_that_they_are_multiplied_by() -> 
     assert all(entries) and not entries[0] & entries[1]
 
 
+@pytest.mark.slow
 @pytest.mark.short(1)
 @pytest.mark.parametrize("depth, size", [(64, 28), (16, 48)], ids=["products", "vector unit"])
 def test_a_depthwise_convolution_follows_a_table_closely(depth: int, size: int) -> None:

@@ -91,6 +91,7 @@ def parts_of(model: CompiledModel) -> set:
     return {knobs[IMAGE_PARTS] for knobs in every if IMAGE_PARTS in knobs}
 
 
+@pytest.mark.slow
 def test_that_is_taken_whose_program_ends_first() -> None:
     cycles = {eighths: cycles_of(compiled(given(eighths))) for eighths in RESERVED[WGT_EIGHTHS]}
     best = min(cycles, key=cycles.__getitem__)
@@ -104,6 +105,7 @@ def test_of_equal_programs_the_usual_one_is_taken(monkeypatch: pytest.MonkeyPatc
     assert chosen(compiled()) == [USUAL_EIGHTHS] * len(LAYERS)
 
 
+@pytest.mark.slow
 def test_the_choice_is_open_for_each_layer() -> None:
     found = compiled({"conv_16": {WGT_EIGHTHS: 4}})
     others = chosen(compiled())

@@ -71,11 +71,13 @@ CASES = {
 }
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("case", CASES)
 def test_it_equals_the_interpreter(case: str) -> None:
     check_values(*CASES[case])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "knobs",
     [
@@ -130,6 +132,7 @@ def test_which_images_are_added(case: str) -> None:
     np.testing.assert_array_equal(node.op.evaluate(x, *others, z), expected)
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("addition", ["apart", "joined"])
 def test_the_choice_is_open(addition: str) -> None:
     graph = residual(64, 64, (8, 8), joined=False)
@@ -151,6 +154,7 @@ def test_knobs_for_an_operator_leave_it_alone() -> None:
         assert [layer.op for layer in compiled.layers] == ["QConv2d", "QAdd"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "depth, size, expected", [(64, (32, 32), "joined"), (256, (14, 14), "apart")]
 )

@@ -56,11 +56,13 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_it_equals_the_interpreter(case: str) -> None:
     check_values(*CASES[case])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "knobs",
     [{"rows": 2, "cols": 3}, {"rows": 4, "cols": 7, "ic_blocks": 2}, {"rows": 1, "oc_blocks": 1}],
@@ -88,6 +90,7 @@ def loaded(graph: Graph, hw: HwParams, memory: MemoryParams) -> int:
     return sum(load.x_size * load.y_size * load.z_size for load in loads)
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize(
     ("case", "hw", "memory", "skips"),
     [

@@ -80,6 +80,7 @@ CASES = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("products", [2, 3, 4])
 @pytest.mark.parametrize(("kernel", "stride", "size", "pads"), CASES, ids=str)
 def test_results_are_those_of_the_interpreter(
@@ -113,6 +114,7 @@ def test_how_windows_slide(kernel: int, stride: int, products: int, expected: Sl
     assert slide_of(Window((3, 3)), 3, 3, 3) is None
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize(
     ("cols", "stride", "slides"), [(5, 1, True), (5, 2, True), (7, 1, True), (7, 2, False)]
 )

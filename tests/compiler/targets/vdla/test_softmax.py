@@ -39,11 +39,13 @@ CASES = {
 }
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("case", CASES)
 def test_softmax_equals_the_interpreter(case: str) -> None:
     check_values(*CASES[case])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("knobs", [(1, 1), (2, 20), (3, 13), (4, 13)], ids=str)
 def test_tiles(knobs: tuple[int, int]) -> None:
     """Also tiles with a remainder in both dimensions."""
@@ -57,6 +59,7 @@ def test_the_rtl_takes_the_same_cycles(out_scale: float) -> None:
     check_rtl(softmax(24, 19, out_scale), RTL_TABLES)
 
 
+@pytest.mark.slow
 def test_what_it_costs() -> None:
     """Four passes over 4 heads of 128 keys and queries are 16,384 cycles; the planner knows what
     the inverses cost besides."""
@@ -68,6 +71,7 @@ def test_what_it_costs() -> None:
     assert cycles < 2.3 * 16384
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "params", [replace(HW, inp_depth=100), replace(SMALL, tmp_depth=23)], ids=["inp", "tmp"]
 )

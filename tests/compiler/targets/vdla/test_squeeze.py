@@ -55,6 +55,7 @@ PRODUCTS = {
 }
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("case", PRODUCTS)
 def test_a_product_equals_the_interpreter(case: str) -> None:
     check_values(*PRODUCTS[case])
@@ -77,6 +78,7 @@ MEANS = {
 }
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("case", MEANS)
 def test_a_mean_of_a_large_image_equals_the_interpreter(case: str) -> None:
     check_values(*MEANS[case])
@@ -130,6 +132,7 @@ def quantised(model: onnx.ModelProto) -> onnx.ModelProto:
     return quantize(model, {value.name: rng.standard_normal((4, *shape[1:]), np.float32)}).model
 
 
+@pytest.mark.slow
 def test_it_is_one_program_with_the_values_of_onnx_runtime() -> None:
     model = quantised(squeezed())
     found = measure(model, TABLE, VTA, ("sim",))

@@ -85,6 +85,7 @@ def times(compiled: CompiledModel, result: SimResult, name: str, unit: Unit) -> 
     return [result.starts[i] for i in places if compiled.program.insns[i].unit is unit]
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("case", CASES)
 def test_the_tensor_core_begins_before_the_last_rows_are_there(case: str) -> None:
     """And the results are those of the interpreter."""
@@ -93,6 +94,7 @@ def test_the_tensor_core_begins_before_the_last_rows_are_there(case: str) -> Non
     assert min(products) < max(times(compiled, result, "node", Unit.VECTOR))
 
 
+@pytest.mark.slow
 def test_small_tiles_follow_a_slow_maker() -> None:
     """A convolution that waits for the first rows of a product, and one that does not."""
     waits = read_by_products(product((1, 128, 28, 28)), 128)
@@ -105,6 +107,7 @@ def test_small_tiles_follow_a_slow_maker() -> None:
     assert first_pixels[0] < first_pixels[1]
 
 
+@pytest.mark.fast(3)
 @pytest.mark.parametrize("blocks", [1, 2, 3])
 @pytest.mark.parametrize(("places", "vthreads"), [(20, 2), (40, 1), (13, 3)])
 @pytest.mark.parametrize("case", ["product", "values"])

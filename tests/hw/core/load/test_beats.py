@@ -20,6 +20,7 @@ def powers(limit: int) -> list[int]:
     return [1 << k for k in range((limit - 1).bit_length())]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("params", BUSES.values(), ids=BUSES)
 def test_a_beat_is_taken_apart(params: HwParams) -> None:
     """Rows that begin and end anywhere in a beat give their entries in order, a cycle for each
@@ -73,6 +74,7 @@ def test_a_beat_is_taken_apart(params: HwParams) -> None:
     simulate(splitter, bench)
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("params", BUSES.values(), ids=BUSES)
 def test_beats_are_counted_and_the_first_is_kept(params: HwParams) -> None:
     rng, bus = random.Random(4), params.bus_bits

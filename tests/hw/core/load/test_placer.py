@@ -140,8 +140,8 @@ class Bench:
                 self.working.append(0)
 
 
+@pytest.mark.slow
 @pytest.mark.short(3)
-@pytest.mark.fast(2)
 @pytest.mark.parametrize("stalls", [False, True], ids=["beats always there", "beats missing"])
 @pytest.mark.parametrize("params", CONFIGS.values(), ids=CONFIGS)
 def test_entries_and_cycles(params: HwParams, stalls: bool) -> None:

@@ -17,7 +17,7 @@ from ..simulation import simulate
 from .loads import CONFIGS, random_load
 
 
-@pytest.mark.fast(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("params", CONFIGS.values(), ids=CONFIGS)
 def test_bursts_and_descriptors(params: HwParams) -> None:
     rng = random.Random(8)
@@ -81,7 +81,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.fast(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("case", REFUSED)
 def test_refuses(case: str) -> None:
     params = CONFIGS["two in a beat"]

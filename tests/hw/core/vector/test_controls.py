@@ -76,8 +76,8 @@ def check_limits(ctx, told, its: Pass) -> None:
     assert ctx.get(told.saturates) == (its["requantized"] or its["out"])
 
 
+@pytest.mark.slow
 @pytest.mark.short(4)
-@pytest.mark.fast(1)
 @pytest.mark.parametrize("copies", [False, True], ids=["shared", "of their own"])
 @pytest.mark.parametrize("params", CONFIGS.values(), ids=CONFIGS)
 def test_lanes_are_told(params: HwParams, copies: bool) -> None:

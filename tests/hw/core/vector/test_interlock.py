@@ -115,7 +115,7 @@ class Bench:
                     await self.cycle(ctx, NOTHING, self.rng.randrange(2))
 
 
-@pytest.mark.fast(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("passes", [1, 2])
 def test_waits_for_what_is_to_be_written_and_no_longer(passes: int) -> None:
     bench = Bench(passes, seed=3)

@@ -136,8 +136,8 @@ class Bench:
             await ctx.tick()
 
 
+@pytest.mark.slow
 @pytest.mark.short(2)
-@pytest.mark.fast(1)
 @pytest.mark.parametrize("params", CONFIGS.values(), ids=CONFIGS)
 def test_passes_in_order(params: HwParams) -> None:
     bench = Bench(params, 5, 50)

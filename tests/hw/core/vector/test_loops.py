@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from itertools import pairwise, product
 
+import pytest
 from vdla.hw.core.vector.loops import LOOPS, Addresses, Loops
 from vdla.isa.encoding import VECTOR_LOOPS
 
@@ -30,6 +31,7 @@ def random_extents(rng: random.Random) -> list[int]:
     return [rng.choice((1, 1, 2, 3)) for _ in LOOPS]
 
 
+@pytest.mark.slow
 def test_loops_as_nested_loops() -> None:
     """With pauses, and instructions back to back or apart."""
     rng = random.Random(1)

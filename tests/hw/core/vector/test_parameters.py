@@ -28,8 +28,8 @@ def test_every_parameter_comes_where_it_is_used() -> None:
     assert (CLAMP.stage.name, CLAMP.tag) == ("ROUND", Tag.CLAMP)
 
 
+@pytest.mark.slow
 @pytest.mark.short(2)
-@pytest.mark.fast(1)
 @pytest.mark.parametrize("params", CONFIGS.values(), ids=CONFIGS)
 def test_captures(params: HwParams) -> None:
     rng = random.Random(3)

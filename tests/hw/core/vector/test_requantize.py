@@ -137,8 +137,8 @@ class Bench:
                 await ctx.tick()
 
 
+@pytest.mark.slow
 @pytest.mark.short(2)
-@pytest.mark.fast(1)
 @pytest.mark.parametrize("enables", [True, False], ids=["with enables", "without"])
 @pytest.mark.parametrize("params", CONFIGS.values(), ids=CONFIGS)
 def test_results(params: HwParams, enables: bool) -> None:

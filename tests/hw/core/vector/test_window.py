@@ -17,6 +17,7 @@ def signed(value: int, bits: int) -> int:
     return (value + (1 << bits - 1)) % (1 << bits) - (1 << bits - 1)
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("passes", [1, 2, 4])
 @pytest.mark.parametrize("products", [2, 3, 4])
 def test_sums_of_every_pass(passes: int, products: int) -> None:

@@ -144,7 +144,7 @@ def compare(model: onnx.ModelProto, hw: str = "16x16", varied: bool = True) -> A
     return module.compiled.layers, len(programs)
 
 
-@pytest.mark.fast(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("leading", [(), (1,)], ids=["matrix", "batch"])
 @pytest.mark.parametrize("queries", [False, True], ids=["keys", "queries as keys"])
 def test_one_program(leading: tuple[int, ...], queries: bool) -> None:
@@ -160,6 +160,7 @@ def test_one_program(leading: tuple[int, ...], queries: bool) -> None:
     assert all(layer.target == "accel" for layer in layers if layer.macs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("second", [0.01, None], ids=["two inputs", "one input"])
 def test_what_is_element_by_element(second: float | None) -> None:
     """Biases, a table of two pieces and the sum with the input are in the program, too. The host
@@ -174,6 +175,7 @@ def test_what_is_element_by_element(second: float | None) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_scalar_is_no_constant_for_each_channel() -> None:
     layers, _ = compare(residual(20, 2, 16, 0.01, by_scalar=True))
     assert not {"QAddChannels", "QConvAddChannels"} & {layer.op for layer in layers}
@@ -201,6 +203,7 @@ def gated(tokens: int, width: int, two: bool) -> onnx.ModelProto:
     return net.model((1, tokens, width), scored)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("has_table", [False, True], ids=["bends", "table"])
 def test_a_function_in_several_steps_is_a_table(has_table: bool, tmp_path: Path) -> None:
     hw = tmp_path / "hw.toml"
@@ -261,6 +264,7 @@ SOFTMAXES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.short(3)
 @pytest.mark.parametrize("case", SOFTMAXES)
 def test_a_softmax_between_products_is_in_the_program(case: str, tmp_path: Path) -> None:
@@ -284,6 +288,7 @@ MASKS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.short(2)
 @pytest.mark.parametrize("case", MASKS)
 def test_a_masked_softmax_is_in_the_program(case: str, tmp_path: Path) -> None:
@@ -297,6 +302,7 @@ def test_a_masked_softmax_is_in_the_program(case: str, tmp_path: Path) -> None:
     assert (softmax.target, programs) == ("accel", 1)
 
 
+@pytest.mark.slow
 def test_a_mask_of_too_many_rows(tmp_path: Path) -> None:
     hw = tmp_path / "hw.toml"
     hw.write_text("vector_table = 2\n")
@@ -310,6 +316,7 @@ def test_a_mask_of_too_many_rows(tmp_path: Path) -> None:
     assert "masks of" in softmax.reason and "there is room for 117" in softmax.reason
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("knobs", "tokens", "reason"),
     [
@@ -332,6 +339,7 @@ def test_a_softmax_that_the_vector_unit_cannot_compute(
     assert reason in softmax.reason
 
 
+@pytest.mark.slow
 def test_a_softmax_of_scores_that_are_turned(tmp_path: Path) -> None:
     """Of as many queries as keys, whose image has the shape of its transposed: where the same
     scores are weighted along keys and along queries, one softmax is the host's."""
@@ -376,6 +384,7 @@ def normalised_attention(tokens: int, width: int, turned: bool = False) -> onnx.
     return net.model((tokens, width), net.dense(flat, width, 24, dense, 0))
 
 
+@pytest.mark.slow
 @pytest.mark.short(2)
 @pytest.mark.parametrize(
     ("knobs", "tokens", "width", "turned", "reason"),
@@ -409,11 +418,13 @@ def test_a_normalisation_between_matrices(
         assert programs == 1
 
 
+@pytest.mark.slow
 def test_a_function_of_two_tensors_is_no_table() -> None:
     layers, _ = compare(gated(21, 32, two=True))
     assert "Map" in {layer.op for layer in layers if layer.target == "cpu"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sum with its transposed", "constant for each place"])
 def test_images_in_another_order(kind: str) -> None:
     """Scores of as many queries as keys, whose image has the shape of its transposed: neither is
@@ -436,6 +447,7 @@ def test_images_in_another_order(kind: str) -> None:
     } <= {"cpu"}
 
 
+@pytest.mark.slow
 def test_as_many_tokens_as_channels() -> None:
     """Images of values and of keys have one shape; only values are transposed."""
     layers, programs = compare(attention(32, 3, 32))
@@ -474,6 +486,7 @@ def test_the_rtl_takes_the_same_cycles() -> None:
     assert cycles == others
 
 
+@pytest.mark.slow
 def test_several_sequences() -> None:
     """Their tokens are places of one image, which the host cuts for products."""
     layers, programs = compare(attention(12, 2, 16, leading=(3,)))
@@ -481,6 +494,7 @@ def test_several_sequences() -> None:
     assert all(layer.target == "accel" for layer in layers if layer.macs)
 
 
+@pytest.mark.slow
 def test_heads_that_fill_no_blocks() -> None:
     """Their channels are laid out anew by the host, and all products stay on the accelerator."""
     layers, programs = compare(attention(9, 2, 12))
@@ -488,6 +502,7 @@ def test_heads_that_fill_no_blocks() -> None:
     assert all(layer.target == "accel" for layer in layers if layer.macs)
 
 
+@pytest.mark.slow
 def test_another_configuration() -> None:
     _, programs = compare(attention(21, 2, 16), hw="8x8")
     assert programs == 1

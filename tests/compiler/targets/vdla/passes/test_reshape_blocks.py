@@ -40,6 +40,7 @@ def reshapes(graph: Graph) -> int:
     return sum(isinstance(node.op, BlockReshape) for node in graph.nodes)
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize(("channels", "shared", "count"), [(32, False, 2), (8, False, 1),
                                                           (32, True, 1)])  # fmt: skip
 def test_same_values(channels: int, shared: bool, count: int) -> None:

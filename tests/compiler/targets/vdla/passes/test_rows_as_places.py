@@ -52,6 +52,7 @@ def expected(model: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
     return session.run(None, {"x": x})[0]
 
 
+@pytest.mark.slow
 @pytest.mark.short(1)
 @pytest.mark.parametrize("shape", [(37, 24), (2, 16), (1, 5, 17)], ids=str)
 def test_rows_as_places(shape: tuple[int, ...]) -> None:
@@ -75,6 +76,7 @@ def test_rows_that_the_batch_holds_stay_rows() -> None:
     assert [layer.op for layer in layers].count("QDense") == 3
 
 
+@pytest.mark.slow
 def test_another_configuration() -> None:
     model = perceptron(9, 16)
     x = RNG.standard_normal((9, 16)).astype(np.float32) * 3

@@ -74,6 +74,7 @@ def test_where_loads_are_not_saved_nothing_changes() -> None:
     assert weights_ahead(func, machine, USUAL_EIGHTHS) is func
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hw", [WINDOWS, HwParams(vector_window=3, wgt_depth=128)])
 def test_values_stay(hw: HwParams) -> None:
     dense, conv = Net("dense"), Net("conv")
