@@ -214,7 +214,7 @@ def functions() -> ctypes.CDLL:
              "-fPIC")  # fmt: skip
     known = (source.read_text(), *flags, THIS.key)
     digest = hashlib.sha256("\0".join(known).encode()).hexdigest()[:24]
-    library = cache_dir() / f"emulated_{digest}.so"
+    library = cache_dir() / f"instructions_{digest}.so"
     if not library.exists():
         library.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=library.parent) as work:

@@ -16,6 +16,7 @@ import numpy as np
 from ...isa.errors import VdlaError
 from ..cache import cache_dir, keep
 from ..native import aligned_memory
+from ..processor import host
 from .program import KernelCall, KernelProgram, TensorMap
 
 COMPILER = "g++"
@@ -111,7 +112,7 @@ def emulated_library(source: str, flags: Sequence[str] = (), counting: bool = Fa
     text = _host_text(source, counting)
     command = [COMPILER, *FLAGS, *flags, "-I", str(_HEADERS[0].parent)]
     headers = [header.read_text() for header in _HEADERS]
-    digest = hashlib.sha256(repr((text, headers, command)).encode()).hexdigest()
+    digest = hashlib.sha256(repr((text, headers, command, host().key)).encode()).hexdigest()
     place = cache_dir() / f"emulated_{digest[:32]}.so"
     if not place.exists():
         _compile(text, command, place)

@@ -163,7 +163,7 @@ def test_a_peer_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("peer", peers.PEERS)
 def test_every_peer_computes_the_layer(peer: str) -> None:
-    pytest.importorskip(peer)
+    pytest.importorskip(peer, reason=f"{peer} is not installed")
     layer = next(layer for layer in TABLE_2 if layer.name == "C11")
     model, x = layer.model(1, quantized=False), np.ones((1, 256, 14, 14), np.float32)
     (expected,) = interpret(import_onnx(model, batch=1), x)

@@ -16,7 +16,7 @@ from ..compiler.targets.gpu.networks import NETWORKS
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_the_peer_computes_the_same_network(name: str) -> None:
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason="torch is not installed")
     model = NETWORKS[name](False)
     session = onnxruntime.InferenceSession(model.SerializeToString())
     rng = np.random.default_rng(0)

@@ -169,7 +169,7 @@ def test_what_is_missing_is_one_line(driver: ctypes.CDLL, monkeypatch: pytest.Mo
         CudaSession(step)
 
 
-@pytest.mark.skipif(not has_compiler(), reason="no nvidia-cuda-nvrtc")
+@pytest.mark.skipif(not has_compiler(), reason="nvidia-cuda-nvrtc is not installed")
 @pytest.mark.parametrize("capability", [(7, 5), (8, 6), (12, 0)])
 def test_another_architecture_is_one_line(capability: tuple[int, int]) -> None:
     program = FuncKernels.of(group_product("float16"), CUDA, "cuda", Dumps()).program

@@ -141,8 +141,14 @@ def sentence(name: str, found: Mapping[str, dict], code: int, seconds: float, li
             counts = f"FAILED: pytest ended with {code}"
     skipped = ""
     if reasons:
-        each = "; ".join(f"{count}: {reason}" for reason, count in reasons.most_common())
-        skipped = f"; {sum(reasons.values())} were skipped ({each})"
+        missing = " is not installed"
+        each = ", ".join(
+            f"{count} without {reason.removesuffix(missing)}"
+            if reason.endswith(missing)
+            else f"{count} because: {reason}"
+            for reason, count in reasons.most_common()
+        )
+        skipped = f"; {sum(reasons.values())} were skipped: {each}"
     return f"{name}: {counts} {minutes}{skipped}"
 
 

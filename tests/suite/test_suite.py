@@ -17,12 +17,16 @@ from ..processors import times_asked
 from .__main__ import LINT, PARTS, Lint, sentence
 
 ROOT = Path(__file__).resolve().parents[2]
-FOUND = {"outcomes": {"passed": 6100, "failed": 0}, "skipped": {"no GPU": 3, "needs torch": 7}}
+FOUND = {
+    "outcomes": {"passed": 6100, "failed": 0},
+    "skipped": {"it is Monday": 3, "torch is not installed": 7},
+}
 
 
 def test_how_it_went() -> None:
     assert sentence("make test", FOUND, 0, 500.4, "") == (
-        "make test: 6,100 tests passed in 8:20 minutes; 10 were skipped (7: needs torch; 3: no GPU)"
+        "make test: 6,100 tests passed in 8:20 minutes; "
+        "10 were skipped: 7 without torch, 3 because: it is Monday"
     )
     failed = {"outcomes": {"passed": 5, "failed": 2, "error": 1}, "skipped": {}}
     assert sentence("make more", failed, 1, 61, "") == (

@@ -58,7 +58,7 @@ def features() -> TreeFeatures:
 
 @pytest.fixture(scope="module")
 def network() -> Any:
-    pytest.importorskip("jax", reason="needs the extra treernn")
+    pytest.importorskip("jax", reason="jax is not installed")
     from vdla.compiler.tune.tree_network import TreeNetwork
 
     return TreeNetwork

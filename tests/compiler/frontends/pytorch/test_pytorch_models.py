@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs torch, the extra of that name")
+torch = pytest.importorskip("torch", reason="torch is not installed")
 
 import vdla  # noqa: E402
 from hypothesis import assume, given, settings  # noqa: E402

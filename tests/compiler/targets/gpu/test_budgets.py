@@ -85,7 +85,9 @@ def compiled(model: bytes, kind: str, arch: str, folder: Path) -> Compiled:
     try:
         cubin, log = compile_logged(step.source, (9, 0))
     except VdlaError as error:
-        pytest.skip(str(error))
+        if "found none" in str(error):
+            pytest.skip("nvidia-cuda-nvrtc is not installed")
+        raise
     spills = re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", log)
     assert len(spills) >= len({call.kernel for call in step.calls})
     assert set(spills) == {("0", "0")}
