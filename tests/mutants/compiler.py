@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from vdla.bench import peak
 from vdla.compiler import arena
 from vdla.compiler.graph.arithmetic import (
     fixed_point,
@@ -681,6 +682,9 @@ COMPILER = (
            "row % sh, column % sw", "column % sh, row % sw",
            tests("compiler/targets/cpu/test_tiles.py"
                  "::test_convolutions_equal_their_operator")),
+    Mutant("tiles have the peak of products of four", "compiler", peak.instruction_of,
+           'return "AMX"', 'return "VNNI"',
+           tests("bench/test_cpu_bench.py::test_an_integer_layer_against_onnx_runtime")),
     Mutant("sums wait for nothing", "compiler", Core.step_cycles,
            "latency_cycles, loading)", "loading)",
            tests("compiler/targets/cpu/test_core.py")),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vdla.isa import footprint, reference, vector_ops
+from vdla.runtime.cache import one_process
 from vdla.sim.model import kernels, load, loop, regs, values, vector
 from vdla.sim.model.dma import ReadArbiter, Rows, WriteChannel
 from vdla.sim.model.gemm import Gemm
@@ -90,6 +91,9 @@ SIM = (
            "values.view(np.int8)", "values.view(np.uint8)", sim_differs),
     Mutant("adds to what is overwritten", "reference", reference._gemm,
            "counts = order >= overwritten[acc]", "counts = order >= 0", sim_differs),
+    Mutant("processes build a simulator at once", "sim build", one_process.__wrapped__,
+           "fcntl.flock(lock, fcntl.LOCK_EX)", "pass",
+           tests("sim/rtl/test_rtl.py::test_builds_at_once_do_not_disturb_each_other")),
     Mutant("divides negatives downwards", "reference", vector_ops.requantize_tflite,
            "(mask >> 1) + (high < 0)", "(mask >> 1)", sim_differs),
 )  # fmt: skip

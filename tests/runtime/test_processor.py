@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import llvmlite.binding as llvm
@@ -10,6 +11,7 @@ import pytest
 from vdla.isa.errors import VdlaError
 from vdla.runtime import processor
 
+ROOT = Path(__file__).parents[2]
 CPU_INFO = Path("/proc/cpuinfo")
 
 
@@ -44,6 +46,21 @@ def test_tests_run_on_no_machine_in_particular() -> None:
         with pytest.raises(VdlaError, match="expected code for riscv64, got x86_64"):
             processor.check_features("here", "x86_64-unknown-linux-gnu", [])
     assert processor.host().cpu != processor._ask().cpu
+
+
+#: What asks a machine for its processor, and is called in one file only.
+QUESTIONS = re.compile(
+    r"get_host_cpu|get_process_triple|get_default_triple|from_default_triple|cpu_count"
+    r"|sched_getaffinity|platform\.(processor|machine)|/proc/cpuinfo|/sys/devices/system/cpu"
+)
+
+
+def test_one_file_asks_the_machine() -> None:
+    rooms = [ROOT / room for room in ("bench", "cli", "compiler", "cosim", "explore", "hw", "isa",
+                                      "pages", "runtime", "sim")]  # fmt: skip
+    files = [*ROOT.glob("*.py"), *(path for room in rooms for path in room.rglob("*.py"))]
+    asking = [path for path in files if QUESTIONS.search(path.read_text())]
+    assert [path.relative_to(ROOT).as_posix() for path in asking] == ["runtime/processor.py"]
 
 
 def test_sizes_of_caches(tmp_path: Path) -> None:

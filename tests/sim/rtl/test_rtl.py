@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -429,7 +431,17 @@ def test_a_failed_build_leaves_nothing_behind(builds: list[str]):
     assert builds == [] and kept_files() == []
 
 
-def test_builds_at_once_do_not_disturb_each_other(builds: list[str]):
+def test_builds_at_once_do_not_disturb_each_other(
+    builds: list[str], monkeypatch: pytest.MonkeyPatch
+):
+    """One is made, for which all wait."""
+    compile_shared = toolchain.compile_shared
+
+    def slowly(*arguments: Any) -> None:
+        time.sleep(0.2)
+        compile_shared(*arguments)
+
+    monkeypatch.setattr(toolchain, "compile_shared", slowly)
     paths: list[Path] = []
     threads = [
         threading.Thread(target=lambda: paths.append(build_library("module a;"))) for _ in range(8)
