@@ -65,8 +65,8 @@ def pytest_unconfigure() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Python's search for cycles would take a tenth of the time: it comes less often, and leaves out
-    the modules and tests, which stay until the end."""
+    """Python's search for cycles would take a tenth of the time. It comes less often, and leaves
+    out the modules and tests, which stay until the end."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 20, 50)
