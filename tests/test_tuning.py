@@ -41,6 +41,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Pat
     return vdla.tune(small(), records=file, memory="slow", trials=16, vthreads=1), file
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_a_layer_becomes_faster_and_compile_takes_the_best(tuned: Any) -> None:
     report, file = tuned

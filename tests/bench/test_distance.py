@@ -32,6 +32,7 @@ def test_operators_of_the_digits(images: np.ndarray) -> None:
         assert name == "mean" or row.counts[0] == row.elements, row
 
 
+@pytest.mark.more
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [mobilenet_v2, resnet18])
 def test_operators_of_whole_networks(make: Callable[[], onnx.ModelProto]) -> None:

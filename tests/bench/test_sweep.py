@@ -92,6 +92,7 @@ def test_cycles_are_those_of_a_run(rows: list[dict]) -> None:
     }
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_what_is_not_legal_is_a_row_with_the_reason(rows: list[dict]) -> None:
     for row in rows:

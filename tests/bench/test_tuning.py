@@ -67,6 +67,7 @@ def test_a_tuner_needs_a_quarter_of_the_trials_of_chance(table: Table) -> None:
     assert rows["planner"]["regret_area"] == table.planner / table.optimum - 1
 
 
+@pytest.mark.more
 def test_the_model_ranks_what_it_has_not_seen(table: Table) -> None:
     (row,) = tuning.model_rows([table])
     assert row["learned_from"] == "64 trials"

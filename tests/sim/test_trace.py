@@ -149,6 +149,7 @@ def test_digits() -> None:
     }
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_both_simulators_draw_the_same(tmp_path: Path) -> None:
     for target in ("sim", "rtl"):

@@ -280,6 +280,7 @@ def damaged(model: onnx.ModelProto, rng: random.Random) -> onnx.ModelProto:
     return copy
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_damaged_nodes_give_a_graph_or_one_line() -> None:
     with warnings.catch_warnings():

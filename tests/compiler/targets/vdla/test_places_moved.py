@@ -51,6 +51,7 @@ def test_tiles(knobs: tuple[int, int]) -> None:
         check_values(cut(112, 60, 5, 38), DEFAULT, sizes, vthreads=1)
 
 
+@pytest.mark.more
 @pytest.mark.slow
 @pytest.mark.parametrize("graph", [joined(10, 3, 8), cut(10, 12, 3, 8)], ids=["joined", "cut"])
 def test_the_rtl_takes_the_same_cycles(graph: Graph) -> None:

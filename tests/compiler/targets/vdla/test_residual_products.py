@@ -104,6 +104,7 @@ def test_rows_that_pass_tmp() -> None:
         assert rows_through_tmp(Tiling(2, 16, 4, 2, "weights", 2), workload.shape) == rows
 
 
+@pytest.mark.more
 @pytest.mark.slow
 @pytest.mark.parametrize("hw", [SMALL, RTL_WINDOWS], ids=["plain", "windows"])
 def test_the_rtl_takes_the_same_cycles(hw: HwParams) -> None:

@@ -53,6 +53,7 @@ def test_tiles(knobs: tuple[int, int]) -> None:
     check_values(graph, HW, {"blocks": knobs[0], "places": knobs[1]})
 
 
+@pytest.mark.more
 @pytest.mark.slow
 @pytest.mark.parametrize("out_scale", [1 / 255, 0.1 / 255])
 def test_the_rtl_takes_the_same_cycles(out_scale: float) -> None:
