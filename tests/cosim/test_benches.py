@@ -13,7 +13,7 @@ from vdla.hw.core.store import Store
 
 from .configs import CONFIGS, NARROW
 
-pytestmark = [pytest.mark.more, pytest.mark.slow]
+pytestmark = [pytest.mark.sweep, pytest.mark.slow]
 #: A core that shows all of its signals takes long to build, and its benches see its ports alone.
 FAST = Build(fast=True)
 

@@ -24,7 +24,7 @@ from vdla.sim.verify.random_programs import random_program
 
 from .configs import NARROW
 
-pytestmark = pytest.mark.more
+pytestmark = pytest.mark.sweep
 
 MODEL = Settings(MemoryParams())
 RAM = Settings(None, "heavy", seed=3)

@@ -84,7 +84,7 @@ def test_until(core: Design, program: Program) -> None:
     assert 0 < result["instructions"] < len(program.insns)
 
 
-@pytest.mark.more
+@pytest.mark.sweep
 @pytest.mark.slow
 def test_waves(core: Design, program: Program, tmp_path: Path) -> None:
     path = tmp_path / "w.vcd"

@@ -16,7 +16,7 @@ from vdla.sim.verify.random_programs import random_program
 
 from .configs import NARROW
 
-pytestmark = pytest.mark.more
+pytestmark = pytest.mark.sweep
 
 SEED, COUNT = 1, 60
 

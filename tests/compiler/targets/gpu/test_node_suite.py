@@ -18,7 +18,7 @@ from vdla.runtime.gpu.program import KernelProgram
 
 from ...test_onnx_backend import OPERATORS, REFUSED, cases, run_case
 
-pytestmark = pytest.mark.more
+pytestmark = pytest.mark.sweep
 
 
 def compile_for_opencl(graph: Graph) -> Run:
