@@ -93,6 +93,7 @@ def test_check_finds_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert "nothing found" in capsys.readouterr().out
 
 
+@pytest.mark.fast(5)
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -215,6 +216,7 @@ def test_choices(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert "absent: No such file" in capsys.readouterr().err
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize(
     ("body", "code"),
     [

@@ -79,6 +79,7 @@ def test_a_changed_file_is_loaded_again(tmp_path: Path) -> None:
     assert [plugin.name for plugin in plugins.loaded()] == ["mine.py"]
 
 
+@pytest.mark.slow
 def test_equal_code_on_the_cpu_has_equal_results_with_another_template() -> None:
     image = np.random.default_rng(0).uniform(0, 16, (1, 1, 8, 8)).astype(np.float32)
     expected = vdla.compile(DIGITS, "cpu").run(image)

@@ -50,6 +50,7 @@ def test_depthwise_layers_keep_the_vector_unit_busy() -> None:
         assert row["vector_cycles"] <= row["cycles"] <= 1.1 * row["vector_cycles"], row["layer"]
 
 
+@pytest.mark.slow
 def test_first_convolution_fills_the_tensor_core() -> None:
     """Three input channels, packed as whole windows; the picture is smaller than that of table 2's
     C1."""
@@ -162,6 +163,7 @@ def tiny() -> Net:
     return net
 
 
+@pytest.mark.slow
 def test_a_measurement_checks_values(monkeypatch: pytest.MonkeyPatch) -> None:
     vta = MEMORY_PRESETS["vta"]
     found = measure(tiny().model(), HwParams(), vta, ("sim",))

@@ -171,6 +171,7 @@ def test_every_peer_computes_the_layer(peer: str) -> None:
     np.testing.assert_allclose(got, expected, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_results_that_differ_are_no_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu, "TOLERANCE", {"float32": -1.0})
     with pytest.raises(VdlaError, match="C8: results differ from onnxruntime's by"):

@@ -193,6 +193,7 @@ def test_a_model_that_changes_is_compiled_again(tmp_path: Path) -> None:
     assert cycles[0] == cycles[2] != cycles[1]
 
 
+@pytest.mark.slow
 def test_a_compiled_model_is_used_again_where_its_programs_are_the_same(monkeypatch) -> None:
     params, memory = machine("16x16", "vta", {})
     sweep._work.cache_clear()

@@ -26,6 +26,7 @@ def table() -> Table:
     return load_table(table_path(TABLES, "D8", "vta"))
 
 
+@pytest.mark.slow
 def test_a_table_has_the_cycles_of_its_choices(table: Table) -> None:
     points = table.candidates.all()
     assert len(points) == len(table.cycles) >= table.programs

@@ -95,7 +95,7 @@ def test_hundreds_of_hazards_are_found() -> None:
     assert not campaign.missed
 
 
-@pytest.mark.fast(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 def test_right_programs_have_one_meaning(seed: int) -> None:
     """The oracle finds nothing where the checker finds nothing."""

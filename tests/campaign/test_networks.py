@@ -106,6 +106,7 @@ def test_every_knob_has_an_illegal_value() -> None:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("knobs", "reason"), ILLEGAL, ids=[knobs for knobs, _ in ILLEGAL])
 def test_illegal_configurations_are_refused(
     knobs: str, reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

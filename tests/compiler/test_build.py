@@ -78,6 +78,7 @@ def conv_model(channels: int, size: int) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
+@pytest.mark.slow
 def test_two_virtual_threads_give_the_same_bits_in_fewer_cycles():
     slow = MemoryParams.load("slow")
     x = np.random.default_rng(0).normal(0, 3, (1, 32, 28, 28)).astype(np.float32)

@@ -62,6 +62,7 @@ def test_the_cpu_takes_every_node(model: str) -> None:
     assert "not dequantised from int8" in reasons["float[/b]_node"]
 
 
+@pytest.mark.slow
 def test_the_table(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     """A line per node; names with brackets come through whole."""
     reasons = _reasons([model], capsys)

@@ -90,6 +90,7 @@ def test_a_bug_that_a_network_does_not_show(tmp_path: Path) -> None:
     assert found["unit"] == "gemm" and found["what"].startswith("acc[")
 
 
+@pytest.mark.slow
 def test_verilog_of_cores_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is made anew for another configuration, another module in a block's place, and with the
     lines of its sources; but not for another text of that module.

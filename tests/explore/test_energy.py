@@ -36,6 +36,7 @@ ROW = {
 }
 
 
+@pytest.mark.slow
 def test_accesses_are_those_of_the_instructions() -> None:
     """Each step of each instruction, one by one."""
     params = PRESETS["8x8"]

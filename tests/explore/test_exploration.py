@@ -333,6 +333,7 @@ def test_a_bus_that_the_board_does_not_have_is_refused(spec: Spec) -> None:
         Ladder(spec)
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("name", ["10_explore.toml", "11_build.toml"])
 def test_the_example_can_be_explored(name: str) -> None:
     spec = Spec.load(DIGITS.parents[1] / name)

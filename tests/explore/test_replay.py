@@ -177,6 +177,7 @@ def test_the_surrogate_needs_fewer_designs_than_random_search(table: Enumeration
     assert surrogate["regret"] < random["regret"]
 
 
+@pytest.mark.slow
 def test_the_surrogate_proposes_every_possible_design_once(table: Enumeration) -> None:
     ladder = Ladder(SPEC)
     ladder.learn(Design.of(SPEC, {}), table.first)
@@ -266,6 +267,7 @@ def scheduled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Enumeration:
     return enumerate_designs(spec, Results(tmp_path / "r.jsonl"), 1, lambda *_: None)
 
 
+@pytest.mark.slow
 def test_hardware_first_leaves_schedules_for_the_second_half(scheduled: Enumeration) -> None:
     spec = replace(scheduled.spec, search="hardware-first", seed=1, trials=31)
     found = Exploration(spec, Results(Path("/dev/null")), 1, measure=scheduled.measure)
@@ -289,6 +291,7 @@ def test_schedules_are_measured_apart(scheduled: Enumeration) -> None:
     assert cycles[0] == cycles[1] > cycles[2]
 
 
+@pytest.mark.slow
 def test_methods_suit_the_space(table: Enumeration, scheduled: Enumeration) -> None:
     assert "hardware-first" not in methods_of(table.spec)
     assert "hardware-first" in methods_of(scheduled.spec)

@@ -51,6 +51,7 @@ def test_layouts_fit_and_names_are_unique(params: HwParams) -> None:
     assert layout_bits(uop_layout(params)) == params.uop_bits <= 8 * params.entry_bytes("uop")
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(data=st.data(), preset=st.sampled_from(sorted(PRESETS)))
 def test_instructions_survive_encoding(legal_insns, data: st.DataObject, preset: str) -> None:

@@ -58,6 +58,7 @@ def test_files_give_the_same_program(program: Program, tmp_path: Path) -> None:
     assert (tmp_path / "a.vdla").read_bytes() == (tmp_path / "b.vdla").read_bytes()
 
 
+@pytest.mark.slow
 def test_every_truncation_and_every_flipped_byte_is_refused(
     program: Program, tmp_path: Path
 ) -> None:

@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[2]
 CHEAP = ("forgotten micro-ops", "multiplier truncated", "negatives upwards", "do not wait")
 
 
+@pytest.mark.slow
 def test_every_mutant_can_be_planted() -> None:
     for mutant in (*MUTANTS, *COSIM):
         true = mutant.function.__code__

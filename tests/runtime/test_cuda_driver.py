@@ -53,6 +53,7 @@ def opened(driver: ctypes.CDLL, found: list[CudaSession]) -> Callable[..., CudaS
     return open
 
 
+@pytest.mark.slow
 def test_reports_name_the_gpu(driver: ctypes.CDLL) -> None:
     assert cuda.device_text(driver) == "stand-in, CUDA 13.2"
 

@@ -134,6 +134,7 @@ def test_an_instruction_that_never_ended_lasts_to_the_end_of_the_run() -> None:
     assert len(_events(events, "s")) == len(_events(events, "f")) == 3, "its token is not drawn"
 
 
+@pytest.mark.slow
 def test_digits() -> None:
     module = vdla.compile(DIGITS)
     module.run(np.load(MODELS / "digits_test.npz")["x"][:1])

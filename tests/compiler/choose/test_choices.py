@@ -107,7 +107,7 @@ def test_a_report_makes_the_same_program(tmp_path: Path) -> None:
     assert plain.insns != a.insns
 
 
-@pytest.mark.fast(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["cpu", "sim"])
 def test_a_report_makes_the_same_files(target: str, tmp_path: Path) -> None:
     first = vdla.compile(convolution(), target)
@@ -159,6 +159,7 @@ def test_winograd_or_not(builder: Any) -> None:
     np.testing.assert_allclose(results["winograd4"], results["direct"], atol=1e-4)
 
 
+@pytest.mark.slow
 def test_tiles_of_the_processor_keep_the_bits(builder: Any) -> None:
     model = float_convolution(builder)
     x = np.random.default_rng(1).normal(0, 1, (1, 32, 12, 12)).astype(np.float32)

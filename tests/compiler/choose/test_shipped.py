@@ -46,6 +46,7 @@ def test_every_record_says_what_it_is_about_and_none_stands_twice() -> None:
         assert record.cost and record.knobs and record.versions and not record.who
 
 
+@pytest.mark.slow
 def test_a_record_costs_what_it_says_and_less_than_the_planners_choice(
     platform: tuple[HwParams, MemoryParams],
 ) -> None:

@@ -220,6 +220,7 @@ def test_old_operator_set_is_brought_up() -> None:
     np.testing.assert_allclose(peer(made.model, x=x[:2]), peer(model, x=x[:2]), atol=0.05)
 
 
+@pytest.mark.slow
 def test_bias_correction_centres_the_error() -> None:
     """Weights whose rounding errors have one sign, on inputs far from zero."""
     rng = np.random.default_rng(7)

@@ -126,7 +126,7 @@ CASES: dict[str, tuple[list[Any], list[Any], dict[str, tuple[int, ...]], list[st
 }
 
 
-@pytest.mark.fast(4)
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("strength", [0.0, 0.5, 1.0])
 def test_the_float_model_stays_the_same(name: str, strength: float) -> None:

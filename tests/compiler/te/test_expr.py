@@ -65,6 +65,7 @@ def test_interval_holds_every_value(expr: Expr) -> None:
     assert all(bounds[0] <= at(expr, x, y) <= bounds[1] for x, y in POINTS)
 
 
+@pytest.mark.slow
 @given(index_expressions(), index_expressions(), st.sampled_from(("<", "<=")))
 def test_proofs_are_true(a: Expr, b: Expr, op: str) -> None:
     cond = binary(op, a, b)

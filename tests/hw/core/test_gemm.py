@@ -89,7 +89,7 @@ def check_cycles(run: Run, insns: list[Gemm]) -> None:
     assert set(run.strobes("busy")) == busy
 
 
-@pytest.mark.fast(3)
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("params", [SMALL, BATCHED], ids=["batch1", "batch2"])
 @pytest.mark.parametrize("seed", range(4))
 def test_random_instructions(params: HwParams, seed: int) -> None:

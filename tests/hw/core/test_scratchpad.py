@@ -13,6 +13,7 @@ from vdla.isa.params import MEMORIES
 from .bench import SMALL
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("name", MEMORIES)
 def test_reads_see_writes_of_earlier_cycles(name: str) -> None:
     pad = Scratchpad(name, SMALL, 2)

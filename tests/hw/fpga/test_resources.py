@@ -66,6 +66,7 @@ def made_up(params: HwParams) -> Sample:
     return Sample(params, used | {"bram": sum(scratchpad_rams(params).values()) + AROUND}, {})
 
 
+@pytest.mark.slow
 def test_a_fit_finds_what_samples_obey() -> None:
     chosen = design(40, ECP5_85F, 16)
     model = ResourceModel.fit([made_up(params) for params in chosen[:30]], ECP5_85F)
@@ -87,6 +88,7 @@ def clocked(params: HwParams) -> Sample:
     return replace(sample, placed_mhz=1000 / period_ns)
 
 
+@pytest.mark.slow
 def test_a_clock_is_that_of_placed_samples() -> None:
     chosen = design(40, ECP5_85F, 16)
     samples = [clocked(p) for p in chosen[:8]] + [made_up(p) for p in chosen[8:30]]
@@ -99,6 +101,7 @@ def test_a_clock_is_that_of_placed_samples() -> None:
         assert true is not None and model.mhz(params) == pytest.approx(true, rel=0.01)
 
 
+@pytest.mark.slow
 def test_the_error_of_a_clock_is_of_placements_that_were_not_seen() -> None:
     chosen = design(20, ECP5_85F, 16)
     samples = [clocked(p) for p in chosen[:8]] + [made_up(p) for p in chosen[8:]]
@@ -109,6 +112,7 @@ def test_the_error_of_a_clock_is_of_placements_that_were_not_seen() -> None:
     assert model.clock is not None and model.clock.error[1] == pytest.approx(1, rel=0.01)
 
 
+@pytest.mark.slow
 def test_too_few_placements_are_refused() -> None:
     chosen = design(12, ECP5_85F, 8)
     samples = [clocked(p) for p in chosen[:3]] + [made_up(p) for p in chosen[3:]]
@@ -118,6 +122,7 @@ def test_too_few_placements_are_refused() -> None:
         model.mhz(chosen[0])
 
 
+@pytest.mark.slow
 def test_the_error_is_of_samples_that_were_not_seen() -> None:
     """One sample that differs from the formula is not explained by itself."""
     samples = [made_up(params) for params in design(30, ECP5_85F, 16)]
@@ -127,6 +132,7 @@ def test_the_error_is_of_samples_that_were_not_seen() -> None:
     assert model.error["ff"][1] < 0.01
 
 
+@pytest.mark.slow
 def test_coefficients_are_not_negative() -> None:
     samples = []
     for params in design(30, ECP5_85F, 16):
@@ -151,6 +157,7 @@ def test_too_few_samples_are_refused() -> None:
         ResourceModel.fit([made_up(params) for params in design(3, ECP5_85F, 8)], ECP5_85F)
 
 
+@pytest.mark.slow
 def test_a_design_is_the_same_whenever_it_is_asked_for() -> None:
     assert design(12, ECP5_85F, 8)[:5] == design(5, ECP5_85F, 8)
     chosen = design(12, ECP5_85F, 8)

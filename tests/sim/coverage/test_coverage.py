@@ -363,6 +363,7 @@ def test_the_rtl_and_the_model_give_the_same() -> None:
     assert groups == set(GROUPS)
 
 
+@pytest.mark.slow
 def test_nothing_unreachable_is_reached() -> None:
     assert not collected(SMALL, range(15)).surprises()
 
@@ -376,6 +377,7 @@ def test_a_wrong_rule_is_seen() -> None:
 # ---- merging, files ----
 
 
+@pytest.mark.slow
 def test_merging_is_sampling_both() -> None:
     one, other = collected(SMALL, range(3)), collected(SMALL, range(3, 6))
     both = collected(SMALL, range(6))

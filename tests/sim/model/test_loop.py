@@ -45,7 +45,7 @@ def _assert_equal(program: Program, memory: MemoryParams) -> None:
     assert all(np.array_equal(loop, model) for loop, model in pairs)
 
 
-@pytest.mark.fast(2)
+@pytest.mark.fast(1)
 @pytest.mark.short(12)
 @pytest.mark.parametrize("memory", MEMORIES, ids=lambda memory: f"outstanding {memory.outstanding}")
 @pytest.mark.parametrize("name", list(CONFIGS))

@@ -43,7 +43,7 @@ def _assert_equal(program: Program, dram: np.ndarray) -> None:
         assert np.array_equal(contents, memories[name]), name
 
 
-@pytest.mark.fast(13)
+@pytest.mark.fast(2)
 @pytest.mark.parametrize("name", list(CONFIGS))
 @pytest.mark.parametrize("seed", range(6))
 def test_random_programs(name: str, seed: int):
@@ -191,6 +191,7 @@ def test_kernels_are_kept(tmp_path: Path, fresh) -> None:
     assert [f.stat().st_mtime_ns for f in (tmp_path / "new").iterdir()] == [written]
 
 
+@pytest.mark.slow
 def test_a_cache_that_cannot_be_written_does_not_matter(tmp_path: Path, fresh) -> None:
     (tmp_path / "file").touch()
     fresh(tmp_path / "file" / "cache")

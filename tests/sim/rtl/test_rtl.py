@@ -342,6 +342,7 @@ DEADLOCKS = {
 }
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("name", DEADLOCKS)
 def test_a_deadlock_is_reported_as_in_the_model(rtl: RtlSimulator, name: str):
     program = _program(*DEADLOCKS[name])

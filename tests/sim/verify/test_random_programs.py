@@ -85,6 +85,7 @@ def _features(insn: Insn, params: HwParams) -> set[str]:
     return found
 
 
+@pytest.mark.slow
 def test_programs_exercise_every_field():
     expected = {
         *(o.name for o in Opcode), *(f"load {m}" for m in LOADABLE), "widen 0", "widen 1",
@@ -132,7 +133,7 @@ def test_units_overlap_and_stall_for_every_reason():
     assert all(causes[name] for name in expected), {n for n in expected if not causes[n]}
 
 
-@pytest.mark.fast(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["16x16", "4x4"])
 def test_most_instructions_change_something(name: str):
     """Programs that only move zeros would verify nothing."""

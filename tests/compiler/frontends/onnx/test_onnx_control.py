@@ -137,6 +137,7 @@ REFUSED = {
 }  # fmt: skip
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("name", REFUSED)
 def test_refusal(name: str) -> None:
     text, why = REFUSED[name]
@@ -175,6 +176,7 @@ def test_every_half_is_rounded_as_numpy_does(half: str) -> None:
         np.testing.assert_array_equal(made[number].view("u4"), wanted[number].view("u4"))
 
 
+@pytest.mark.slow
 def test_a_network_of_float16_is_onnx_runtimes() -> None:
     """Weights, activations, inputs and outputs of float16."""
     rng = np.random.default_rng(4)

@@ -65,7 +65,7 @@ def check(
 # ---- operands that were attributes ----
 
 
-@pytest.mark.fast(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("opset", [7, 9])
 def test_old_slice_pad_squeeze_split(opset: int) -> None:
     x = floats(3, 1, 7)
@@ -100,7 +100,7 @@ def test_softmax_before_and_after_13(kind: str, opset: int, axis: int) -> None:
     check(kind, opset, [floats(2, 3, 4)], axis=axis)
 
 
-@pytest.mark.fast(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["nearest", "linear"])
 def test_old_upsample(mode: str) -> None:
     scales = np.float32([1, 1, 2, 3])
@@ -129,7 +129,7 @@ def test_depth_and_space(opset: int) -> None:
 # ---- windows ----
 
 
-@pytest.mark.fast(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["SAME_UPPER", "SAME_LOWER", "VALID"])
 def test_automatic_pads(mode: str) -> None:
     x = floats(1, 4, 9, 8)
@@ -208,6 +208,7 @@ def test_gru_resets_after_the_product() -> None:
     check("GRU", 14, recurrent("GRU", 1), 2, (1, 2, 3), hidden_size=5, linear_before_reset=1)
 
 
+@pytest.mark.slow
 def test_lstm_with_peepholes_and_coupled_gates() -> None:
     operands = [*recurrent("LSTM", 1), None, None, None, floats(1, 15)]
     check("LSTM", 14, operands, 3, (1, 2, 3, 7), hidden_size=5)
@@ -225,6 +226,7 @@ def test_division_of_integers_truncates() -> None:
     check("Mod", 13, [floats(8), floats(8)], fmod=1)
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8])
 def test_quantised_convolution_per_channel(dtype: type) -> None:
     low, high = np.iinfo(dtype).min, np.iinfo(dtype).max

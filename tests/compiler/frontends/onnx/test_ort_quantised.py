@@ -228,7 +228,7 @@ def test_dynamic(name: str, weights: QuantType, tmp_path: Path) -> None:
     np.testing.assert_allclose(got, expected(path, x), 1e-5, 1e-6)
 
 
-@pytest.mark.fast(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
 @pytest.mark.parametrize("per_channel", [False, True])
 def test_dynamic_lstm(direction: str, per_channel: bool, tmp_path: Path) -> None:
@@ -257,7 +257,7 @@ def test_lengths_of_a_dynamic_lstm_are_refused() -> None:
         _contrib("DynamicQuantizeLSTM", operands, hidden_size=2)
 
 
-@pytest.mark.fast(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 def test_means_of_resized_integers(dtype: str, tmp_path: Path) -> None:
     """The quantiser resizes the integers themselves; means lose their fraction."""
@@ -328,7 +328,7 @@ def test_operators(dtype: type) -> None:
     _contrib("QLinearSoftmax", [*x, *share], axis=2, opset=12)
 
 
-@pytest.mark.fast(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("transposed", [0, 1])
 def test_gemm(transposed: int) -> None:
     shape = (6, 8) if transposed else (8, 6)

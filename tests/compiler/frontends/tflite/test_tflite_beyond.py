@@ -81,6 +81,7 @@ ROWS: dict[str, Row] = {
 }  # fmt: skip
 
 
+@pytest.mark.fast(4)
 @pytest.mark.parametrize("name", ROWS)
 def test_operator_against_numpy(name: str) -> None:
     kind, operands, wanted, options = ROWS[name]
@@ -137,6 +138,7 @@ def test_complex_numbers_have_few_readers() -> None:
         import_tflite(b.file([x], [y]))
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
 def test_the_largest_elements(dtype: str) -> None:
     x = (RNG.integers(-6, 6, (2, 3, 9)) * (1 if dtype == "int8" else 0.5)).astype(dtype)

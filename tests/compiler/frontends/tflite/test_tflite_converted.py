@@ -59,7 +59,7 @@ def test_converted_file(name: str) -> None:
             check(*pair)
 
 
-@pytest.mark.fast(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ON_CPU)
 def test_converted_file_on_the_cpu(name: str) -> None:
     module = build_cpu(run_passes(import_tflite(CONVERTED[f"{name}:file"].tobytes())))

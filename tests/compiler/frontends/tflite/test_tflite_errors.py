@@ -206,6 +206,7 @@ def test_command_line_says_one_line(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "No such file" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_module_runs_saves_and_loads(tmp_path: Path) -> None:
     data, inputs = CASES["inverted_residual"]()
     path = tmp_path / "block.tflite"
@@ -249,6 +250,7 @@ def corrupt(data: bytes, rng: np.random.Generator) -> bytes:
     return bytes(changed)
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("kind", ["network", "operator"])
 def test_corrupted_files_never_crash(kind: str) -> None:
     rng = np.random.default_rng(5)

@@ -32,7 +32,7 @@ def test_interpreter_is_exact(number: str) -> None:
     np.testing.assert_array_equal(interpret(import_tflite(data), x)[0], GOLDEN[number])
 
 
-@pytest.mark.fast(2)
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("number", range(ON_CPU))
 def test_cpu_is_exact(number: int) -> None:
     data, x = hybrid_case(number)

@@ -86,7 +86,7 @@ def test_every_tensor_in_the_interpreter(data: Path) -> None:
         assert check(graph, graph.outputs, values, expected) >= layers_in(data)
 
 
-@pytest.mark.fast(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("data", CASES)
 def test_every_tensor_on_the_cpu(data: Path) -> None:
     graph = import_tflite(model_of(data))
@@ -135,6 +135,7 @@ def test_share_of_the_accelerator(folder: Path) -> None:
     assert all(layer.reason and "float" not in layer.reason for layer in layers)
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("target", ["cpu", "sim"])
 def test_all_samples_of_the_smallest_model(target: str) -> None:
     folder = MODELS / "mlperf_ad01_int8"

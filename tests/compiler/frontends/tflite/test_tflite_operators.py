@@ -99,6 +99,7 @@ def addition(rng: np.random.Generator) -> QAddFixed:
     return QAddFixed(zero_a, zero_b, *params, bool(rng.integers(2)), requant)
 
 
+@pytest.mark.slow
 def test_additions_become_the_accelerators() -> None:
     rng = np.random.default_rng(2)
     pairs = np.meshgrid(*[np.arange(-128, 128).astype(np.int8)] * 2)
@@ -134,6 +135,7 @@ def test_additions_run_on_the_accelerator(
     ]
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("vthreads", [1, 2, 4])
 def test_additions_fit_small_scratchpads(vthreads: int) -> None:
     data, inputs = pairwise(shape=(1, 7, 6, 11))

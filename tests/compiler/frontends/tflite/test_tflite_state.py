@@ -62,7 +62,7 @@ def expected(model: bytes, images: np.ndarray) -> list[np.ndarray]:
     return micro(Case(model, [images[0]], 1, [[image] for image in images[1:]]))
 
 
-@pytest.mark.fast(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options", [{"target": "sim"}, {"target": "cpu"}, {"target": "cuda", "emulate": True}], ids=str
 )
@@ -79,6 +79,7 @@ def test_targets_keep_state(
     assert not np.array_equal(module.run(images[0])[0], expected[0])
 
 
+@pytest.mark.slow
 def test_several_batches_are_a_sequence(
     model: bytes, images: np.ndarray, expected: list[np.ndarray]
 ) -> None:

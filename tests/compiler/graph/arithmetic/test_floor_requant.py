@@ -33,7 +33,7 @@ def apply(found: FloorRequant, like: Requant, acc: np.ndarray) -> np.ndarray:
     return np.clip(floor, like.lo, like.hi).astype(np.int8)
 
 
-@pytest.mark.fast(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("zero_point", "lo", "hi"), [(-128, -128, 127), (0, 0, 127), (5, -9, 90)])
 def test_all_results_are_those_of_the_integer_formula(zero_point: int, lo: int, hi: int) -> None:
     """Every acc of short sums, of channels of many scales."""

@@ -93,6 +93,7 @@ def _not_as_defined(params, scales, zeros, lo, hi) -> int:
     return int((got != np.clip(np.rint(real / scale) + zeros[2], lo, hi)).sum())
 
 
+@pytest.mark.slow
 def test_sums_are_as_defined() -> None:
     rng = np.random.default_rng(0)
     nearest = found = 0

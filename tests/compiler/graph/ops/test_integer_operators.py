@@ -139,6 +139,7 @@ def test_qlinear_matmul_of_three_dimensions() -> None:
     same(y, definition(made, x))
 
 
+@pytest.mark.slow
 def test_a_network_of_uint8() -> None:
     """Convolutions, pooling and a dense layer on uint8: one program, converted at the edges."""
     rng = np.random.default_rng(6)

@@ -65,6 +65,7 @@ def of_real(real: np.ndarray, out_scale: float, zero_point: int) -> np.ndarray:
     return np.clip(np.rint(share / np.float32(out_scale)) + zero_point, -128, 127).astype(np.int8)
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize("keys", [16, 37, 64, 128, 197, 512])
 @pytest.mark.parametrize("spread", [10, 40])
 def test_it_is_softmax(keys: int, spread: int) -> None:

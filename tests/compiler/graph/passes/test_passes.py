@@ -283,6 +283,7 @@ def test_golden(make: Make, builder: Any, golden: Callable[[str, str], None]) ->
 EXACT = [make for make in MODELS if make is not fuse_layer_norm]
 
 
+@pytest.mark.fast(3)
 @pytest.mark.parametrize("make", EXACT, ids=lambda make: make.__name__)
 def test_pass_keeps_the_results(make: Make, builder: Any) -> None:
     before = prepared(make, builder)

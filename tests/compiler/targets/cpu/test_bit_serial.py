@@ -63,7 +63,7 @@ def program(
     return func, y
 
 
-@pytest.mark.fast(4)
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("seed", range(24))
 def test_products_equal_numpy(seed: int) -> None:
     r, rng = Random(seed), np.random.default_rng(seed)

@@ -116,7 +116,7 @@ def layer(name: str, quantized: bool) -> Graph:
     return run_passes(load_graph(found.model(1, quantized), batch=1))
 
 
-@pytest.mark.fast(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PROCESSORS)
 def test_plans_of_made_up_processors(name: str, golden: Callable[[str, str], None]) -> None:
     """Of the paper's layers."""

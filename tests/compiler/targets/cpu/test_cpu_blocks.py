@@ -210,7 +210,7 @@ OPERATORS: list[tuple[list[Shape]]] = [
 ]
 
 
-@pytest.mark.fast(2)
+@pytest.mark.fast(1)
 @pytest.mark.parametrize(("op", "shapes"), OPERATORS, ids=lambda v: type(v).__name__)
 def test_schedules_compute_what_plain_loops_do(op: Op, shapes: list[Shape]) -> None:
     result = as_plain_loops(op, [integers(shape, i) for i, shape in enumerate(shapes)])

@@ -86,6 +86,7 @@ def test_comparisons(op: str, dtype: str) -> None:
     np.testing.assert_array_equal(got, numpy_op(a, b))
 
 
+@pytest.mark.fast(6)
 @pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "uint8", "uint64"])
 @pytest.mark.parametrize("divisor", [1, 2, 3, 7, 64, 100])
 def test_division_floors(divisor: int, dtype: str) -> None:

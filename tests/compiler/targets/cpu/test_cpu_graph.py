@@ -46,6 +46,7 @@ def test_image_by_image() -> None:
         np.testing.assert_array_equal(logits, interpret(graph, image)[0])
 
 
+@pytest.mark.slow
 def test_batches_of_three() -> None:
     graph, images, _ = digits(batch=3)
     module = build_cpu(graph)

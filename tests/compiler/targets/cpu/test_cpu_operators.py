@@ -124,6 +124,7 @@ def test_convolutions(conv: Conv, seed: int) -> None:
     check(op, arrays, constant=2)
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("groups", [1, 4], ids=["dense", "depthwise"])
 @pytest.mark.parametrize("plain", [False, True], ids=["scheduled", "unscheduled"])
 def test_convolution_results_vary(groups: int, plain: bool) -> None:

@@ -176,7 +176,7 @@ def scaled(name: str, count: int, vectors: bool) -> PrimFunc:
     return lower(schedule, [*inputs, y])
 
 
-@pytest.mark.fast(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("vectors", [True, False])
 def test_a_sum_is_rounded_down_once(vectors: bool) -> None:
     """Of sums that are whole, a little less and a little more; of the nearest float32 of an int32
@@ -211,7 +211,7 @@ def test_a_sum_is_rounded_down_once(vectors: bool) -> None:
     assert (np.floor(once) != floor).sum() > 200
 
 
-@pytest.mark.fast(3)
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("name", ["C10", "C11", "D8", "D9"])
 def test_layers_equal_the_interpreter(name: str) -> None:
     """In the form for ONNX Runtime, whose zero points are not 0: borders hold the zero point."""

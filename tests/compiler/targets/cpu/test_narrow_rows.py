@@ -52,6 +52,7 @@ RULES: dict[str, tuple[int, int, int]] = {
 }  # fmt: skip
 
 
+@pytest.mark.fast(19)
 @pytest.mark.parametrize("rows", [3, 4, 7, 8])
 @pytest.mark.parametrize("name", RULES)
 def test_rows_are_clamped_as_integers_are(name: str, rows: int) -> None:

@@ -40,6 +40,7 @@ def stencil(outer: int, size: int):
     return lower(schedule, [x, y])
 
 
+@pytest.mark.fast(1)
 @needs_threads
 @pytest.mark.parametrize("threads", [2, 3, 8])
 @pytest.mark.parametrize("outer", [2, 7, 40])
@@ -61,7 +62,7 @@ def test_iterations_are_shared(outer: int, threads: int) -> None:
         np.testing.assert_array_equal(y, squares[:-2] + squares[1:-1] + squares[2:])
 
 
-@pytest.mark.fast(1)
+@pytest.mark.slow
 @needs_threads
 @pytest.mark.parametrize("quantised", [False, True])
 @pytest.mark.parametrize("name", ["C4", "C8", "D4"])

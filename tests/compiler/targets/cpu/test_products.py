@@ -70,7 +70,7 @@ def integer_dense(rows: int, depth: int, results: int, zero_point: int) -> Graph
     return Graph("one", ("x",), ("y",), (node,), {t.name: t for t in tensors})
 
 
-@pytest.mark.fast(3)
+@pytest.mark.fast(1)
 @pytest.mark.parametrize(
     ("rows", "depth", "results", "packed"),
     [(4, 4, 1, True), (5, 24, 16, True), (33, 60, 50, True), (197, 192, 64, True),
@@ -146,7 +146,7 @@ OPERATORS: list[tuple[PackColumns | PackedDense | Reduce, list[Shape]]] = [
 ]
 
 
-@pytest.mark.fast(2)
+@pytest.mark.fast(1)
 @pytest.mark.parametrize(("op", "shapes"), OPERATORS, ids=str)
 def test_schedules_compute_what_plain_loops_do(op, shapes: list[Shape]) -> None:
     arrays = [integers(shape, i) for i, shape in enumerate(shapes)]

@@ -121,7 +121,7 @@ def product(depth: int, groups: int, steps: int) -> tuple[list[Tensor], PrimFunc
     return [x, w, y], lower(schedule, [x, w, y])
 
 
-@pytest.mark.fast(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("depth", TILE_PRODUCTS)
 def test_instructions_are_their_declared_behaviour(tiles: Processor, depth: int) -> None:
     """On extreme values: the loop program interpreted, as loops on this processor, and with the
@@ -326,6 +326,7 @@ def convolutions(graph: Graph, processor: Processor) -> list[type]:
     return [type(node.op) for node in nodes if isinstance(node.op, kinds)]
 
 
+@pytest.mark.slow
 def test_a_processor_without_tiles_never_uses_them() -> None:
     """Not even if a person asks for it."""
     graph, without = imported(resnet18()), without_tiles(host())
@@ -338,6 +339,7 @@ def test_a_processor_without_tiles_never_uses_them() -> None:
         chooser.check_given()
 
 
+@pytest.mark.slow
 def test_the_planner_uses_tiles_where_they_are_faster() -> None:
     """For all convolutions of ResNet-18 but the first, which has three channels; but not for one of
     few channels at few places."""
@@ -370,6 +372,7 @@ def innermost_loops(text: str, instruction: str) -> list[list[str]]:
     return found
 
 
+@pytest.mark.slow
 def test_the_code_of_a_model_asks_for_permission(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -171,6 +171,7 @@ def test_products_equal_the_interpreter(case: str) -> None:
     check_values(*PRODUCTS[case])
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("case", TRANSPOSITIONS)
 def test_transpositions_equal_the_interpreter(case: str) -> None:
     check_values(*TRANSPOSITIONS[case])
@@ -188,6 +189,7 @@ def test_orders_of_loops(order: str, zero_points: tuple[int, int]) -> None:
     check_values(graph, DEFAULT, knobs, vthreads=1)
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("knobs", [(1, 1), (3, 2), (2, 7), (5, 7)], ids=str)
 def test_tiles_of_transpositions(knobs: tuple[int, int]) -> None:
     """Also tiles with a remainder in both dimensions: a load for each row of tiles keeps the
@@ -242,6 +244,7 @@ def test_products_keep_the_tensor_core_busy() -> None:
     assert check_values(product(4, 64, 128, 128, (0, 0), 16), DEFAULT) < 1.07 * 16384
 
 
+@pytest.mark.slow
 def test_the_planner_knows_what_sums_cost() -> None:
     """What it predicts for products with sums is near the simulator's cycles."""
     graph = product(3, 64, 197, 197, (9, -7), 16)

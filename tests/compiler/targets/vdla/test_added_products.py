@@ -65,7 +65,7 @@ def test_it_equals_the_interpreter(case: str) -> None:
     check_values(*CASES[case])
 
 
-@pytest.mark.fast(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "knobs",
     [

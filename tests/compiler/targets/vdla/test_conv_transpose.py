@@ -87,7 +87,7 @@ CASES = {
 }
 
 
-@pytest.mark.fast(2)
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("name", CASES)
 def test_accelerator_and_host_equal_the_interpreter(name: str) -> None:
     image, *rest = CASES[name]

@@ -134,6 +134,7 @@ def test_tiles(kernel: int, stride: int, table: bool, knobs: Knobs) -> None:
     check_values(block(16, 48, size, kernel, stride, table), DEFAULT, knobs)
 
 
+@pytest.mark.slow
 def test_borders_are_written_once() -> None:
     """All channels and virtual threads have the same entries of a border, which nothing else
     writes."""

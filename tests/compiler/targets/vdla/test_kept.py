@@ -118,6 +118,7 @@ def test_choices_for_a_program_are_made_once(folder: Path, monkeypatch: pytest.M
     assert searched.call_count == 2
 
 
+@pytest.mark.slow
 def test_a_program_whose_layers_have_choices_before_it(folder: Path) -> None:
     """The host packs the windows of a first convolution: a choice that is made before the part is
     compiled, and stands beside the part's own choices.
@@ -131,6 +132,7 @@ def test_a_program_whose_layers_have_choices_before_it(folder: Path) -> None:
     assert len(programs(folder)) == 2
 
 
+@pytest.mark.slow
 def test_wrong_knobs_are_refused_also_where_the_program_is_kept() -> None:
     for _ in range(2):
         with pytest.raises(vdla.VdlaError, match=r"expected layers with choices .*, got 'nobody'"):
@@ -200,6 +202,7 @@ def test_damaged_files_are_compiled_again(folder: Path, damage: str) -> None:
     assert path.read_bytes() == whole
 
 
+@pytest.mark.slow
 def test_short_compilations_are_not_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept, "KEPT_FROM_S", 1000.0)
     vdla.compile(DIGITS)

@@ -65,6 +65,7 @@ def test_it_equals_the_interpreter(case: str) -> None:
     check_values(*CASES[case])
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("knobs", [{"places": 7, "vthreads": 3}, {"places": 63, "vthreads": 1}])
 def test_tiles_of_products(knobs: Knobs) -> None:
     """Rows of several tiles, and a row that is one tile."""

@@ -96,7 +96,7 @@ def assert_same(program: Program, moved: Program, order: list[int]) -> None:
     assert min(result.ends) >= 0
 
 
-@pytest.mark.fast(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 def test_any_program_computes_the_same_in_the_new_order(seed: int) -> None:
     program = random_program(PARAMS, seed)
@@ -137,6 +137,7 @@ def test_the_best_order_is_taken() -> None:
     assert len(chosen) > 1
 
 
+@pytest.mark.slow
 def test_loads_are_expected_to_take_longer_where_instructions_need_the_bus() -> None:
     """Some programs then have another order, in which they compute the same."""
     moved = 0

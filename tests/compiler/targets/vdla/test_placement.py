@@ -38,6 +38,7 @@ def network(request: pytest.FixtureRequest) -> Graph:
     return run_passes(load_graph(NETWORKS[request.param](1), batch=1))
 
 
+@pytest.mark.fast(1)
 def test_dram_of_the_networks_is_near_the_bound(network: Graph) -> None:
     target = Accelerator(Options(HW, MemoryParams.load("vta")))
     graph = place(network, target)

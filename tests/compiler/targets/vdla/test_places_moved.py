@@ -41,7 +41,7 @@ def test_moves_equal_the_interpreter(case: str) -> None:
     check_values(*CASES[case])
 
 
-@pytest.mark.fast(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("knobs", [(1, 1), (2, 7), (4, 40), (1, 196)], ids=str)
 def test_tiles(knobs: tuple[int, int]) -> None:
     """Also tiles with a remainder in both dimensions."""

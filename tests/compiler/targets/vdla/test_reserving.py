@@ -113,6 +113,7 @@ def test_the_choice_is_open_for_each_layer() -> None:
     assert [layer.chosen_by for layer in found.layers if layer.name == "conv_16"] == ["user"]
 
 
+@pytest.mark.slow
 def test_there_is_no_such_choice_where_loads_are_not_saved() -> None:
     assert chosen(compiled(hw=HwParams())) == [None] * len(LAYERS)
     with pytest.raises(VdlaError, match=r"'conv_16': expected knobs oc_blocks, .*'wgt_eighths'"):

@@ -147,6 +147,7 @@ def test_the_choice_is_open(addition: str) -> None:
     np.testing.assert_array_equal(y, expected)
 
 
+@pytest.mark.slow
 def test_knobs_for_an_operator_leave_it_alone() -> None:
     """Who says how a convolution or an addition is computed has one."""
     graph = residual(64, 64, (8, 8), joined=False)

@@ -138,6 +138,7 @@ def test_a_dilated_window_does_not_slide() -> None:
     assert not windows(found.compiled)
 
 
+@pytest.mark.slow
 def test_iterations_of_a_window() -> None:
     """Nine products of 3 x 3 in three iterations and a few more at the ends of rows, 25 of 5 x 5 in
     ten; without the feature, the program is what it always was."""

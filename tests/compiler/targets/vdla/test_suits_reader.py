@@ -107,7 +107,7 @@ def test_small_tiles_follow_a_slow_maker() -> None:
     assert first_pixels[0] < first_pixels[1]
 
 
-@pytest.mark.fast(3)
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("blocks", [1, 2, 3])
 @pytest.mark.parametrize(("places", "vthreads"), [(20, 2), (40, 1), (13, 3)])
 @pytest.mark.parametrize("case", ["product", "values"])

@@ -100,6 +100,7 @@ def test_refuses(case: str) -> None:
     simulate(requester, bench)
 
 
+@pytest.mark.slow
 def test_rows_of_padding_alone_are_legal_and_request_nothing() -> None:
     params = CONFIGS["two in a beat"]
     requester = Requester(params)

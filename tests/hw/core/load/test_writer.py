@@ -84,8 +84,8 @@ class Bench:
                         self.memory[where] |= ctx.get(port.data) & mask
 
 
+@pytest.mark.slow
 @pytest.mark.short(2)
-@pytest.mark.fast(1)
 @pytest.mark.parametrize("params", CONFIGS.values(), ids=CONFIGS)
 def test_entries_of_every_memory(params: HwParams) -> None:
     bench = Bench(params, 7)

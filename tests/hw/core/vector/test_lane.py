@@ -41,7 +41,7 @@ def bits(choices: Choices, **facts) -> int:
     return sum(1 << n for n, cases in enumerate(choices.values()) if any(map(holds, cases)))
 
 
-@pytest.mark.fast(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("params", CONFIGS.values(), ids=CONFIGS)
 def test_operands(params: HwParams) -> None:
     """Of each memory, and of each part of those that are read whole."""
@@ -136,7 +136,7 @@ def test_operators_of_several_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     check_operator(SMALL, ops)
 
 
-@pytest.mark.fast(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("params", CONFIGS.values(), ids=CONFIGS)
 def test_reduction(params: HwParams) -> None:
     """Passes reduce side by side; a new reduction begins with its first term."""
