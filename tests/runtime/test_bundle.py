@@ -58,6 +58,7 @@ def digits(count: int) -> np.ndarray:
     return np.load(MODELS / "digits_test.npz")["x"][:count]
 
 
+@pytest.mark.this_machine
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["digits_int8.onnx", "digits_float.onnx"])
 def test_cpu_in_a_fresh_process_without_the_compiler(model: str, tmp_path: Path) -> None:
@@ -70,6 +71,7 @@ def test_cpu_in_a_fresh_process_without_the_compiler(model: str, tmp_path: Path)
     np.testing.assert_array_equal(got, expected)
 
 
+@pytest.mark.this_machine
 @pytest.mark.slow
 def test_accelerator_in_a_fresh_process_without_the_compiler(tmp_path: Path) -> None:
     module = vdla.compile(MODELS / "digits_int8.onnx", target="sim")
@@ -82,6 +84,7 @@ def test_accelerator_in_a_fresh_process_without_the_compiler(tmp_path: Path) -> 
     assert int(cycles) == module.report["cycles"]
 
 
+@pytest.mark.this_machine
 @pytest.mark.slow
 @pytest.mark.parametrize("target", ["cpu", "sim"])
 @pytest.mark.parametrize("model", ["mlperf_resnet8_int8", "mlperf_kws_int8", "mlperf_ad01_int8"])
@@ -107,6 +110,7 @@ def test_a_loaded_module_has_the_report_and_can_be_saved_again(tmp_path: Path) -
     assert loaded.report | {"wall_s": 0} == module.report | {"wall_s": 0}
 
 
+@pytest.mark.this_machine
 @pytest.mark.slow
 def test_a_module_replaces_another_and_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "saved"

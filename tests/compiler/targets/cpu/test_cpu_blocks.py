@@ -32,6 +32,7 @@ from vdla.compiler.targets.cpu.processor import host
 from vdla.isa.memory import MEMORY_PRESETS
 from vdla.isa.params import HwParams
 
+from ....processors import on_processor
 from ...building import build_for
 from .one_operator import as_plain_loops, scheduled
 from .whole_numbers import Model, Shape, compare, integers, kinds
@@ -222,7 +223,8 @@ def test_a_convolution_is_a_tile_of_vector_registers() -> None:
     and no sum is in memory."""
     op = BlockedConv2d((1, 1), (1, 1, 1, 1), (1, 1), lo=0.0)
     shapes = [(1, 2, 9, 14, 16), (4, 2, 3, 3, 16, 16), (4, 16)]
-    kernel = compile_func(scheduled(op, [(shape, "float32") for shape in shapes]))
+    with on_processor("avx512-vnni"):
+        kernel = compile_func(scheduled(op, [(shape, "float32") for shape in shapes]))
     calls = [ln for ln in kernel.code.llvm_ir.splitlines() if "@llvm.fmuladd.v16f32(" in ln]
     assert len([ln for ln in calls if "declare" not in ln]) == 14
     assert "alloca" not in kernel.code.llvm_ir
