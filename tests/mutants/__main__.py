@@ -62,11 +62,11 @@ def main() -> int:
             if (found := check()) is not None:
                 print(f"{check} fails without a bug: {found}", file=sys.stderr)
                 return 1
-        caught = {mutant.name: _caught(mutant) for mutant in chosen}
-    survived = {name for name, by in caught.items() if not by}
+        caught = [(mutant.name, _caught(mutant)) for mutant in chosen]
+    survived = {name for name, by in caught if not by}
     print(f"{len(chosen) - len(survived)} of {len(chosen)} mutants caught")
     if not under_cosim:
-        counts = Counter(by for by in caught.values() if by)
+        counts = Counter(by for _, by in caught if by)
         print(", ".join(f"{count} by {by}" for by, count in sorted(counts.items())))
     for name in survived & set(unseen):
         print(f"  not to be seen: {name}: {unseen[name]}")
