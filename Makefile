@@ -36,8 +36,7 @@ test: $(STAMP)
 more: $(STAMP)
 	@$(BIN)/python -m tests.suite more
 
-# The tests for every processor of tests/processors.py, whatever this machine has: all tests for the first, then those files that
-# ask for the processor.
+# All tests, for every processor of tests/processors.py, whatever this machine has.
 processors: $(STAMP)
 	@$(BIN)/python -m tests.suite processors
 

@@ -30,8 +30,7 @@ from ..compiler.targets.cpu.micro_kernels import (
     TILE_W,
     TILE_X,
 )
-from ..compiler.targets.cpu.processor import MachineCode, Processor, host, optimise
-from ..compiler.targets.cpu.processor import load as load_code
+from ..compiler.targets.cpu.processor import MachineCode, Processor, host, load, optimise
 from ..compiler.tir.ir import PrimFunc, TensorCall, walk_stmt
 
 #: Chains of products and sums that do not depend on one another, by instruction, enough to hide the
@@ -95,7 +94,7 @@ def repeat_code(arguments: int, calls: int) -> MachineCode:
     step.add_incoming(following, body)
     builder.cbranch(builder.icmp_unsigned("<", following, i64(calls)), body, end)
     ir.IRBuilder(end).ret_void()
-    return load_code(optimise(module, host()), "repeat", 1 + arguments)
+    return load(optimise(module, host()), "repeat", 1 + arguments)
 
 
 def _fma_step(builder: Value, total: Value, a: Value, b: Value) -> Value:
@@ -143,7 +142,7 @@ def _loop(step_of: Callable[[Value, Value, Value, Value], Value], steps: int) ->
     for chain, total in enumerate(sums):
         builder.store(total.incomings[1][0], place(chain * lanes), align=4)
     builder.ret_void()
-    return load_code(optimise(module, host()), "peak", 1)
+    return load(optimise(module, host()), "peak", 1)
 
 
 def _tile_loop() -> MachineCode:
@@ -161,9 +160,9 @@ def _tile_loop() -> MachineCode:
     add = MICRO_KERNELS[products.product].emit
     for tile in sums:
         add(builder, tile)
-    for load, tiles in ((products.load_x, xs), (products.load_w, ws)):
+    for intrinsic, tiles in ((products.load_x, xs), (products.load_w, ws)):
         for tile in tiles:
-            MICRO_KERNELS[load].emit(builder, tile, Operand(function.args[0], TILE_BYTES))
+            MICRO_KERNELS[intrinsic].emit(builder, tile, Operand(function.args[0], TILE_BYTES))
     builder.branch(body)
     builder.position_at_end(body)
     step = builder.phi(i64)
@@ -176,4 +175,4 @@ def _tile_loop() -> MachineCode:
     builder.position_at_end(end)
     release_tiles(builder)
     builder.ret_void()
-    return load_code(optimise(module, host()), "peak", 1)
+    return load(optimise(module, host()), "peak", 1)

@@ -15,8 +15,8 @@ from hypothesis import settings
 from vdla import plugins
 from vdla.compiler.targets import kept
 
-from .processors import DEFAULT, FEATURES, on_processor, on_this_machine, times_asked
-from .suite.summary import note_file, write_summary
+from .processors import DEFAULT, FEATURES, on_processor, on_this_machine
+from .suite.summary import write_summary
 
 #: Of the generator of each module of tests, by the module's name.
 _FIRST_STATES: dict[str, Mapping[str, Any]] = {}
@@ -85,7 +85,6 @@ def processor_of_test(request: pytest.FixtureRequest) -> Iterator[None]:
     """The processor that a test believes to run on: that of ``--processor``, another one of
     ``processors.py``, or, for a test marked ``this_machine``, the machine's.
     """
-    before = times_asked()
     if request.node.get_closest_marker("this_machine") is not None:
         with on_this_machine():
             yield
@@ -94,8 +93,6 @@ def processor_of_test(request: pytest.FixtureRequest) -> Iterator[None]:
             yield
     else:
         yield
-    if times_asked() != before:
-        note_file(request.path)
 
 
 @pytest.hookimpl(tryfirst=True)  # before ``-m`` looks at the markers

@@ -15,10 +15,8 @@ import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from copy import copy
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import count
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -69,27 +67,6 @@ def has(feature: str) -> bool:
     return THIS.features.get(feature, False) and feature not in EMULATED
 
 
-_asked = count()
-
-
-def times_asked() -> int:
-    """Grows when something asks for the features of the processor; machine code of the simulators,
-    which is made for what the processor has, does not count."""
-    return next(copy(_asked))
-
-
-class _Features(dict[str, bool]):
-    """Features, counting those who read them."""
-
-    def items(self) -> Any:
-        next(_asked)
-        return super().items()
-
-    def get(self, *name: Any) -> Any:
-        next(_asked)
-        return super().get(*name)
-
-
 @dataclass(frozen=True, eq=False)
 class Assumed(Host):
     """A machine with some of the features of this one, and others."""
@@ -101,7 +78,7 @@ class Assumed(Host):
 
     def target_machine(self, opt: int) -> Any:
         """For what both have: the simulators' code names no instruction."""
-        known = {name: has(name) and dict.get(self.features, name, False) for name in THIS.features}
+        known = {name: has(name) and self.features.get(name, False) for name in THIS.features}
         return replace(THIS, cpu="x86-64", features=known).target_machine(opt)
 
 
@@ -110,7 +87,7 @@ def _assumed(name: str, emulated: frozenset[str]) -> Host:
     """Two cores with two units each, as large servers have them. What is kept of its code is not
     that of another machine: its name says what is emulated."""
     speeds = {"products_per_cycle": 2.0, "loads_per_cycle": 2.0, "dot_latency_cycles": 5}
-    features = _Features(dict.fromkeys(THIS.features, False) | dict.fromkeys(FEATURES[name], True))
+    features = dict.fromkeys(THIS.features, False) | dict.fromkeys(FEATURES[name], True)
     cpu = " less ".join((f"{_MARK}{name}", *sorted(f for f in FEATURES[name] if not has(f))))
     caches = {"l1_bytes": 48 << 10, "l2_bytes": 2 << 20}
     return Assumed(THIS.triple, cpu, features, 2, caches, speeds)
@@ -124,7 +101,6 @@ def on_processor(name: str, emulated: Iterable[str] = ()) -> Iterator[None]:
         patch(f"{__name__}.EMULATED", EMULATED.union(emulated)),
         patch.object(Processor, "target_machine", _target_machine),
         patch.object(processor, "parse", _parse),
-        patch.object(processor, "_processor_of", _processor_of),
     ):
         if any(feature in FEATURES[name] and not has(feature) for feature in INSTRUCTIONS.values()):
             functions()  # code that was kept needs them, too
@@ -142,13 +118,6 @@ def on_this_machine() -> Iterator[None]:
 # ---- emulation -----------------------------------------------------------------------------------
 
 _target_machine_of, _parse_for = Processor.target_machine, processor.parse
-_known_processor_of = processor._processor_of
-
-
-def _processor_of(known: Host) -> Processor:
-    """In place of the function, which remembers what it has made."""
-    next(_asked)
-    return _known_processor_of(known)
 
 
 def _target_machine(self: Processor) -> llvm.TargetMachine:

@@ -102,6 +102,14 @@ def test_the_peak_of_this_machine() -> None:
         assert 1e8 < peak_ops(name) / min(times) < 1e14
 
 
+@pytest.mark.this_machine
+@pytest.mark.parametrize("name", ["C8", "C12-int8"])
+def test_a_layer_does_not_exceed_the_peak_of_its_instruction(name: str) -> None:
+    """By the clock of this machine: direct products, so that no algorithm saves any."""
+    [row] = cpu_rows([], [name], rounds=3)
+    assert 0.1 < row["peak_fraction"] < 1.2
+
+
 @pytest.mark.more
 @pytest.mark.slow
 def test_networks_of_every_kind_of_input_and_operator() -> None:
@@ -110,7 +118,7 @@ def test_networks_of_every_kind_of_input_and_operator() -> None:
     language, generator = cpu_rows(["lstm_lm", "dcgan"], [], rounds=1)
     assert language["macs"] > 10_000_000
     assert generator["macs"] > 200_000_000
-    assert generator["peak_fraction"] > 0
+    assert generator["peak_fraction"] > 0.1
 
 
 @pytest.mark.more

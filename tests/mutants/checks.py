@@ -36,7 +36,6 @@ from vdla.sim.verify.random_programs import random_program
 from ..campaign.configurations import ODD
 from ..campaign.programs import tmp_chains, token_stream
 from ..compiler.building import build_for
-from ..suite.__main__ import PARTS
 
 ROOT = Path(__file__).parents[2]
 #: Builds in seconds, and is large enough for every rule: bursts cross pages, transfers overlap,
@@ -277,25 +276,8 @@ class Tests:
     nodes: tuple[str, ...]
 
     def __call__(self) -> str | None:
-        for part in ("test", "more"):
-            marked, _ = PARTS[part]
-            if (found := self._first_failure(marked)) is not None:
-                return f"make {part}: {found}"
-        return None
-
-    def _first_failure(self, marked: str) -> str | None:
         recorder = _Recorder()
-        options = [
-            "-m",
-            marked,
-            "-x",
-            "-q",
-            "-p",
-            "no:cacheprovider",
-            "-p",
-            "no:xdist",
-            "--no-header",
-        ]
+        options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--no-header"]
         # Hypothesis is imported here already.
         options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
         nodes = [f"{ROOT}/tests/{node}" for node in self.nodes]
@@ -308,23 +290,27 @@ class Tests:
         for name in set(sys.modules) - before:
             if name.startswith("tests."):
                 del sys.modules[name]
-        fine = pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED
-        if code not in fine:
+        if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
             raise RuntimeError(f"pytest {self.nodes}: {code!r}\n{said.getvalue()}")
         return recorder.failed
 
 
 @dataclass
 class _Recorder:
-    """A pytest plugin that remembers the first failure."""
+    """A pytest plugin that remembers the first failure. The tests of ``make test`` run first."""
 
     failed: str | None = field(default=None)
+
+    @pytest.hookimpl(trylast=True)  # when all marks are there
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        items.sort(key=lambda item: item.get_closest_marker("more") is not None)
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         if report.failed and self.failed is None:
             crash = getattr(report.longrepr, "reprcrash", None)
             what = crash.message.splitlines()[0] if crash else report.when
-            self.failed = f"{report.nodeid.rpartition('::')[2]}: {what}"
+            part = "more" if "more" in report.keywords else "test"
+            self.failed = f"make {part}: {report.nodeid.rpartition('::')[2]}: {what}"
 
 
 #: Checks that are no tests of a room; `test_checks.py` makes one of each, in `make more`.

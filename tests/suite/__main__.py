@@ -1,5 +1,5 @@
 """``make check``, ``make test``, ``make more``, ``make processors``: some of the tests, and one
-sentence at the end. What lint finds beside them ends the tests, and stands in that sentence.
+sentence at the end. What lint finds beside them ends the tests, and is named in that sentence.
 """
 
 from __future__ import annotations
@@ -18,23 +18,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..processors import FEATURES
-from .summary import ASKED, SUMMARY
+from .summary import SUMMARY
 
 ROOT = Path(__file__).resolve().parents[2]
-BIN = Path(sys.executable).parent
-#: What is run beside the tests, one after the other.
-LINT: Mapping[str, Sequence[str]] = {
-    "ruff check": (f"{BIN}/ruff", "check", "."),
-    "ruff format": (f"{BIN}/ruff", "format", "--check", "."),
-    "documentation of the instruction set": (sys.executable, "-m", "vdla.isa.docs", "--check"),
-    "import contracts": (f"{BIN}/lint-imports", "--no-logo", "--no-cache"),
-    "pyright": (f"{BIN}/pyright",),
-}
+#: Targets of the Makefile that run beside the tests, one after the other.
+LINT = {name: ("make", "--no-print-directory", name) for name in ("lint", "docs")}
 #: A file's tests run in one process, so that what they share is made once; files with slow tests
 #: begin first (tests/conftest.py).
 PYTEST = (sys.executable, "-m", "pytest", "-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
-#: The first start of Yosys takes a minute on a new machine.
-YOSYS = (sys.executable, "-c", "from vdla.sim.rtl.toolchain import setup_yosys; setup_yosys()")
 #: The parts: which tests, and whether lint runs beside them.
 PARTS: Mapping[str, tuple[str, bool]] = {
     "check": ("not slow and not more and not sweep", True),
@@ -76,35 +67,21 @@ def main(arguments: list[str]) -> int:
     """Run a part; further arguments are pytest's."""
     part, *rest = arguments
     if part == PROCESSORS:
-        return for_each_processor(rest)
+        ran = [
+            run(f"make processors: {name}", ["-m", "not sweep", "--processor", name, *rest], {})
+            for name in FEATURES
+        ]
+        return max(ran)
     tests, with_lint = PARTS[part]
-    return run(f"make {part}", ["-m", tests, *rest], LINT if with_lint else {}, {})
+    return run(f"make {part}", ["-m", tests, *rest], LINT if with_lint else {})
 
 
-def for_each_processor(rest: Sequence[str]) -> int:
-    """All tests but the sweeps for the first processor; for the others the files of those tests
-    that asked for the processor, because what never asks for it does not depend on it.
-    """
-    failed = False
-    with tempfile.TemporaryDirectory() as folder:
-        asked = Path(folder) / "asked"
-        for name in FEATURES:
-            files = sorted(set(asked.read_text().split())) if asked.exists() else []
-            options = ["-m", "not sweep", "--processor", name, *files, *rest]
-            environment = {} if files else {ASKED: str(asked)}
-            failed |= run(f"make processors: {name}", options, {}, environment) != 0
-    return int(failed)
-
-
-def run(
-    name: str, options: Sequence[str], lint: Mapping[str, Sequence[str]], more: Mapping[str, str]
-) -> int:
-    """Run pytest with options and ``more`` in its environment, beside lint; say how it went."""
+def run(name: str, options: Sequence[str], lint: Mapping[str, Sequence[str]]) -> int:
+    """Run pytest with options, beside lint; say how it went."""
     begin = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         summary = Path(folder) / "summary.json"
-        environment = {**os.environ, **more, SUMMARY: str(summary)}
-        subprocess.Popen(YOSYS, cwd=ROOT)  # nobody waits for it but tests that need it
+        environment = {**os.environ, SUMMARY: str(summary)}
         tests = subprocess.Popen([*PYTEST, *options], cwd=ROOT, env=environment)
         beside = Lint(tests, lint)
         try:
@@ -131,7 +108,7 @@ def sentence(name: str, found: Mapping[str, dict], code: int, seconds: float, li
     """
     minutes = f"in {int(seconds) // 60}:{int(seconds) % 60:02} minutes"
     if lint:
-        return f"{name}: FAILED {minutes}: {lint} found what stands above; the tests were ended"
+        return f"{name}: FAILED {minutes}: make {lint} found what stands above"
     outcomes, reasons = Counter(found.get("outcomes", {})), Counter(found.get("skipped", {}))
     wrong = outcomes["failed"] + outcomes["error"]
     counts = f"{outcomes['passed']:,} tests passed"

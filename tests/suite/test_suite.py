@@ -1,19 +1,15 @@
-"""The sentence at the end of ``make test``, lint that ends the tests, and who asks for the
-processor."""
+"""The sentence at the end of ``make test``, lint that ends the tests, and which tests are where."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 import time
+from itertools import product
 from pathlib import Path
 
 import pytest
-from vdla.compiler.targets.cpu.processor import host
-from vdla.runtime.machine_code import compile_native
-from vdla.sim.model import loop
 
-from ..processors import times_asked
 from .__main__ import LINT, PARTS, Lint, sentence
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,8 +29,8 @@ def test_how_it_went() -> None:
         "make more: FAILED: 3 tests failed, 5 passed in 1:01 minutes"
     )
     assert "FAILED: pytest ended with 4 in" in sentence("make test", {}, 4, 1, "")
-    assert sentence("make test", {}, 2, 12, "pyright") == (
-        "make test: FAILED in 0:12 minutes: pyright found what stands above; the tests were ended"
+    assert sentence("make test", {}, 2, 12, "lint") == (
+        "make test: FAILED in 0:12 minutes: make lint found what stands above"
     )
 
 
@@ -53,16 +49,14 @@ def test_lint_ends_the_tests(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def test_every_test_is_in_one_part() -> None:
-    """Which are those without a marker `sweep`."""
-    parts = [expression for expression, _ in PARTS.values()]
-    assert parts[1:] == ["not more and not sweep", "more and not sweep"]
-    assert all(Path(command[0]).exists() for command in LINT.values())
+    """In `test` or `more`, whatever its marks, but for the sweeps; `check` has some of `test`."""
+    for slow, more, sweep in product((False, True), repeat=3):
+        marks = {"slow": slow, "more": more, "sweep": sweep}
+        takes = {name: eval(expression, {}, marks) for name, (expression, _) in PARTS.items()}
+        assert takes["test"] + takes["more"] == (not sweep)
+        assert takes["test"] or not takes["check"]
 
 
-def test_who_asks_for_the_processor() -> None:
-    """Not machine code of the simulators."""
-    before = times_asked()
-    compile_native(next(f for f in vars(loop).values() if hasattr(f, "callees")))
-    assert times_asked() == before
-    assert host().vector_lanes
-    assert times_asked() > before
+def test_lint_is_what_the_makefile_has() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    assert LINT and all(f"\n{name}: $(STAMP)" in makefile for name in LINT)

@@ -36,7 +36,7 @@ from vdla.compiler.topi.bit_serial import bit_serial_dense, pack_weights
 
 from ...frontends.onnx.cases.draw import Draw
 
-CASES = 3
+CASES = 5
 
 
 def scalar(func: PrimFunc) -> PrimFunc:
