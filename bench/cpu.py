@@ -41,7 +41,7 @@ from ..runtime.native import aligned_memory
 from .measure import random_inputs
 from .modern import MODERN
 from .networks import IN_FLOAT, model_of
-from .peak import instruction_of, peak_kernel, peak_ops, repeat_code
+from .peak import fastest_instruction, peak_kernel, peak_ops, repeat_code
 from .peers import PEERS, REFERENCE, installed_peers
 from .table2 import choose_layers
 from .uint8 import in_uint8
@@ -134,7 +134,7 @@ def _row(
     compile_s = time.perf_counter() - begin
     arrays = random_inputs(module.function.inputs)
     named = dict(zip(graph.inputs, arrays, strict=True))
-    instruction = instruction_of(module.code.kernels, module.code.processor)
+    instruction = fastest_instruction(module.code.kernels, module.code.processor)
     ours = Rival("vdla", lambda: module.run(*arrays))
     peers = [Rival(peer, partial(PEERS[peer](model, threads), named)) for peer in installed_peers()]
     rivals = [

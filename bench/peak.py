@@ -44,8 +44,8 @@ STEPS = {"FMA": 120_000, "VNNI": 120_000, "AMX": 40_000}
 Value = Any
 
 
-def instruction_of(kernels: Iterable[PrimFunc], processor: Processor) -> str:
-    """The fastest instruction that loop programs add products by: a name of :data:`CHAINS`."""
+def fastest_instruction(kernels: Iterable[PrimFunc], processor: Processor) -> str:
+    """The fastest instruction with which loop programs add products, by its name in ``CHAINS``."""
     calls = (stmt for kernel in kernels for stmt in walk_stmt(kernel.body))
     used = {call.intrinsic for call in calls if isinstance(call, TensorCall)}
     used &= native_intrinsics(processor)

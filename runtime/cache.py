@@ -40,8 +40,8 @@ def source_digest(*rooms: str) -> str:
 
 @contextmanager
 def one_process(path: Path) -> Iterator[None]:
-    """For a file that takes long to make: one process at a time is inside, where the system and the
-    folder have locks. Those that waited find what the first one made."""
+    """Let one process at a time make a file of the cache. The others wait, and look for the file
+    again when they are inside. Without locks, as on Windows, nobody waits."""
     with ExitStack() as stack:
         if fcntl is not None:
             with suppress(OSError):

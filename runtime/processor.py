@@ -45,10 +45,10 @@ class Host:
     Attributes
     ----------
     triple : such as ``x86_64-unknown-linux-gnu``
-    cpu : LLVM's name of the model, by whose timing it orders instructions; a hypervisor may have
-        made it up, so that nothing else is decided by it
-    features : by LLVM's names, and whether the processor has them and this process may use them
-    cores : how many this process may use
+    cpu : LLVM's name of the model, by whose timing LLVM orders instructions, and by which records
+        of choices are found; a hypervisor may have made it up
+    features : names of LLVM's, each with whether the processor has it and this process may use it
+    cores : the number that this process may use
     cache_bytes : ``l1_bytes`` and ``l2_bytes`` of a core, for data; unknown ones are missing
     speeds : of a core, as other fields of ``compiler.targets.cpu.core.Core``; None if they are to
         be measured
@@ -87,7 +87,7 @@ def host() -> Host:
 
 @contextmanager
 def assume(found: Host) -> Iterator[None]:
-    """Everything inside believes that it runs on this machine."""
+    """Let :func:`host` return another machine inside the block."""
     global _assumed
     before, _assumed = _assumed, found
     try:

@@ -1,8 +1,9 @@
 """The processors that tests run for, whatever the machine has: ``pytest --processor NAME``.
 
-A processor's features decide which code is generated. Of these, the machine that runs it may lack
-some. Its LLVM then makes other instructions of LLVM's operators on vectors; what code names as an
-instruction becomes a call of a function of ``emulated.cpp``.
+A processor's features decide which code is generated. The machine that runs the tests may lack
+some of these features. LLVM then compiles operations on vectors to instructions that the machine
+has, and calls of LLVM's intrinsics, such as ``llvm.x86.tdpbusd``, are replaced by calls of
+functions in ``emulated.cpp``.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from vdla.compiler.targets.cpu.processor import Processor
 from vdla.runtime.cache import cache_dir
 from vdla.runtime.processor import Host, assume, host
 
-#: Without any emulation, tests run on most machines for the second.
+#: The features of each processor, by LLVM's names.
 AVX2 = ("64bit", "cmov", "cx8", "cx16", "fxsr", "mmx", "sahf", "sse", "sse2", "sse3", "ssse3",
         "sse4.1", "sse4.2", "crc32", "popcnt", "avx", "avx2", "fma", "f16c", "bmi", "bmi2",
         "lzcnt", "movbe")  # fmt: skip
@@ -55,7 +56,7 @@ INSTRUCTIONS = {
 }  # fmt: skip
 #: What the functions count, in order.
 COUNTS = ("faults", "products", "loads", "stores", "configurations", "releases")
-#: Features that this machine may have, and that it is to lack: what another machine's tests do.
+#: Features that are emulated although this machine may have them: so the emulation can be tested.
 EMULATED = frozenset(filter(None, os.environ.get("VDLA_TESTS_EMULATED", "").split(",")))
 THIS = host()
 #: How the names of processors of tests begin.
@@ -77,7 +78,8 @@ class Assumed(Host):
         return self.cpu
 
     def target_machine(self, opt: int) -> Any:
-        """For what both have: the simulators' code names no instruction."""
+        """For the features that both machines have. The simulators' code calls no intrinsics, so it
+        needs no emulation."""
         known = {name: has(name) and self.features.get(name, False) for name in THIS.features}
         return replace(THIS, cpu="x86-64", features=known).target_machine(opt)
 
@@ -121,8 +123,8 @@ _target_machine_of, _parse_for = Processor.target_machine, processor.parse
 
 
 def _target_machine(self: Processor) -> llvm.TargetMachine:
-    """In place of the method: code for what this machine has, too. Processors that a test names by
-    LLVM's names stay as they are: their code is read, not run."""
+    """Replaces the method: code uses only features that this machine has, too. Processors with
+    LLVM's names stay as they are: tests read their code and do not run it."""
     if not self.cpu.startswith(_MARK):
         return _target_machine_of(self)
     runs = {name: has(name) and self.has(name) for name in THIS.features}
@@ -131,7 +133,7 @@ def _target_machine(self: Processor) -> llvm.TargetMachine:
 
 
 def _parse(module: Any, known: Processor) -> llvm.ModuleRef:
-    """In place of ``processor.parse``: functions for the instructions that this machine lacks."""
+    """Replaces ``processor.parse``: functions stand for instructions that this machine lacks."""
     if not known.cpu.startswith(_MARK):
         return _parse_for(module, known)
     text = str(module)
@@ -146,8 +148,8 @@ def _symbol(name: str) -> str:
 
 
 def _emulated(text: str, name: str) -> str:
-    """Calls of a function in place of an instruction. Vectors go through memory: how functions take
-    them depends on the processor."""
+    """Replace calls of an intrinsic by calls of a function. Vectors are passed by address, because
+    how they are passed by value depends on the processor."""
     symbol = _symbol(name)
     text = text.replace(f'@"llvm.x86.{name}"', f'@"{symbol}"')
     declared = re.search(rf'^declare (.+) @"{symbol}"\((.*)\)$', text, re.MULTILINE)

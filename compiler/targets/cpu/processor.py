@@ -110,11 +110,11 @@ def _initialize() -> None:
 
 def host() -> Processor:
     """The processor of this machine, with all its features; its core is measured once and kept."""
-    return _processor_of(machine.host())
+    return _describe(machine.host())
 
 
 @cache
-def _processor_of(known: machine.Host) -> Processor:
+def _describe(known: machine.Host) -> Processor:
     features = sorted(known.features.items())
     signed = tuple(f"{'+' if present else '-'}{name}" for name, present in features)
     found = Processor(known.triple, known.cpu, signed)
@@ -141,7 +141,7 @@ def cross_processor(triple: str) -> Processor:
 
 
 def parse(module: ir.Module, processor: Processor) -> llvm.ModuleRef:
-    """The module as LLVM's own, to be optimised for a processor."""
+    """The module, parsed by LLVM. Tests replace this function to emulate what the machine lacks."""
     return llvm.parse_assembly(str(module))
 
 
