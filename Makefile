@@ -97,15 +97,16 @@ gpu-emulated: $(STAMP) $(OCLGRIND)
 
 # On a machine with an NVIDIA GPU and its driver: correctness, the rounding of tensor cores, compute-sanitizer where it is
 # installed, ten minutes of tuning each for float32 and float16, then medians of all networks with these records, beside PyTorch's
-# where it is installed, and of products of matrices, as tables and in gpu.json and gpu-products.json.
+# where it is installed, of products of matrices, of transformers, and of what fusion and shared memory give: tables, and gpu*.json.
 gpu: $(STAMP)
 	$(BIN)/python -c "from vdla.runtime.gpu.cuda import load_driver; load_driver()" 2>/dev/null || { echo "make gpu needs an NVIDIA GPU and its driver (libcuda.so.1); make gpu-emulated needs none" >&2; exit 1; }
 	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[cuda]'
 	$(BIN)/python -m pytest -s -m "sweep or not sweep" tests/gpu
-	if command -v compute-sanitizer >/dev/null; then for tool in memcheck racecheck synccheck; do compute-sanitizer --tool $$tool --error-exitcode 1 $(BIN)/python -m vdla run examples/models/digits_int8.onnx --target cuda || exit 1; done; fi
+	if command -v compute-sanitizer >/dev/null; then for tool in memcheck racecheck synccheck; do compute-sanitizer --tool $$tool --error-exitcode 1 $(BIN)/python -m pytest -m "sweep or not sweep" tests/gpu -k layer || exit 1; done; fi
 	for precision in float32 float16; do $(BIN)/python -m vdla tune resnet18 --target cuda --precision $$precision --trials 64 --time 600 --records gpu.jsonl || exit 1; done
 	peers=$$($(BIN)/python -c "import torch" 2>/dev/null && echo "--peers torch"); export VDLA_RECORDS=gpu.jsonl; \
-	$(BIN)/python -m vdla bench gpu --batches 1,64 $$peers --json gpu.json && $(BIN)/python -m vdla bench gpu-products --sizes 4096,8192 $$peers --json gpu-products.json
+	$(BIN)/python -m vdla bench gpu --batches 1,64 $$peers --json gpu.json && $(BIN)/python -m vdla bench gpu-products --sizes 4096,8192 $$peers --json gpu-products.json && \
+	$(BIN)/python -m vdla bench gpu --models bert,gpt2,vit_tiny --kinds float32,tf32,float16 $$peers --json gpu-transformers.json && $(BIN)/python -m vdla bench gpu-ablation --json gpu-ablation.json
 
 # Seeded bugs, each of which a check must catch.
 mutants: $(STAMP)

@@ -3,6 +3,7 @@ graphs, each an image or a batch of them, beside PyTorch's."""
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import onnx
 
 from ..compiler.dumps import Dumps
 from ..compiler.graph.arithmetic.requant import Requant
@@ -29,11 +31,17 @@ from ..runtime.gpu.cuda import CudaSession, capability_of_device, load_driver
 from ..runtime.gpu.program import KernelProgram
 from ..runtime.processor import host
 from .measure import random_inputs
+from .modern import bert, gpt2, vit_tiny
 from .torch_peer import WAYS, TorchPeer, check_installed, product_ms
 from .workloads import NETWORKS
 
 #: What a network runs in: its own int8, or float32 with factors of this precision.
 KINDS = ("int8", *PRECISIONS)
+#: Transformers, which are built in float and for one image or sentence.
+TRANSFORMERS: dict[str, Callable[[], onnx.ModelProto]] = {
+    "bert": bert, "gpt2": gpt2, "vit_tiny": vit_tiny,
+}  # fmt: skip
+MODELS = (*NETWORKS, *TRANSFORMERS)
 #: Replays before those that count.
 WARM_ROUNDS = 3
 #: Largest difference from the CPU's result, relative to the largest of these: other functions at
@@ -75,8 +83,11 @@ def gpu_rows(
     VdlaError
         For an unknown name, without a GPU or its driver, and where a result is wrong.
     """
-    _check_names("models", models, tuple(NETWORKS))
+    _check_names("models", models, MODELS)
     _check_names("kinds", kinds, KINDS)
+    for name in models:
+        if name in TRANSFORMERS and ("int8" in kinds or max(batches) > 1):
+            raise VdlaError(f"bench gpu: expected float kinds and batch 1 for {name}")
     ways = _ways_of(peers)
     cases = [(m, k, b) for m in models for k in kinds for b in batches]
     networks, rows = list[_Prepared](), list[dict[str, Any]]()
@@ -117,12 +128,18 @@ def _all_prepared(cases: Sequence[tuple[str, str, int]], open: Open) -> Iterable
 
 def _prepared(case: tuple[str, str, int]) -> _Prepared:
     model, kind, batch = case
-    data = NETWORKS[model](batch, kind == "int8").SerializeToString()
+    data = _model(model, kind, batch).SerializeToString()
     module = compile(data, "cuda", precision=_precision(kind))
     [step] = module.compiled.steps
     assert isinstance(step, KernelProgram)
     arrays = random_inputs(module.compiled.inputs)
     return _Prepared(step, arrays, compile(data, "cpu").run(*arrays))
+
+
+def _model(name: str, kind: str, batch: int) -> onnx.ModelProto:
+    if name in TRANSFORMERS:
+        return TRANSFORMERS[name]()
+    return NETWORKS[name](batch, kind == "int8")
 
 
 def _precision(kind: str) -> str:
@@ -147,9 +164,10 @@ def _row(
     ways: Sequence[str],
 ) -> dict[str, Any]:
     """Run one network, compare it with the CPU, and measure it."""
+    gc.collect()  # an earlier peer's graphs end here, and not while ours is captured
     session = open(made.program)
     got = replace(made.program, open=lambda program: session).run(*made.arrays)
-    error = _error(got, made.wanted)
+    error = error_of(got, made.wanted)
     if error > TOLERANCE[kind]:
         raise VdlaError(
             f"bench gpu: {model} in {kind}: expected the CPU's results within {TOLERANCE[kind]:g}, "
@@ -157,7 +175,7 @@ def _row(
         )
     peer = None
     if ways and kind != "int8":
-        peer = TorchPeer(NETWORKS[model](batch, False), made.arrays, kind, ways)
+        peer = TorchPeer(_model(model, kind, batch), made.arrays, kind, ways)
     times_ms, theirs = _alternating(session, peer, rounds)
     medians = {way: statistics.median(times) for way, times in theirs.items()}
     return {
@@ -191,7 +209,7 @@ def _ratio(times_ms: Sequence[float], medians: Mapping[str, float]) -> float | N
     return statistics.median(times_ms) / min(medians.values()) if medians else None
 
 
-def _error(got: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> float:
+def error_of(got: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> float:
     """The largest difference, relative to the largest value."""
     return max(
         float(np.abs(a.astype(np.float64) - b).max() / max(1e-30, np.abs(b).max()))
@@ -235,7 +253,7 @@ def product_rows(
 def _product_row(kind: str, size: int, rounds: int, open: Open, has_peer: bool) -> dict[str, Any]:
     if open is CudaSession:
         load_driver()  # before the work of the compiler
-    graph = _product_graph(kind, size)
+    graph = product_graph(kind, size)
     [node] = graph.nodes
     architecture = architecture_of(capability_of_device())
     template = template_of(graph, node, templates_of(CUDA, _precision(kind), architecture))
@@ -243,11 +261,13 @@ def _product_row(kind: str, size: int, rounds: int, open: Open, has_peer: bool) 
     lowered = lower_node(graph, node, template, knobs, Dumps())
     program = FuncKernels.of(lowered.func, CUDA, "cuda", Dumps()).program
     rng = np.random.default_rng(0)
-    arrays = [_random(rng, tensor) for tensor in graph.tensors.values() if tensor.name != "y"]
+    arrays = [
+        random_operand(rng, tensor) for tensor in graph.tensors.values() if tensor.name != "y"
+    ]
     session = open(program)
     given = [*arrays, *lowered.attributes]
     [got] = replace(program, open=lambda made: session).run(*given)
-    error = _error([got.reshape(size, size)[:ROWS_COMPARED]], [_product(graph, arrays)])
+    error = error_of([got.reshape(size, size)[:ROWS_COMPARED]], [_product(graph, arrays)])
     if error > TOLERANCE[kind]:
         raise VdlaError(
             f"bench gpu-products: {size} in {kind}: expected NumPy's results within "
@@ -264,7 +284,7 @@ def _product_row(kind: str, size: int, rounds: int, open: Open, has_peer: bool) 
     }  # fmt: skip
 
 
-def _product_graph(kind: str, size: int) -> Graph:
+def product_graph(kind: str, size: int) -> Graph:
     """A dense layer of square matrices."""
     dtype = element_of(kind)
     shape = (size, size)
@@ -285,7 +305,8 @@ def _shift(size: int) -> int:
     return 30 + 7 + size.bit_length() // 2
 
 
-def _random(rng: np.random.Generator, tensor: Tensor) -> np.ndarray:
+def random_operand(rng: np.random.Generator, tensor: Tensor) -> np.ndarray:
+    """Values of an operand of :func:`product_graph`; biases are 0."""
     if tensor.dtype == "int32":
         return np.zeros(tensor.shape, np.int32)
     if tensor.dtype == "int8":

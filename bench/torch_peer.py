@@ -1,5 +1,8 @@
 """PyTorch on a GPU, the peer of :mod:`vdla.bench.gpu`: the same networks in every way that it has.
-Only this module imports it."""
+Only this module imports it.
+
+Attention, GELU and products with a bias are the operators that PyTorch has for them, as people who
+write in PyTorch would have them."""
 
 from __future__ import annotations
 
@@ -20,6 +23,15 @@ from ..isa.errors import VdlaError
 WAYS = ("eager", "graph", "compile", "compile and graph")
 
 
+#: What exported files spell out in several nodes, one behind the other, and PyTorch has whole.
+_WHOLE = {
+    ("MatMul", "Mul", "Add", "Softmax", "Transpose", "MatMul"): "Attention",
+    ("MatMul", "Mul", "Softmax", "Transpose", "MatMul"): "Attention",
+    ("Div", "Erf", "Add", "Mul", "Mul"): "Gelu",
+    ("MatMul", "Add"): "Linear",
+}
+
+
 def check_installed() -> None:
     """Raise VdlaError where PyTorch is missing."""
     if find_spec("torch") is None:
@@ -27,7 +39,7 @@ def check_installed() -> None:
 
 
 def network(model: onnx.ModelProto, dtype: str, device: str) -> Callable[..., tuple[Any, ...]]:
-    """A float model of :data:`~.workloads.NETWORKS` as a function of PyTorch's tensors.
+    """A float model of :data:`~.gpu.MODELS` as a function of PyTorch's tensors.
 
     Raises
     ------
@@ -37,16 +49,18 @@ def network(model: onnx.ModelProto, dtype: str, device: str) -> Callable[..., tu
     import torch  # pyright: ignore[reportMissingImports]
 
     kind = getattr(torch, element_of(dtype))
-    constants = {}
+    constants: dict[str, Any] = {}
     for tensor in model.graph.initializer:
-        value = torch.tensor(numpy_helper.to_array(tensor))
-        # Shapes stay where Python reads them: a graph that is captured cannot wait for the GPU.
-        value = value.to(device, kind) if value.is_floating_point() else value
+        array = numpy_helper.to_array(tensor)
+        if array.ndim == 0 or array.dtype.kind == "i":
+            constants[tensor.name] = array.tolist()  # scales and shapes
+            continue
+        value = torch.tensor(array).to(device, kind)
         is_image = value.ndim == 4
         constants[tensor.name] = (
             value.contiguous(memory_format=torch.channels_last) if is_image else value
         )
-    steps = [(node, _attributes(node)) for node in model.graph.node]
+    steps = [(node, _attributes(node)) for node in _whole(model.graph.node)]
     names = [value.name for value in model.graph.input]
     results = [value.name for value in model.graph.output]
 
@@ -60,6 +74,27 @@ def network(model: onnx.ModelProto, dtype: str, device: str) -> Callable[..., tu
         return tuple(known[name] for name in results)
 
     return run
+
+
+def _whole(nodes: Sequence[onnx.NodeProto]) -> list[onnx.NodeProto]:
+    """The nodes with one in place of each sequence of :data:`_WHOLE`: it reads what these read from
+    others, in order, and has all their attributes."""
+    whole, at = list[onnx.NodeProto](), 0
+    kinds = tuple(node.op_type for node in nodes)
+    while at < len(nodes):
+        known = (pattern for pattern in _WHOLE if kinds[at : at + len(pattern)] == pattern)
+        found = next(known, kinds[at : at + 1])
+        parts = nodes[at : at + len(found)]
+        at += len(found)
+        if len(parts) == 1:
+            whole.append(parts[0])
+            continue
+        made = {part.output[0] for part in parts}
+        read = [name for part in parts for name in part.input if name not in made]
+        node = onnx.helper.make_node(_WHOLE[found], read, parts[-1].output)
+        node.attribute.extend(attribute for part in parts for attribute in part.attribute)
+        whole.append(node)
+    return whole
 
 
 def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
@@ -84,9 +119,28 @@ def _result(torch: Any, kind: str, x: Sequence[Any], given: Mapping[str, Any], c
         case "Flatten":
             return x[0].flatten(given.get("axis", 1))
         case "Reshape":
-            return x[0].reshape([int(size) for size in x[1]])
+            return x[0].reshape(x[1])
+        case "Transpose":
+            return x[0].permute(given["perm"])
+        case "Concat":
+            return torch.cat(list(x), given["axis"])
+        case "Slice":
+            [first], [end], [axis] = x[1:4]
+            return x[0].narrow(axis, first, end - first)  # these networks step by one
         case "Gather":
             return x[0][x[1]]
+        case "Linear":
+            return functions.linear(x[0], x[1].T, x[2])
+        case "LayerNormalization":
+            return functions.layer_norm(x[0], x[1].shape, x[1], x[2])
+        case "Gelu":
+            return functions.gelu(x[0])
+        case "Attention":
+            query, keys, scale, *mask, value = x
+            return functions.scaled_dot_product_attention(
+                query, keys.transpose(-1, -2), value.permute(given["perm"]),
+                *mask, scale=scale,
+            )  # fmt: skip
         case "Split":
             return x[0].chunk(count, given["axis"])  # these networks split evenly
         case "Add" | "Mul":
@@ -95,7 +149,7 @@ def _result(torch: Any, kind: str, x: Sequence[Any], given: Mapping[str, Any], c
             return getattr(torch, kind.lower())(x[0])
         case "Identity":
             return x[0]
-    raise VdlaError(f"peers: expected an operator of the five networks, got {kind}")
+    raise VdlaError(f"peers: expected an operator of the networks of bench gpu, got {kind}")
 
 
 class TorchPeer:
@@ -109,6 +163,7 @@ class TorchPeer:
         ways: Sequence[str] = WAYS,
     ):
         import torch  # pyright: ignore[reportMissingImports]
+        from torch.fx.experimental.proxy_tensor import make_fx  # pyright: ignore
 
         self.torch = torch
         _set_precision(torch, dtype)
@@ -127,7 +182,9 @@ class TorchPeer:
             for way in ways:
                 run = eager
                 if way.startswith("compile"):
-                    run = torch.compile(eager, mode="max-autotune-no-cudagraphs")
+                    # As one graph of operators: of this module's Python it would compile pieces.
+                    whole = make_fx(eager)(*self.inputs)
+                    run = torch.compile(whole, mode="max-autotune-no-cudagraphs", fullgraph=True)
                 self.ways[way] = (
                     self._graph(run) if way.endswith("graph") else lambda run=run: run(*self.inputs)
                 )

@@ -256,7 +256,10 @@ def _show_networks(console: Console, report: dict[str, Any]) -> None:
 
 @app.command("gpu")
 def bench_gpu(
-    models: Annotated[str, typer.Option(help="Names such as resnet18,dqn; by default all.")] = "",
+    models: Annotated[
+        str,
+        typer.Option(help="Names such as resnet18 and bert; by default the paper's networks."),
+    ] = "",
     kinds: Annotated[
         str, typer.Option(help="Of int8, float32, tf32, float16 and bfloat16; by default all.")
     ] = "",
@@ -322,11 +325,7 @@ def bench_gpu_products(
     from ..report import header
     from ..runtime.gpu.cuda import device_text
 
-    found = [int(n) if n.isdecimal() and n.isascii() else 0 for n in sizes.split(",")]
-    if not all(1 <= size <= MOST_SIZE for size in found):
-        raise VdlaError(
-            f"sizes: expected numbers of 1 to {MOST_SIZE} such as 4096,8192, got {sizes!r}"
-        )
+    found = _sizes_of(sizes)
     with progress_bar("gpu products") as advance:
         rows = product_rows(
             names_of(kinds) or list(KINDS), found, rounds, advance, peers=names_of(peers)
@@ -335,6 +334,15 @@ def bench_gpu_products(
     report |= {"device": device_text(), "rounds": rounds, "rows": rows}
     emit(report, json_file, lambda console: _show_gpu_products(console, report))
     return 0
+
+
+def _sizes_of(sizes: str) -> list[int]:
+    found = [int(n) if n.isdecimal() and n.isascii() else 0 for n in sizes.split(",")]
+    if not all(1 <= size <= MOST_SIZE for size in found):
+        raise VdlaError(
+            f"sizes: expected numbers of 1 to {MOST_SIZE} such as 4096,8192, got {sizes!r}"
+        )
+    return found
 
 
 def _show_gpu_products(console: Console, report: dict[str, Any]) -> None:
@@ -349,6 +357,45 @@ def _show_gpu_products(console: Console, report: dict[str, Any]) -> None:
             f"{row['torch_ms']:.3f}" if row["torch_ms"] else "",
             f"{row['ratio']:.2f}" if row["ratio"] else "",
         )  # fmt: skip
+    console.print(table)
+
+
+@app.command("gpu-ablation")
+def bench_gpu_ablation(
+    models: Annotated[str, typer.Option(help="Networks, with and without fusion.")] = (
+        "resnet18,lstm_lm"
+    ),
+    sizes: Annotated[
+        str, typer.Option(help="Products' rows and columns, with and without shared memory.")
+    ] = "2048",
+    rounds: Rounds = 15,
+    json_file: JsonFile = None,
+) -> int:
+    """What fusion and shared memory give on an NVIDIA GPU, in float32."""
+    from ..bench.ablation import cooperation_rows, fusion_rows
+    from ..report import header
+    from ..runtime.gpu.cuda import device_text
+
+    rows = fusion_rows(names_of(models), rounds)
+    rows += cooperation_rows(_sizes_of(sizes), rounds)
+    report = header("bench gpu-ablation")
+    report |= {"device": device_text(), "rounds": rounds, "rows": rows}
+    emit(report, json_file, lambda console: _show_gpu_ablation(console, report))
+    return 0
+
+
+def _show_gpu_ablation(console: Console, report: dict[str, Any]) -> None:
+    table = new_table(
+        f"bench gpu-ablation: {report['device']}, medians of {report['rounds']}", "", "with",
+        "kernels", "ms", "without", "kernels", "ms", "times as fast",
+    )  # fmt: skip
+    for row in report["rows"]:
+        cells = [
+            cell
+            for way, median_ms in row["median_ms"].items()
+            for cell in (way, count(row["kernels"][way]), f"{median_ms:.3f}")
+        ]
+        table.add_row(row["name"], *cells, f"{row['gain']:.2f}")
     console.print(table)
 
 

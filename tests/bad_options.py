@@ -72,6 +72,7 @@ WORKING: dict[str, tuple[str, ...]] = {
     "bench tuned": (),
     "bench gpu": (),
     "bench gpu-products": (),
+    "bench gpu-ablation": (),
     "bench explore": (),
     "bench quantised": (),
     "bench definition": (),

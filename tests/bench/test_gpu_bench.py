@@ -7,6 +7,7 @@ import ctypes
 import numpy as np
 import pytest
 from vdla.bench import gpu
+from vdla.bench.ablation import cooperation_rows, fusion_rows
 from vdla.bench.gpu import KINDS, gpu_rows, product_rows
 from vdla.isa.errors import VdlaError
 
@@ -40,9 +41,9 @@ def test_products(driver: ctypes.CDLL) -> None:
 
 
 def test_results_of_int8_are_seldom_at_the_ends() -> None:
-    graph = gpu._product_graph("int8", 512)
+    graph = gpu.product_graph("int8", 512)
     rng = np.random.default_rng(0)
-    found = gpu._product(graph, [gpu._random(rng, graph[name]) for name in ("x", "w", "b")])
+    found = gpu._product(graph, [gpu.random_operand(rng, graph[name]) for name in ("x", "w", "b")])
     assert np.mean(np.abs(found.astype(int)) >= 127) < 0.1 and np.std(found) > 20
 
 
@@ -52,3 +53,17 @@ def test_a_wrong_product_is_refused(driver: ctypes.CDLL, monkeypatch: pytest.Mon
     monkeypatch.setattr(gpu, "_product", lambda *given: right(*given) + 1)
     with pytest.raises(VdlaError, match="bench gpu-products: 96 in float32: expected NumPy's"):
         product_rows(["float32"], [96], 3, open=opened(driver, []))
+
+
+@pytest.mark.more
+@pytest.mark.slow
+def test_ablation(driver: ctypes.CDLL) -> None:
+    [lstm] = fusion_rows(["lstm_lm"], 1, opened(driver, []), emulate=True)
+    assert lstm["kernels"]["fused"] < lstm["kernels"]["unfused"] and lstm["error"] == 0
+    [product] = cooperation_rows([128], 1, opened(driver, []))
+    assert product["kernels"] == {"cooperative": 1, "alone": 1} and product["error"] < 1e-6
+
+
+def test_transformers_are_for_one_sentence_in_float() -> None:
+    with pytest.raises(VdlaError, match="expected float kinds and batch 1 for bert"):
+        gpu_rows(["bert"], ["float32"], [1, 64], 1)

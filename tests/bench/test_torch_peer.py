@@ -7,17 +7,17 @@ from importlib.util import find_spec
 import numpy as np
 import onnxruntime
 import pytest
-from vdla.bench.gpu import gpu_rows
+from vdla.bench.gpu import TRANSFORMERS, gpu_rows
 from vdla.bench.torch_peer import network
 from vdla.isa.errors import VdlaError
 
 from ..compiler.targets.gpu.networks import NETWORKS
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", (*NETWORKS, *TRANSFORMERS))
 def test_the_peer_computes_the_same_network(name: str) -> None:
     torch = pytest.importorskip("torch", reason="torch is not installed")
-    model = NETWORKS[name](False)
+    model = TRANSFORMERS[name]() if name in TRANSFORMERS else NETWORKS[name](False)
     session = onnxruntime.InferenceSession(model.SerializeToString())
     rng = np.random.default_rng(0)
     inputs = {

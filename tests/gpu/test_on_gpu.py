@@ -11,6 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import vdla
+from vdla.bench.gpu import TOLERANCE, error_of
+from vdla.bench.workloads import TABLE_2
 from vdla.cli.arrays import model_inputs
 from vdla.compiler.dumps import Dumps
 from vdla.compiler.targets.gpu.dialects import CUDA
@@ -60,6 +62,23 @@ def test_how_sums_are_rounded(record_property: Callable[[str, object], None]) ->
     print(f"largest error of a sum, relative to the sum of absolute products: {error:.3g}")
     record_property("largest_error", error)
     assert error < a.shape[1] * 2.0**-23
+
+
+#: Layers of the paper's table 2, and the numbers that they are computed in, which have kernels of
+#: every template.
+LAYERS = (
+    ("C12", "int8"), ("C12", "float16"), ("C12", "tf32"), ("C12", "float32"), ("C11", "float16"),
+    ("D9", "float32"), ("D9", "int8"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "kind"), LAYERS)
+def test_a_layer_of_each_template(name: str, kind: str) -> None:
+    [layer] = [layer for layer in TABLE_2 if layer.name == name]
+    data = layer.model(1, kind == "int8").SerializeToString()
+    module = vdla.compile(data, "cuda", precision="float32" if kind == "int8" else kind)
+    arrays = model_inputs(module, None, 0)
+    assert error_of(module.run(*arrays), vdla.compile(data, "cpu").run(*arrays)) < TOLERANCE[kind]
 
 
 def test_networks() -> None:

@@ -184,19 +184,6 @@ class GraphKernels:
         )  # fmt: skip
 
 
-def kernels_of_graph(
-    graph: Graph, dialect: Dialect, templates: Templates, chooser: Chooser, dumps: Dumps
-) -> GraphKernels:
-    """The kernels of a graph after the target's passes.
-
-    Raises
-    ------
-    VdlaError
-        When an operator or a dtype has no expression, naming the node.
-    """
-    return GraphKernels(fuse(graph), dialect, templates, chooser, dumps)
-
-
 def fuse(graph: Graph) -> Graph:
     """The graph with an operator for each chain of element-wise ones, and for slices that only such
     a chain reads."""

@@ -22,7 +22,7 @@ from ..base import Compiled, GraphPass, Options, Part, Target, layer_info
 from .architectures import ARCHITECTURES, Architecture, architecture_of, find_architecture
 from .dialects import CUDA, OPENCL, Dialect
 from .func_code import FuncKernels
-from .graph_code import fuse, kernels_of_graph
+from .graph_code import GraphKernels, fuse
 from .kernels import lower_kernels, to_launches
 from .layer import GpuLayer
 from .lowering import PRECISIONS, Templates, template_of, templates_of
@@ -85,11 +85,15 @@ class Gpu(Target):
         moved = replace(node, op=ChannelsLast(node.op))
         return tensor_gemm.handles(graph, moved)
 
+    def fuse(self, graph: Graph) -> Graph:
+        """The graph whose nodes become kernels, after all passes."""
+        return fuse(graph)
+
     def compile(self, part: Part, chooser: Chooser, dumps: Dumps) -> Compiled:
         graph = part.as_graph()
         step, moved = None, dict[str, tuple]()
         if graph.outputs:
-            made = kernels_of_graph(graph, self.dialect, self.templates, chooser, dumps)
+            made = GraphKernels(self.fuse(graph), self.dialect, self.templates, chooser, dumps)
             step, moved = made.program(self.device), made.moved()
         layers = [
             replace(
@@ -102,7 +106,7 @@ class Gpu(Target):
 
     def layers(self, part: Part, chooser: Chooser) -> list[GpuLayer]:
         """The layers of a part that compute something, as a tuner compiles them."""
-        graph = fuse(part.as_graph())
+        graph = self.fuse(part.as_graph())
         found = []
         for node in graph.nodes:
             if node.op.fusion is Fusion.ALIAS or 0 in graph.result(node).shape:

@@ -11,7 +11,7 @@ from vdla.compiler.dumps import Dumps
 from vdla.compiler.frontends.onnx.importer import import_onnx
 from vdla.compiler.graph.passes import GRAPH_PASSES, run_passes
 from vdla.compiler.targets.gpu.dialects import CUDA
-from vdla.compiler.targets.gpu.graph_code import kernels_of_graph
+from vdla.compiler.targets.gpu.graph_code import GraphKernels, fuse
 from vdla.compiler.targets.gpu.lowering import templates_of
 
 from ...graph.test_fuzz_graphs import agree
@@ -27,8 +27,8 @@ def test_operator(name: str) -> None:
     for number in range(CASES):
         case = made(FAMILIES[name], number)
         graph = run_passes(import_onnx(case.model), GRAPH_PASSES)
-        found = kernels_of_graph(
-            graph, CUDA, templates_of(CUDA), Chooser("cuda", CUDA.name), Dumps()
+        found = GraphKernels(
+            fuse(graph), CUDA, templates_of(CUDA), Chooser("cuda", CUDA.name), Dumps()
         )
         program = found.program("emulated")
         arrays = [case.inputs[int(tensor.name[1:])] for tensor in program.inputs]

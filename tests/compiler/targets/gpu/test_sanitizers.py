@@ -18,7 +18,7 @@ from vdla.compiler.dumps import Dumps
 from vdla.compiler.frontends.load import load_graph
 from vdla.compiler.graph.passes import run_passes
 from vdla.compiler.targets.gpu.dialects import CUDA
-from vdla.compiler.targets.gpu.graph_code import argument_of, kernels_of_graph
+from vdla.compiler.targets.gpu.graph_code import GraphKernels, argument_of, fuse
 from vdla.compiler.targets.gpu.kernels import kernels_of, temporaries_of
 from vdla.compiler.targets.gpu.lowering import templates_of
 from vdla.compiler.targets.gpu.scopes import element_bytes, element_count
@@ -122,7 +122,7 @@ def test_networks(name: str, kind: str, sanitizer: str, tmp_path: Path) -> None:
     """Each tensor is memory of its own."""
     model = NETWORKS[name](kind == "int8").SerializeToString()
     graph = run_passes(load_graph(model, 1))
-    found = kernels_of_graph(graph, CUDA, templates_of(CUDA), Chooser("cuda", CUDA.name), Dumps())
+    found = GraphKernels(fuse(graph), CUDA, templates_of(CUDA), Chooser("cuda", CUDA.name), Dumps())
     rng = np.random.default_rng(0)
     arrays = [rng.normal(size=graph[n].shape).astype(graph[n].dtype) for n in graph.inputs]
     memory = {n: garbage(b) for _, names, _ in found.calls for b, n in names.items()}
