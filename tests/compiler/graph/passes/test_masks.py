@@ -124,8 +124,13 @@ def operands() -> list[np.ndarray]:
 
 @pytest.mark.slow
 @pytest.mark.short(9)
-@pytest.mark.parametrize("kind", ["causal", "padding", "anywhere"])
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    ("form", "kind"),
+    [
+        *((form, "causal") for form in FORMS),
+        *((form, kind) for form in list(FORMS)[:3] for kind in ("padding", "anywhere")),
+    ],
+)
 def test_every_form_is_one_softmax(form: str, kind: str) -> None:
     """Within a step of ONNX Runtime, and 99 % of it; machine code computes the same."""
     net = Scores()
