@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 TORCH_VENV := .venv-torch
 TORCH_STAMP := $(TORCH_VENV)/.installed
 
-.PHONY: venv demo check test more processors test-torch test-pages lint docs mutants cosim campaign verify fuzz schedules operators gates board figures lines options docs-code docs-site gpu-emulated gpu sweeps clean
+.PHONY: venv demo check test more processors test-torch test-pages lint docs programs mutants cosim campaign verify fuzz schedules operators gates board figures lines options docs-code docs-site gpu-emulated gpu sweeps clean
 
 venv: $(STAMP)
 
@@ -107,6 +107,10 @@ gpu: $(STAMP)
 	peers=$$($(BIN)/python -c "import torch" 2>/dev/null && echo "--peers torch"); export VDLA_RECORDS=gpu.jsonl; \
 	$(BIN)/python -m vdla bench gpu --batches 1,64 $$peers --json gpu.json && $(BIN)/python -m vdla bench gpu-products --sizes 4096,8192 $$peers --json gpu-products.json && \
 	$(BIN)/python -m vdla bench gpu --models bert,gpt2,vit_tiny --kinds float32,tf32,float16 $$peers --json gpu-transformers.json && $(BIN)/python -m vdla bench gpu-ablation --json gpu-ablation.json
+
+# What the compiler makes of networks for machines, compared with what it made: a change that only moves or renames changes nothing.
+programs: $(STAMP)
+	$(BIN)/python -m tests.programs
 
 # Seeded bugs, each of which a check must catch.
 mutants: $(STAMP)
