@@ -25,13 +25,13 @@ from .isa.native import Native, use_compiler
 from .isa.params import HwParams
 
 if TYPE_CHECKING:
-    from .autoschedule import FoundSchedule, auto_schedule
+    from .api.kernel import Kernel, build_schedule, lower, print_func
+    from .api.refining import refine
+    from .api.scheduling import FoundSchedule, auto_schedule
+    from .api.tuning import tune
     from .compiler import te, topi
     from .compiler.quantize import quantize
-    from .kernel import Kernel, build_schedule, lower, print_func
     from .module import Module, compile, load
-    from .refining import refine
-    from .tuning import tune
 
 __all__ = [
     "FoundSchedule",
@@ -58,11 +58,11 @@ __all__ = [
 #: The modules of what is imported on first use.
 _LATER = {
     **dict.fromkeys(("Module", "compile", "load"), ".module"),
-    **dict.fromkeys(("Kernel", "build_schedule", "lower", "print_func"), ".kernel"),
-    **dict.fromkeys(("FoundSchedule", "auto_schedule"), ".autoschedule"),
+    **dict.fromkeys(("Kernel", "build_schedule", "lower", "print_func"), ".api.kernel"),
+    **dict.fromkeys(("FoundSchedule", "auto_schedule"), ".api.scheduling"),
     "quantize": ".compiler.quantize",
-    "refine": ".refining",
-    "tune": ".tuning",
+    "refine": ".api.refining",
+    "tune": ".api.tuning",
     "te": ".compiler.te",
     "topi": ".compiler.topi",
 }

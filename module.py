@@ -18,14 +18,15 @@ import numpy as np
 from . import plugins
 from .isa.errors import VdlaError
 from .isa.memory import MemoryParams
-from .isa.params import PRESETS, HwParams
+from .isa.params import HwParams
+from .isa.platform import load_platform
 from .isa.program import Program
-from .report import accelerator_report, host_report, join_programs, output_report
-from .runner import PLACES, Runner
+from .report.report import accelerator_report, host_report, join_programs, output_report
 from .runtime import bundle
 from .runtime.bundle import CodeFor, Settings
 from .runtime.executable import Executable
 from .runtime.native import TensorType, as_input
+from .sim.runner import PLACES, Runner
 
 if TYPE_CHECKING:
     import onnx
@@ -35,31 +36,6 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int, int], None]
 Model: TypeAlias = "str | Path | bytes | onnx.ModelProto | ExportedProgram"
-
-
-def load_platform(
-    hw: HwParams | str | Path, memory: MemoryParams | str | Path
-) -> tuple[HwParams, MemoryParams]:
-    """Load the configuration and the memory, and make sure that their bus widths agree.
-
-    A preset takes the bus width of the memory. A configuration of the user's own must state the
-    same width as the memory.
-
-    Raises
-    ------
-    VdlaError
-        For unknown names, bad files, or widths that differ.
-    """
-    memory = memory if isinstance(memory, MemoryParams) else MemoryParams.load(memory)
-    if not isinstance(hw, HwParams) and str(hw) in PRESETS:
-        return replace(PRESETS[str(hw)], bus_bits=memory.bus_bits), memory
-    params = hw if isinstance(hw, HwParams) else HwParams.load(hw)
-    if params.bus_bits != memory.bus_bits:
-        raise VdlaError(
-            f"memory: expected a data bus of {params.bus_bits} bits as in the hardware "
-            f"configuration, got {memory.bus_bits}; set bus_bits of one of them"
-        )
-    return params, memory
 
 
 def compile(

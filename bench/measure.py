@@ -20,7 +20,7 @@ from ..isa.memory import MemoryParams
 from ..isa.params import HwParams
 from ..isa.program import Program
 from ..isa.status import Status
-from ..report import join_programs
+from ..report.report import join_programs
 from ..runtime.native import TensorType
 from ..runtime.result import SimResult, join
 from ..sim.model.core import simulate

@@ -22,7 +22,7 @@ from ..compiler.targets.registry import find_target
 from ..isa.errors import VdlaError
 from ..isa.memory import MemoryParams
 from ..isa.params import HwParams
-from ..report import accelerator_report, join_programs
+from ..report.report import accelerator_report, join_programs
 from ..runtime.files import whole_file
 from .measure import measure
 from .modern import MODERN, check_names, efficientnet_lite0

@@ -16,7 +16,7 @@ from matplotlib.transforms import Bbox
 from ..isa.errors import VdlaError
 from ..isa.memory import MemoryParams
 from ..isa.params import HwParams
-from ..report import config_name, memory_name
+from ..report.report import config_name, memory_name
 
 #: Pixels of an inch; points nearer than so many pixels share a label; free space around a label.
 DPI, MARKER_PIXELS, MARGIN_PIXELS = 150, 8.0, 3.0

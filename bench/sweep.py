@@ -33,14 +33,14 @@ from ..compiler.tune.sandbox import Sandbox, TrialFailed
 from ..isa.errors import VdlaError
 from ..isa.memory import MemoryParams
 from ..isa.params import MEMORIES, NOT_IN_PROGRAMS, PRESETS, HwParams
+from ..isa.platform import load_platform
 from ..isa.program import Program
 from ..isa.status import Status
 from ..isa.text_files import read_text
-from ..module import load_platform
 from ..pages.layers import cause_name
 from ..pages.measured import Run, occupancy
-from ..report import accelerator_report, join_programs, main_stall
-from ..roofline import scratchpad_accesses
+from ..report.bounds import scratchpad_accesses
+from ..report.report import accelerator_report, join_programs, main_stall
 from ..runtime.cache import source_digest
 from ..runtime.executable import LayerInfo
 from ..runtime.result import join

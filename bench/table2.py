@@ -8,8 +8,8 @@ from typing import Any
 from ..isa.errors import VdlaError
 from ..isa.memory import MemoryParams
 from ..isa.params import HwParams
-from ..report import join_programs
-from ..roofline import Bound
+from ..report.bounds import Bound
+from ..report.report import join_programs
 from .measure import measure
 from .workloads import TABLE_2, ConvLayer
 

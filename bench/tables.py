@@ -32,9 +32,9 @@ from ..compiler.tune.features import FLOOR
 from ..compiler.tune.task import Task, tasks_of
 from ..isa.errors import VdlaError
 from ..isa.memory import MEMORY_PRESETS
+from ..isa.platform import load_platform
 from ..isa.program import Program
 from ..isa.text_files import read_text
-from ..module import load_platform
 from ..sim.model.core import count_cycles
 from .workloads import TABLE_2
 

@@ -11,15 +11,15 @@ from typing import Any
 
 import onnx
 
+from ..api.tuning import tune
 from ..compiler.choose.records import Record, Records
 from ..compiler.choose.shipped import slim
 from ..compiler.targets.base import Options
 from ..compiler.targets.registry import find_target
 from ..isa.errors import VdlaError
+from ..isa.platform import load_platform
 from ..isa.text_files import read_text
-from ..module import load_platform
 from ..runtime.files import whole_file
-from ..tuning import tune
 from .workloads import NETWORKS, mobilenet_v2
 
 MODELS: dict[str, Callable[[int, bool], onnx.ModelProto]] = {

@@ -58,8 +58,8 @@ def table2(
 ) -> int:
     """The convolutions of the TVM paper's table 2, each alone."""
     from ..bench.table2 import choose_layers, table2_rows
-    from ..module import load_platform
-    from ..report import header
+    from ..isa.platform import load_platform
+    from ..report.report import header
 
     params, memory_params = load_platform(hw, memory)
     chosen, simulators = choose_layers(names_of(layers)), _simulators(target, compare)
@@ -85,8 +85,8 @@ def networks(
     json_file: JsonFile = None,
 ) -> int:
     """Whole networks with random weights."""
-    from ..module import load_platform
-    from ..report import header
+    from ..isa.platform import load_platform
+    from ..report.report import header
 
     params, memory_params = load_platform(hw, memory)
     simulators = _simulators(target, compare)
@@ -112,8 +112,8 @@ def roofline(
     from ..bench.roofline import draw_roofline
     from ..bench.table2 import choose_layers, table2_rows
     from ..bench.workloads import TABLE_2
-    from ..module import load_platform
-    from ..report import header
+    from ..isa.platform import load_platform
+    from ..report.report import header
 
     params, memory_params = load_platform(hw, memory)
     names = names_of(layers) or [layer.name for layer in TABLE_2 if layer.groups == 1]
@@ -142,7 +142,7 @@ def bench_cpu(
     """The host's machine code against ONNX Runtime, and OpenVINO if it is installed, in turns."""
     from ..bench.cpu import INT8, MODELS, cpu_rows, peaks
     from ..bench.workloads import TABLE_2
-    from ..report import header
+    from ..report.report import header
 
     networks = {"all": list(MODELS), "none": []}.get(models, names_of(models))
     every = [layer.name for layer in TABLE_2]
@@ -185,8 +185,8 @@ def speed(
 ) -> int:
     """The speed of the SimPy model and of the RTL, which take turns."""
     from ..bench.speed import speed_rows
-    from ..module import load_platform
-    from ..report import header
+    from ..isa.platform import load_platform
+    from ..report.report import header
 
     params, memory_params = load_platform(hw, memory)
     with progress_bar("speed") as advance:
@@ -273,7 +273,7 @@ def bench_gpu(
     """Networks on an NVIDIA GPU: compared with the CPU's results, then timed."""
     from ..bench.gpu import KINDS, gpu_rows
     from ..bench.workloads import NETWORKS
-    from ..report import header
+    from ..report.report import header
     from ..runtime.gpu.cuda import device_text
 
     sizes = [int(n) if n.isdecimal() and n.isascii() else 0 for n in batches.split(",")]
@@ -322,7 +322,7 @@ def bench_gpu_products(
 ) -> int:
     """Products of square matrices on an NVIDIA GPU: compared with NumPy's, then timed."""
     from ..bench.gpu import KINDS, product_rows
-    from ..report import header
+    from ..report.report import header
     from ..runtime.gpu.cuda import device_text
 
     found = _sizes_of(sizes)
@@ -373,7 +373,7 @@ def bench_gpu_ablation(
 ) -> int:
     """What fusion and shared memory give on an NVIDIA GPU, in float32."""
     from ..bench.ablation import cooperation_rows, fusion_rows
-    from ..report import header
+    from ..report.report import header
     from ..runtime.gpu.cuda import device_text
 
     rows = fusion_rows(names_of(models), rounds)
@@ -432,7 +432,7 @@ def bench_tuning(
     json_file: JsonFile = None,
 ) -> int:
     """Replay explorers on tables of exact cycles: trials until within 1 % of the optimum."""
-    from ..report import header
+    from ..report.report import header
 
     with progress_bar("starting"):  # imports take a second
         from ..bench.tables import LAYERS, TABLES, layer_task, make_table
@@ -496,7 +496,7 @@ def bench_explore(
     from ..explore.enumeration import TABLES, Enumeration, enumerate_designs
     from ..explore.replay import methods_of, replay_rows
     from ..explore.spec import Spec
-    from ..report import header
+    from ..report.report import header
 
     if table is None:
         table = TABLES / "dqn.json.gz" if make is None else make.with_suffix(".json.gz")
@@ -575,7 +575,7 @@ def bench_tuned(
 ) -> int:
     """Tune networks on many machines: whole networks by the planner and as tuned."""
     from ..bench.tuned import geometric_means, tuned_rows
-    from ..report import header
+    from ..report.report import header
 
     chosen = (names_of(models), names_of(machines), names_of(memories))
     with progress_bar("networks") as advance:

@@ -36,7 +36,7 @@ def quantised(
 ) -> int:
     """What vdla quantize loses on networks with random weights, with smoothing and without."""
     from ..bench.quantised import quantised_rows
-    from ..report import header
+    from ..report.report import header
 
     with progress_bar("quantised") as progress:
         rows = quantised_rows(names_of(models), progress, save)
@@ -64,7 +64,7 @@ def definition(
 ) -> int:
     """How far int8 networks are from ONNX's float definition, and ONNX Runtime's optimised run."""
     from ..bench.definition import definition_rows
-    from ..report import header
+    from ..report.report import header
 
     with progress_bar("definition") as progress:
         rows = definition_rows(names_of(models), side, images, progress)

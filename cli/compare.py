@@ -25,9 +25,9 @@ def compare(
     json_file: JsonFile = None,
 ) -> int:
     """Two reports of `vdla run` or `vdla bench` side by side: what changed, and where most."""
-    from ..compare import compare as compare_reports
-    from ..compare import load_report
-    from ..report import header
+    from ..report.compare import compare as compare_reports
+    from ..report.compare import load_report
+    from ..report.report import header
 
     before, after = load_report(a), load_report(b)
     compared = compare_reports(before, after)

@@ -17,8 +17,8 @@ def config(
     json_file: JsonFile = None,
 ) -> int:
     """Check a hardware configuration and show its knobs, its derived sizes and its hash."""
-    from ..module import load_platform
-    from ..report import header
+    from ..isa.platform import load_platform
+    from ..report.report import header
 
     params, memory_params = load_platform(hw, memory)
     names = ("peak_macs_per_cycle", "scratchpad_bytes", "insn_bytes", "uop_bits", "bus_bytes")

@@ -128,7 +128,7 @@ def cosim(
     from ..cosim.job import Settings
     from ..cosim.lines import LineCoverage
     from ..cosim.session import Session
-    from ..report import header
+    from ..report.report import header
     from ..sim.coverage.coverage import Coverage
     from ..sim.coverage.timeline import Moments
 

@@ -31,7 +31,7 @@ def coverage(
     json_file: JsonFile = None,
 ) -> int:
     """Merge files of functional coverage, and show what was exercised and what is missing."""
-    from ..report import header
+    from ..report.report import header
     from ..sim.coverage.coverage import load, merged
     from ..sim.coverage.page import page
 

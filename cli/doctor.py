@@ -47,7 +47,7 @@ def doctor(json_file: JsonFile = None) -> int:
     """What is installed and what is missing for which command; the processor; the cache. Fails only
     where nothing can work.
     """
-    from ..report import header
+    from ..report.report import header
 
     checks = [_python(), _processor(), *_packages(), *_programs(), _cache()]
     report = header("doctor") | {"checks": checks}

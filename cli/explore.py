@@ -136,9 +136,9 @@ def _pool(scheduler: str | None) -> AbstractContextManager[Pool | None]:
     """The workers of a scheduler that have the simulator."""
     if scheduler is None:
         return nullcontext()
+    from ..api.tuning import STEPS
     from ..bench.sweep import TIMEOUT_S
     from ..compiler.tune.pool import Pool
-    from ..tuning import STEPS
 
     return closing(Pool(STEPS["sim"], scheduler, 0, TIMEOUT_S))
 

@@ -64,7 +64,7 @@ def fpga_build(
 @app.command("table")
 def fpga_table(board: BoardName, output: BuildDir = None, json_file: JsonFile = None) -> int:
     """Show what every block size takes of a device, and its clock after placement."""
-    from ..report import header
+    from ..report.report import header
 
     with _fpga_tools("table") as (synthesis, progress):
         from ..hw.boards import find_board
@@ -93,7 +93,7 @@ def fpga_sample(
     """Synthesise a designed sample of configurations, to which the model of resources of vdla
     explore is fitted, and show its error. The same command goes on where it was stopped.
     """
-    from ..report import header
+    from ..report.report import header
 
     with _fpga_tools("sample") as (_, progress):
         from ..hw.boards import find_board
@@ -158,7 +158,7 @@ def fpga_export(
     json_file: JsonFile = None,
 ) -> int:
     """Write a directory for Xilinx' tools: Verilog with AXI ports, constraints, IP packaging."""
-    from ..report import header
+    from ..report.report import header
 
     if program_file is not None and not bench:
         raise VdlaError("program: expected --bench with it; without a bench nothing is run")
@@ -192,7 +192,7 @@ def _show_export(console: Console, report: dict[str, Any]) -> None:
 def _fpga(
     what: str, board: str, hw: str | None, output: Path | None, json_file: str | None, **options
 ) -> int:
-    from ..report import header
+    from ..report.report import header
 
     with _fpga_tools(what) as (synthesis, progress):
         from ..hw.boards import find_board

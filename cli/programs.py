@@ -27,7 +27,7 @@ def check(
     """Look for illegal instructions, unbalanced tokens, deadlocks and hazards without running."""
     from ..isa.check import check as find
     from ..isa.program import Program
-    from ..report import header
+    from ..report.report import header
 
     loaded = Program.load(program)
     if hw is not None:
@@ -62,7 +62,7 @@ def asm(
 ) -> int:
     """Assemble text to a program file (SOURCE with the suffix .vdla unless --output is given)."""
     from ..isa.asm import assemble
-    from ..report import header
+    from ..report.report import header
 
     path = output or source.with_suffix(".vdla")
     check_files({"source": (Reads(), source), "output": (Writes(), path)})
@@ -87,7 +87,7 @@ def disasm(
     """A program file as assembly text, on standard output unless --output is given."""
     from ..isa.asm import disassemble
     from ..isa.program import Program
-    from ..report import header
+    from ..report.report import header
 
     loaded = Program.load(program)
     text = disassemble(loaded)

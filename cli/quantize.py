@@ -45,7 +45,7 @@ def quantize(
 
     from ..compiler.frontends.onnx.importer import input_names, load_model
     from ..compiler.quantize import quantize as quantize_model
-    from ..report import header
+    from ..report.report import header
 
     path = output or model.with_name(f"{model.stem}_int8.onnx")
     check_files({"model": (Reads(), model), "output": (Writes(), path)})

@@ -36,10 +36,10 @@ def refine(
     """Search the choices of all layers together, by the cycles of the whole program. Ctrl-C keeps
     the best; run again with another seed to go on.
     """
+    from ..api.refining import refine as run_refine
     from ..bench.workloads import find_model
-    from ..module import load_platform
-    from ..refining import refine as run_refine
-    from ..report import header
+    from ..isa.platform import load_platform
+    from ..report.report import header
 
     params, memory_params = load_platform(hw, memory)
     found = find_model(model, params.batch, quantized=True)

@@ -69,7 +69,7 @@ def replay_block(
     """``vdla cosim --replay``."""
     from ..cosim.recording import Recording
     from ..cosim.single import QUIET_CYCLES, replay
-    from ..report import header
+    from ..report.report import header
 
     if source is not None:
         raise VdlaError(f"replay: expected no model or program besides {file}, got {source}")

@@ -103,7 +103,7 @@ def run(
     import numpy as np
 
     from ..module import compile, load
-    from ..report import header
+    from ..report.report import header
     from ..sim.trace import write_trace
 
     _check_against(against, model)
@@ -356,7 +356,7 @@ def compile_model(
 ) -> int:
     """Compile a model to a folder that runs without the compiler: vdla.load, or C for the CPU."""
     from ..module import compile, cross_compile
-    from ..report import header
+    from ..report.report import header
     from ..runtime.bundle import read_manifest
 
     if triple is not None and target != "cpu":

@@ -60,7 +60,7 @@ def sweep(
     does. Ctrl-C keeps all results; the same command goes on.
     """
     from ..pages.sweep import sweep_page
-    from ..report import header
+    from ..report.report import header
 
     with progress_bar("sweep") as progress:
         from ..bench import sweep as sweeping  # takes a second

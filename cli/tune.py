@@ -35,7 +35,7 @@ from .options import (
 from .output import count, emit, new_table
 
 if TYPE_CHECKING:
-    from ..tuning import Progress as Made
+    from ..api.tuning import Progress as Made
 
 #: Where trials go if nothing is said.
 DEFAULT_RECORDS = Path("records.jsonl")
@@ -85,10 +85,10 @@ def tune(
     json_file: JsonFile = None,
 ) -> int:
     """Search the choices of a model's layers. Ctrl-C keeps all trials; run again to go on."""
+    from ..api.tuning import tune as run_tune
     from ..bench.workloads import find_model
-    from ..module import load_platform
-    from ..report import header
-    from ..tuning import tune as run_tune
+    from ..isa.platform import load_platform
+    from ..report.report import header
 
     params, memory_params = load_platform(hw, memory)
     found = find_model(model, params.batch, quantized=target in ("sim", "rtl"))
@@ -223,7 +223,7 @@ def merge(
 ) -> int:
     """Write the records of several files to one, each once."""
     from ..compiler.choose.records import merge as merge_files
-    from ..report import header
+    from ..report.report import header
 
     found = merge_files(output, files)
     report = header("records merge") | {"output": str(output), "rows": _rows(found)}
@@ -236,7 +236,7 @@ def _list(
     files: list[Path], target: str | None, template: str | None, json_file: str | None, what: str
 ) -> int:
     from ..compiler.choose.records import Records
-    from ..report import header
+    from ..report.report import header
 
     found = Records(trial for file in files for trial in Records.load(file).trials)
     for field, wanted in (("target", target), ("template", template)):

@@ -43,8 +43,8 @@ def verify(
     """Random programs through reference, SimPy and RTL: bytes and cycles must be equal. With
     --coverage, further programs are drawn towards what the file's and these have not hit.
     """
-    from ..module import load_platform
-    from ..report import header
+    from ..isa.platform import load_platform
+    from ..report.report import header
     from ..sim.coverage.coverage import Coverage
     from ..sim.verify import campaign as verification
     from ..sim.verify.shares import DEVICE, verify_on

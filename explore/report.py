@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from ..report import header
+from ..report.report import header
 from .energy import NAMES, EnergyTable, disagreed_order
 from .exploration import Exploration, Outcome
 from .spec import OBJECTIVES, Spec

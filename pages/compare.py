@@ -28,7 +28,7 @@ def compare_page(a: Report, b: Report, compared: dict[str, Any], names: tuple[st
     Parameters
     ----------
     a, b : reports of ``vdla run`` on the accelerator
-    compared : what :func:`~vdla.compare.compare` says of them
+    compared : what :func:`~vdla.report.compare.compare` says of them
     names : of their files, which must differ for a person to tell them apart
 
     Raises

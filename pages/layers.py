@@ -9,7 +9,7 @@ from ..isa.memory import MEMORY_PRESETS, MemoryParams
 from ..isa.opcodes import Unit
 from ..isa.params import HwParams
 from ..isa.regmap import CAUSES, STALL_NAMES
-from ..report import config_name, memory_name
+from ..report.report import config_name, memory_name
 from .parts import Bars, Facts, Line, Point, Scatter, Series, Table, View
 
 Report = dict[str, Any]

@@ -12,7 +12,7 @@ from ..isa.native import Ints, Table, native
 from ..isa.params import MEMORIES
 from ..isa.program import Program
 from ..isa.runs import Footprints
-from ..roofline import Timing
+from ..report.bounds import Timing
 
 #: Time is cut into at most so many cells when memory on chip is counted.
 CELLS = 1 << 18

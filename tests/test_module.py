@@ -15,11 +15,11 @@ from vdla.compiler.targets.cpu.llvm_parallel import has_threads
 from vdla.isa.insn import Gemm
 from vdla.isa.memory import MEMORY_PRESETS, MemoryParams
 from vdla.isa.params import PRESETS, HwParams
+from vdla.isa.platform import load_platform
 from vdla.isa.program import Program
 from vdla.isa.reference import run as run_reference
-from vdla.module import load_platform
-from vdla.runner import Runner
 from vdla.runtime.result import NO_CAUSES
+from vdla.sim.runner import Runner
 
 MODELS = Path(__file__).resolve().parent.parent / "examples" / "models"
 DIGITS = MODELS / "digits_int8.onnx"

@@ -13,23 +13,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-ROOMS = ("isa", "runtime", "hw", "sim", "compiler", "bench", "cosim", "explore", "pages", "cli")
+ROOMS = (
+    "isa", "runtime", "hw", "sim", "compiler", "report", "cosim", "pages", "api", "bench",
+    "explore", "cli",
+)  # fmt: skip
 #: The modules of the package's root; each of them is meant to be there.
-ROOT_MODULES = {
-    "__init__",
-    "__main__",
-    "_version",
-    "autoschedule",
-    "compare",
-    "kernel",
-    "module",
-    "plugins",
-    "refining",
-    "report",
-    "roofline",
-    "runner",
-    "tuning",
-}
+ROOT_MODULES = {"__init__", "__main__", "_version", "module", "plugins"}
 
 
 def project() -> dict:

@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 import pytest
 import vdla
-from vdla import refining
+from vdla.api import refining
 from vdla.bench.measure import random_inputs
 from vdla.bench.net import Net
 from vdla.cli.app import run_app

@@ -14,8 +14,14 @@ from vdla.bench.workloads import ConvLayer
 from vdla.cli import run_app
 from vdla.isa.memory import MEMORY_PRESETS, MemoryParams
 from vdla.isa.params import PRESETS, HwParams
-from vdla.report import accelerator_report, config_name, join_programs, main_stall, memory_name
-from vdla.roofline import Bound, active_cycles
+from vdla.report.bounds import Bound, active_cycles
+from vdla.report.report import (
+    accelerator_report,
+    config_name,
+    join_programs,
+    main_stall,
+    memory_name,
+)
 
 DIGITS = Path(__file__).resolve().parents[1] / "examples" / "models" / "digits_int8.onnx"
 #: Memories on which reads, writes or neither decide.

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import vdla
-from vdla import tuning
+from vdla.api import tuning
 from vdla.bench.workloads import ConvLayer
 from vdla.cli.app import run_app
 from vdla.compiler.choose.records import Key, Record, Records

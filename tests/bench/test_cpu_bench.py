@@ -17,13 +17,13 @@ from vdla.bench.peak import CHAINS, peak_code, peak_kernel, peak_ops
 from vdla.bench.uint8 import in_uint8
 from vdla.bench.workloads import TABLE_2
 from vdla.cli import run_app
-from vdla.compare import compare
 from vdla.compiler.frontends.onnx.importer import import_onnx
 from vdla.compiler.graph.interpret import interpret
 from vdla.compiler.targets.cpu.micro_kernel_code import native_intrinsics
 from vdla.compiler.targets.cpu.micro_kernels import DOT, TILE_STORE
 from vdla.compiler.targets.cpu.processor import host
 from vdla.isa.errors import VdlaError
+from vdla.report.compare import compare
 
 from ..processors import count_instructions, on_processor
 

@@ -17,7 +17,7 @@ from vdla.compiler.tune.task import tasks_of
 from vdla.isa.errors import VdlaError
 from vdla.isa.memory import MemoryParams
 from vdla.isa.params import HwParams
-from vdla.module import load_platform
+from vdla.isa.platform import load_platform
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,7 @@ from vdla.isa.footprint import gemm_entries, vector_entries
 from vdla.isa.insn import Gemm, Load, Param, Store, Vector
 from vdla.isa.memory import MEMORY_PRESETS
 from vdla.isa.params import MEMORIES, PRESETS, HwParams
-from vdla.roofline import dram_traffic, scratchpad_accesses
+from vdla.report.bounds import dram_traffic, scratchpad_accesses
 from vdla.sim.rtl.driver import RtlSimulator, Waves
 from vdla.sim.verify.random_programs import random_program
 

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from vdla.api.tuning import STEPS
 from vdla.bench.sweep import Results, Row
 from vdla.cli import run_app
 from vdla.compiler.tune.pool import Pool
 from vdla.compiler.tune.sandbox import Sandbox
 from vdla.explore.exploration import Exploration
 from vdla.explore.spec import Spec
-from vdla.tuning import STEPS
 
 from ..cluster import PATIENCE_S, Cluster, two_workers
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from vdla import roofline
 from vdla.bench import sweep
 from vdla.compiler.targets.vdla.target import Accelerator
 from vdla.explore import front
@@ -11,6 +10,7 @@ from vdla.explore.process import Prediction
 from vdla.explore.surrogate import SurrogateSearch
 from vdla.hw.fpga import resources
 from vdla.hw.fpga.resources import ClockModel
+from vdla.report.report import bounds as roofline
 
 from .checks import tests
 from .plant import Mutant

@@ -225,7 +225,7 @@ def test_tensors_in_dram_are_within_the_plan(run: Run) -> None:
         if isinstance(insn, Load) and (note.tensor in known or not note.tensor)
     )
     fetched = len(program.insns) * program.params.insn_bytes
-    total = vdla.roofline.dram_traffic(program)["read_bytes"]
+    total = vdla.report.bounds.dram_traffic(program)["read_bytes"]
     assert read + others + fetched == total
     for a in found:  # tensors at the same place are not needed at the same time
         for b in found:

@@ -17,7 +17,7 @@ from vdla.compiler.targets.vdla.layer import Layer
 from vdla.compiler.tune.task import tasks_of
 from vdla.isa.memory import MemoryParams
 from vdla.isa.params import HwParams
-from vdla.module import load_platform
+from vdla.isa.platform import load_platform
 from vdla.sim.model.core import count_cycles
 
 #: Rows of the table of networks: network, machine, memory, cycles by the planner and as tuned.

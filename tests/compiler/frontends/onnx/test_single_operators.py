@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from contextlib import nullcontext
 
 import numpy as np
 import onnxruntime
@@ -93,6 +94,7 @@ from vdla.compiler.targets.cpu.graph_code import build_cpu, on_blocks
 from vdla.compiler.targets.cpu.lowering import new_chooser
 from vdla.compiler.targets.cpu.processor import host
 
+from ....processors import DEFAULT, on_processor
 from .cases import (
     elements,
     optimised,
@@ -302,10 +304,19 @@ def test_operator(name: str) -> None:
     assert CASES < MANY or seen["ONNX Runtime"] >= CASES / 4, seen
 
 
+#: Operators for processors with dot products of bytes.
+NEEDS_DOTS = {BlockedDotConv2d}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("op", TOPI, ids=lambda op: op.__name__)
 def test_operator_of_topi(op: type[Op]) -> None:
     """Draw cases until ``CASES`` of them have this operator."""
+    with on_processor(DEFAULT) if op in NEEDS_DOTS else nullcontext():
+        draw_until_found(op)
+
+
+def draw_until_found(op: type[Op]) -> None:
     name, found, number = TOPI[op], 0, CASES
     while found < CASES:
         number += 1

@@ -17,22 +17,23 @@ from pathlib import Path
 
 import numpy as np
 
-from . import plugins
-from .compiler.dumps import Dumps
-from .compiler.targets.base import Options
-from .compiler.targets.registry import find_target
-from .compiler.te.schedule import Schedule
-from .compiler.te.tensor import Tensor
-from .compiler.tir.ir import Buffer, PrimFunc, written_params
-from .compiler.tir.lower import lower
-from .compiler.tir.printer import print_func
-from .isa.errors import VdlaError
-from .isa.memory import MemoryParams
-from .isa.params import HwParams
-from .isa.program import Program
-from .module import check_options, load_platform
-from .runner import Runner
-from .runtime.native import as_input, check_array
+from .. import plugins
+from ..compiler.dumps import Dumps
+from ..compiler.targets.base import Options
+from ..compiler.targets.registry import find_target
+from ..compiler.te.schedule import Schedule
+from ..compiler.te.tensor import Tensor
+from ..compiler.tir.ir import Buffer, PrimFunc, written_params
+from ..compiler.tir.lower import lower
+from ..compiler.tir.printer import print_func
+from ..isa.errors import VdlaError
+from ..isa.memory import MemoryParams
+from ..isa.params import HwParams
+from ..isa.platform import load_platform
+from ..isa.program import Program
+from ..module import check_options
+from ..runtime.native import as_input, check_array
+from ..sim.runner import Runner
 
 __all__ = ["Kernel", "build_schedule", "lower", "print_func"]
 

@@ -12,11 +12,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from .isa.encoding import PARAM_ENTRIES, VECTOR_LOOPS
-from .isa.insn import Gemm, Insn, Load, Param, Store, Vector
-from .isa.memory import MemoryParams
-from .isa.params import MEMORIES, HwParams
-from .isa.program import Program
+from ..isa.encoding import PARAM_ENTRIES, VECTOR_LOOPS
+from ..isa.insn import Gemm, Insn, Load, Param, Store, Vector
+from ..isa.memory import MemoryParams
+from ..isa.params import MEMORIES, HwParams
+from ..isa.program import Program
 
 #: Counters of one run: unit, then cause, then cycles.
 Counters = Mapping[str, Mapping[str, int]]

@@ -8,16 +8,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from . import plugins
-from .compiler.choose.files import load_knobs
-from .compiler.targets.base import Options
-from .compiler.targets.registry import find_target
-from .compiler.targets.vdla.target import Accelerator
-from .compiler.tune.together import Together
-from .isa.memory import MemoryParams
-from .isa.params import HwParams
-from .module import check_options, load_platform
-from .runtime.files import whole_file
+from .. import plugins
+from ..compiler.choose.files import load_knobs
+from ..compiler.targets.base import Options
+from ..compiler.targets.registry import find_target
+from ..compiler.targets.vdla.target import Accelerator
+from ..compiler.tune.together import Together
+from ..isa.memory import MemoryParams
+from ..isa.params import HwParams
+from ..isa.platform import load_platform
+from ..module import check_options
+from ..runtime.files import whole_file
 
 #: Called before the first trial and after each: trials made, of how many, the least cycles so far.
 Watch = Callable[[int, int, int], None]

@@ -9,25 +9,26 @@ from pathlib import Path
 
 import numpy as np
 
-from .compiler.choose.records import Records, append
-from .compiler.choose.space import Knobs
-from .compiler.choose.steps import STEPS
-from .compiler.targets.base import Options
-from .compiler.targets.cpu.target import Cpu
-from .compiler.targets.registry import find_target
-from .compiler.te.schedule import Schedule
-from .compiler.te.steps import Log, from_text
-from .compiler.te.tensor import Tensor
-from .compiler.tune.auto.evolution import Evolution
-from .compiler.tune.auto.expression import ExpressionLayer
-from .compiler.tune.auto.programs import BY_ITSELF
-from .compiler.tune.pool import Alone
-from .compiler.tune.search import Outcome, Search, make_explorer
-from .compiler.tune.task import Task
-from .isa.errors import VdlaError
-from .isa.memory import MemoryParams
-from .isa.params import HwParams
-from .module import check_options, load_platform
+from ..compiler.choose.records import Records, append
+from ..compiler.choose.space import Knobs
+from ..compiler.choose.steps import STEPS
+from ..compiler.targets.base import Options
+from ..compiler.targets.cpu.target import Cpu
+from ..compiler.targets.registry import find_target
+from ..compiler.te.schedule import Schedule
+from ..compiler.te.steps import Log, from_text
+from ..compiler.te.tensor import Tensor
+from ..compiler.tune.auto.evolution import Evolution
+from ..compiler.tune.auto.expression import ExpressionLayer
+from ..compiler.tune.auto.programs import BY_ITSELF
+from ..compiler.tune.pool import Alone
+from ..compiler.tune.search import Outcome, Search, make_explorer
+from ..compiler.tune.task import Task
+from ..isa.errors import VdlaError
+from ..isa.memory import MemoryParams
+from ..isa.params import HwParams
+from ..isa.platform import load_platform
+from ..module import check_options
 from .tuning import STEPS as TRIALS
 from .tuning import new_record
 

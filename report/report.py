@@ -29,24 +29,16 @@ from typing import Any
 
 import numpy as np
 
-from . import plugins
-from ._version import __version__
-from .isa.insn import Gemm, Insn
-from .isa.memory import MemoryParams
-from .isa.notes import pack_notes
-from .isa.opcodes import Unit
-from .isa.params import PRESETS, HwParams
-from .isa.program import Program
-from .isa.regmap import named_causes
-from .roofline import (
-    Bound,
-    Layer,
-    Timing,
-    active_cycles,
-    dram_traffic,
-    insns_of,
-    moved_bytes,
-)
+from .. import plugins
+from .._version import __version__
+from ..isa.insn import Gemm, Insn
+from ..isa.memory import MemoryParams
+from ..isa.notes import pack_notes
+from ..isa.opcodes import Unit
+from ..isa.params import PRESETS, HwParams
+from ..isa.program import Program
+from ..isa.regmap import named_causes
+from .bounds import Bound, Layer, Timing, active_cycles, dram_traffic, insns_of, moved_bytes
 
 
 def join_programs(programs: Sequence[Program]) -> Program:

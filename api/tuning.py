@@ -16,28 +16,28 @@ from typing import Any
 
 import numpy as np
 
-from . import plugins
-from ._version import __version__
-from .compiler.build import build
-from .compiler.choose.records import Key, Record, Records, append
-from .compiler.choose.space import Knobs
-from .compiler.targets.base import Options, Target
-from .compiler.targets.cpu.layer import CpuLayer
-from .compiler.targets.gpu.layer import GpuLayer
-from .compiler.targets.gpu.target import Gpu
-from .compiler.targets.registry import find_target
-from .compiler.targets.vdla.layer import Layer
-from .compiler.targets.vdla.target import Accelerator
-from .compiler.tune.annealing import TreeAnnealing
-from .compiler.tune.auto.evolution import Evolution
-from .compiler.tune.auto.gradient import Course, next_task
-from .compiler.tune.auto.programs import ProgramFeatures, Programs
-from .compiler.tune.boosted import FEWEST, BoostedTrees
-from .compiler.tune.candidates import Candidates
-from .compiler.tune.features import Features
-from .compiler.tune.pool import Alone, Pool, Steps
-from .compiler.tune.quality import TOP, held_out_scores, pairwise_accuracy, recall
-from .compiler.tune.search import (
+from .. import plugins
+from .._version import __version__
+from ..compiler.build import build
+from ..compiler.choose.records import Key, Record, Records, append
+from ..compiler.choose.space import Knobs
+from ..compiler.targets.base import Options, Target
+from ..compiler.targets.cpu.layer import CpuLayer
+from ..compiler.targets.gpu.layer import GpuLayer
+from ..compiler.targets.gpu.target import Gpu
+from ..compiler.targets.registry import find_target
+from ..compiler.targets.vdla.layer import Layer
+from ..compiler.targets.vdla.target import Accelerator
+from ..compiler.tune.annealing import TreeAnnealing
+from ..compiler.tune.auto.evolution import Evolution
+from ..compiler.tune.auto.gradient import Course, next_task
+from ..compiler.tune.auto.programs import ProgramFeatures, Programs
+from ..compiler.tune.boosted import FEWEST, BoostedTrees
+from ..compiler.tune.candidates import Candidates
+from ..compiler.tune.features import Features
+from ..compiler.tune.pool import Alone, Pool, Steps
+from ..compiler.tune.quality import TOP, held_out_scores, pairwise_accuracy, recall
+from ..compiler.tune.search import (
     EXPLORERS,
     PLAN,
     TUNERS,
@@ -46,16 +46,17 @@ from .compiler.tune.search import (
     make_explorer,
     programs_of,
 )
-from .compiler.tune.task import Task, tasks_of
-from .isa.errors import VdlaError
-from .isa.memory import MemoryParams
-from .isa.params import HwParams
-from .isa.program import Program
-from .module import check_options, load_platform
-from .runner import Runner
-from .runtime.gpu.cuda import load_driver
-from .runtime.workers import check_address
-from .sim.model.core import count_cycles
+from ..compiler.tune.task import Task, tasks_of
+from ..isa.errors import VdlaError
+from ..isa.memory import MemoryParams
+from ..isa.params import HwParams
+from ..isa.platform import load_platform
+from ..isa.program import Program
+from ..module import check_options
+from ..runtime.gpu.cuda import load_driver
+from ..runtime.workers import check_address
+from ..sim.model.core import count_cycles
+from ..sim.runner import Runner
 
 #: Rounds of a processor's trial, of which the least time counts; seconds of one round at least.
 ROUNDS, ROUND_S = 5, 0.002

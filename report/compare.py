@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from .isa.errors import VdlaError
-from .isa.text_files import read_text
+from ..isa.errors import VdlaError
+from ..isa.text_files import read_text
 
 #: Wall-clock times of this machine, which change from run to run.
 NOISE = ("wall_s", "sim_wall_s", "rtl_wall_s", "cpu_ms", "cpu_float_ms")

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .isa.errors import VdlaError
-from .isa.memory import MemoryParams
-from .isa.params import HwParams
-from .isa.program import Program
-from .isa.status import Status
+from ..isa.errors import VdlaError
+from ..isa.memory import MemoryParams
+from ..isa.params import HwParams
+from ..isa.program import Program
+from ..isa.status import Status
 
 if TYPE_CHECKING:
-    from .runtime.result import SimResult
-    from .sim.rtl.driver import RtlSimulator
+    from ..runtime.result import SimResult
+    from .rtl.driver import RtlSimulator
 
 #: Where the accelerator's programs run, and run alike.
 PLACES = ("sim", "rtl", "fpga")
@@ -38,7 +38,7 @@ class Runner:
     @cached_property
     def _rtl(self) -> RtlSimulator:
         """The RTL of the configuration: elaborated once, it runs every program."""
-        from .sim.rtl.driver import RtlSimulator
+        from .rtl.driver import RtlSimulator
 
         return RtlSimulator(self.params)
 
@@ -53,12 +53,12 @@ class Runner:
         if self.place == "rtl":
             result = self._rtl.run(program, dram, self.memory)
         elif self.place == "fpga":
-            from .runtime.board import run_on_board
+            from ..runtime.board import run_on_board
 
             assert self.port is not None
             result = run_on_board(self.port, program, dram, self.memory)
         else:
-            from .sim.model.core import simulate
+            from .model.core import simulate
 
             result = simulate(program, dram, self.memory)
         if result.status != Status.DONE:

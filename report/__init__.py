@@ -1,0 +1,1 @@
+"""What a run tells: reports, bounds of performance, and differences between two reports."""
