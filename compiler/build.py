@@ -28,7 +28,7 @@ from .graph.ir import Graph, dump
 from .graph.passes import GRAPH_PASSES
 from .graph.passes.split_batch import split_batch
 from .graph.verify import verify
-from .rows import leave_host_for_enough, parts_of, place
+from .partition import leave_host_for_enough, parts_of, place
 from .targets.base import GraphPass, Target
 from .te.errors import own_schedules
 

@@ -13,7 +13,7 @@ import sys
 import numpy as np
 import vdla
 from vdla import te, topi
-from vdla.compiler.targets.vdla.parts import gemm_intrin
+from vdla.compiler.targets.vdla.expressions import gemm_intrin
 
 PARAMS = vdla.HwParams()
 BLOCK = PARAMS.block

@@ -13,10 +13,10 @@ from ..choose.records import Record
 from ..choose.space import Knobs
 from ..targets.cpu.layer import CpuLayer
 from ..targets.cpu.templates.by_steps import expression_of_workload
+from ..targets.vdla.expressions import gemm_intrin
 from ..targets.vdla.layer import Layer as VdlaLayer
-from ..targets.vdla.parts import gemm_intrin
-from ..targets.vdla.templates.by_steps import ProductsBySteps
-from ..targets.vdla.templates.products import ProductsWorkload
+from ..targets.vdla.templates.convolution import ProductsWorkload
+from ..targets.vdla.templates.searched import ProductsBySteps
 from ..tir.ir import PrimFunc
 from .annealing import Annealing, ModelAnnealing, TreeAnnealing
 from .auto.accelerator import accelerator_program

@@ -18,7 +18,7 @@ from ..choose.template import Plan, Template
 from ..dumps import Dumps
 from ..graph.ir import Graph, Node
 from ..graph.ops.base import Fusion
-from ..rows import parts_of
+from ..partition import parts_of
 from ..targets.base import Part, Target
 from ..targets.cpu.layer import CpuLayer
 from ..targets.cpu.lowering import lower_node
@@ -29,7 +29,7 @@ from ..targets.gpu.target import Gpu
 from ..targets.vdla.layer import Layer as VdlaLayer
 from ..targets.vdla.target import Accelerator
 from ..targets.vdla.templates.base import AcceleratorTemplate, Track
-from ..targets.vdla.templates.by_steps import by_steps_of
+from ..targets.vdla.templates.searched import by_steps_of
 from ..tir.ir import PrimFunc
 from .candidates import Candidates
 

@@ -19,11 +19,11 @@ from ..build import prepare
 from ..choose.chooser import Choice, Chooser, Given
 from ..choose.space import Knobs, KnobValue
 from ..dumps import Dumps
-from ..rows import parts_of
+from ..partition import parts_of
 from ..targets.base import Part
-from ..targets.vdla.sharing import Operator
+from ..targets.vdla.plan.reservations import RESERVED
+from ..targets.vdla.plan.scratchpads import Operator
 from ..targets.vdla.target import Accelerator
-from ..targets.vdla.templates.reserving import RESERVED
 
 #: Of the legal numbers of a knob, a trial takes one of so many that are nearest.
 NEAREST = 4

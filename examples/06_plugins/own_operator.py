@@ -22,8 +22,8 @@ from vdla.compiler.frontends.onnx.ops.call import Call
 from vdla.compiler.graph.ir import Graph, Node, Tensor
 from vdla.compiler.graph.ops.base import Expression, Fusion, Op, Type, expect
 from vdla.compiler.targets.registry import register_template
+from vdla.compiler.targets.vdla.expressions import attach, tile_row
 from vdla.compiler.targets.vdla.machine import Context
-from vdla.compiler.targets.vdla.parts import attach, tile_row
 from vdla.compiler.targets.vdla.templates.base import AcceleratorTemplate, Track, image_of
 from vdla.compiler.tir.ir import PrimFunc
 

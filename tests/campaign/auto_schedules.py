@@ -24,7 +24,7 @@ from vdla.compiler.build import prepare
 from vdla.compiler.choose.chooser import Chooser
 from vdla.compiler.choose.steps import STEPS
 from vdla.compiler.dumps import Dumps
-from vdla.compiler.rows import parts_of
+from vdla.compiler.partition import parts_of
 from vdla.compiler.targets.base import Options, Part
 from vdla.compiler.targets.cpu.layer import CpuLayer
 from vdla.compiler.targets.cpu.target import Cpu

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vdla.compiler.build import CompiledModel, build
 from vdla.compiler.graph.ir import Graph
-from vdla.compiler.rows import place
+from vdla.compiler.partition import place
 from vdla.compiler.targets.base import Options
 from vdla.compiler.targets.registry import find_target
 from vdla.isa.memory import MemoryParams

@@ -19,7 +19,7 @@ from vdla.compiler.graph.ops.linear import QDense
 from vdla.compiler.graph.ops.movement import Reshape
 from vdla.compiler.graph.ops.pooling import QAvgPool, QMaxPool
 from vdla.compiler.graph.passes import run_passes
-from vdla.compiler.rows import place
+from vdla.compiler.partition import place
 from vdla.compiler.targets.base import Options
 from vdla.compiler.targets.vdla.target import Accelerator
 from vdla.isa.memory import MEMORY_PRESETS

@@ -40,45 +40,55 @@ from vdla.compiler.targets.gpu.templates import general, parts, tensor_gemm
 from vdla.compiler.targets.gpu.templates.depthwise import Depthwise
 from vdla.compiler.targets.gpu.templates.product import Product
 from vdla.compiler.targets.gpu.text import _Printer
-from vdla.compiler.targets.vdla import (
-    early_products,
+from vdla.compiler.targets.vdla.cost import tiling as planner
+from vdla.compiler.targets.vdla.expressions import tile_places
+from vdla.compiler.targets.vdla.lower import (
     order,
-    patterns,
-    planner,
-    program_choices,
-    sharing,
 )
-from vdla.compiler.targets.vdla.codegen import _Walker
-from vdla.compiler.targets.vdla.parts import tile_places
-from vdla.compiler.targets.vdla.passes import join_results as joining
-from vdla.compiler.targets.vdla.passes.functions_of_one import _Function
-from vdla.compiler.targets.vdla.passes.look_up_again import look_up_again
-from vdla.compiler.targets.vdla.passes.needed_first import needed_first
-from vdla.compiler.targets.vdla.passes.products_of_places import _Images
-from vdla.compiler.targets.vdla.passes.weights_ahead import _Copies
-from vdla.compiler.targets.vdla.program import _Writer
-from vdla.compiler.targets.vdla.rotation import Rotation
-from vdla.compiler.targets.vdla.script import Site
-from vdla.compiler.targets.vdla.stream import Stream
+from vdla.compiler.targets.vdla.lower import (
+    split_k as early_products,
+)
+from vdla.compiler.targets.vdla.lower import (
+    vector_patterns as patterns,
+)
+from vdla.compiler.targets.vdla.lower.codegen import _Walker
+from vdla.compiler.targets.vdla.lower.lru_allocation import Rotation
+from vdla.compiler.targets.vdla.lower.prefetch_weights import _Copies
+from vdla.compiler.targets.vdla.lower.script import Site
+from vdla.compiler.targets.vdla.lower.stream import Stream
+from vdla.compiler.targets.vdla.plan import options as program_choices
+from vdla.compiler.targets.vdla.plan import reservations as reserving
+from vdla.compiler.targets.vdla.plan import scratchpads as sharing
+from vdla.compiler.targets.vdla.plan.fuse_residual import has_own_knobs
+from vdla.compiler.targets.vdla.plan.program import _Writer
+from vdla.compiler.targets.vdla.rewrite import fuse_epilogues as joining
+from vdla.compiler.targets.vdla.rewrite.fold_into_tables import _Function
+from vdla.compiler.targets.vdla.rewrite.fuse_tables_into_readers import look_up_again
+from vdla.compiler.targets.vdla.rewrite.matmul_as_convolution import _Images
+from vdla.compiler.targets.vdla.rewrite.order_by_first_use import needed_first
 from vdla.compiler.targets.vdla.templates import (
-    activations,
+    concat_slice as places_moved,
+)
+from vdla.compiler.targets.vdla.templates import (
+    convolution as products,
+)
+from vdla.compiler.targets.vdla.templates import (
     masked_softmax_loops,
-    places_moved,
-    products,
-    reserving,
     softmax,
 )
-from vdla.compiler.targets.vdla.templates.activations import Activations
-from vdla.compiler.targets.vdla.templates.added_products import AddedProducts
-from vdla.compiler.targets.vdla.templates.channel_addition import addition_constants
-from vdla.compiler.targets.vdla.templates.channel_products import ChannelProducts
+from vdla.compiler.targets.vdla.templates import (
+    matmul as activations,
+)
+from vdla.compiler.targets.vdla.templates.channel_bias import addition_constants
+from vdla.compiler.targets.vdla.templates.channel_scale import ChannelProducts
+from vdla.compiler.targets.vdla.templates.convolution_constant import AddedProducts
+from vdla.compiler.targets.vdla.templates.global_average import Means
 from vdla.compiler.targets.vdla.templates.grouped import Grouped
-from vdla.compiler.targets.vdla.templates.groups_transposed import GroupsTransposed
-from vdla.compiler.targets.vdla.templates.joining import has_own_knobs
-from vdla.compiler.targets.vdla.templates.look_ups import table_words
+from vdla.compiler.targets.vdla.templates.layer_norm import Normalise, RowFactors
+from vdla.compiler.targets.vdla.templates.lookup_table import table_words
 from vdla.compiler.targets.vdla.templates.masked_softmax_loops import Loops
-from vdla.compiler.targets.vdla.templates.means import Means
-from vdla.compiler.targets.vdla.templates.normalisation import Normalise, RowFactors
+from vdla.compiler.targets.vdla.templates.matmul import Activations
+from vdla.compiler.targets.vdla.templates.transpose import GroupsTransposed
 from vdla.compiler.targets.vdla.templates.windows import Slide, slid, slide_of
 from vdla.compiler.te import affine, relations, rfactor
 from vdla.compiler.tir import arrivals, bounds, disjoint, races
@@ -104,43 +114,43 @@ from vdla.runtime import layout
 from .checks import missing_tokens, tests, unordered, wrong_digits
 from .plant import Mutant
 
-PRODUCTS = "compiler/targets/vdla/test_activations.py::test_products"
-PLACES = "compiler/targets/vdla/passes/test_products_of_places.py"
-ADDED = "compiler/targets/vdla/test_added_products.py"
+PRODUCTS = "compiler/targets/vdla/templates/test_matmul.py::test_products"
+PLACES = "compiler/targets/vdla/rewrite/test_matmul_as_convolution.py"
+ADDED = "compiler/targets/vdla/templates/test_convolution_constant.py"
 MASKS = "compiler/graph/passes/test_masks.py"
 WARPGROUPS = tests("compiler/targets/gpu/test_warpgroups.py")
 DEPTHWISE = tests("compiler/targets/gpu/test_depthwise.py")
-MASKED = "compiler/targets/vdla/test_masked_softmax.py"
+MASKED = "compiler/targets/vdla/templates/test_masked_softmax.py"
 DISJOINT = tests("compiler/tir/test_disjoint.py")
 
 SUITS_READER = tests(
     "compiler/targets/vdla/test_suits_reader.py"
     "::test_the_tensor_core_begins_before_the_last_rows_are_there"
 )
-SKIPPED_COLUMNS = tests("compiler/targets/vdla/test_skipped_columns.py")
-SLIDING = tests("compiler/targets/vdla/test_sliding_windows.py")
+SKIPPED_COLUMNS = tests("compiler/targets/vdla/templates/test_skipped_columns.py")
+SLIDING = tests("compiler/targets/vdla/templates/test_windows.py")
 
 COMPILER = (
     Mutant("a table outlives its entries of par", "compiler", order.without_repeated_settings,
            "if table and table.par_base < end", "if False and table.par_base < end",
-           tests("compiler/targets/vdla/test_order.py::test_a_table_is_not_set_again")),
+           tests("compiler/targets/vdla/lower/test_order.py::test_a_table_is_not_set_again")),
     Mutant("parameters outlive their entries of par", "compiler", order.without_repeated_settings,
            "if param and param.par_base < end", "if False and param.par_base < end",
-           tests("compiler/targets/vdla/test_order.py::test_parameters_are_not_set_again")),
+           tests("compiler/targets/vdla/lower/test_order.py::test_parameters_are_not_set_again")),
     Mutant("weights wait for results", "compiler", order.constants_apart,
            "TRACKS * (1 + queue) * is_constant", "0",
-           tests("compiler/targets/vdla/test_order.py"
+           tests("compiler/targets/vdla/lower/test_order.py"
                  "::test_weights_are_loaded_before_the_results_that_they_are_multiplied_by")),
     Mutant("the first order is taken", "compiler", order.dispatch_order,
            "min(found, key=lambda known: known[0])", "found[0]",
-           tests("compiler/targets/vdla/test_order.py::test_the_best_order_is_taken")),
+           tests("compiler/targets/vdla/lower/test_order.py::test_the_best_order_is_taken")),
     Mutant("borders are written once for all places", "compiler", _Walker.vector,
            "= NO_PADDING", "+= 0",
-           tests("compiler/targets/vdla/test_expanded_windows.py::test_it_equals_the_interpreter",
-                 "compiler/targets/vdla/test_expanded_windows.py::test_tiles")),
+           tests("compiler/targets/vdla/templates/test_inverted_residual.py::test_it_equals_the_interpreter",
+                 "compiler/targets/vdla/templates/test_inverted_residual.py::test_tiles")),
     Mutant("borders are not written", "compiler", _Walker.emit_bordered,
            "if start < stop", "if False",
-           tests("compiler/targets/vdla/test_expanded_windows.py"
+           tests("compiler/targets/vdla/templates/test_inverted_residual.py"
                  "::test_it_equals_the_interpreter")),
     Mutant("slower programs are kept", "compiler", Together.run,
            "found.cycles < best.cycles", "found.cycles != best.cycles",
@@ -152,38 +162,38 @@ COMPILER = (
                  "::test_programs_become_faster_and_compile_makes_them_again")),
     Mutant("the usual room for weights is taken", "compiler", program_choices.first_to_end,
            "in RESERVED[WGT_EIGHTHS]", "in ()",
-           tests("compiler/targets/vdla/test_reserving.py"
+           tests("compiler/targets/vdla/plan/test_reservations.py"
                  "::test_that_is_taken_whose_program_ends_first")),
     Mutant("all operators have the usual room for weights", "compiler",
            sharing.share_scratchpads,
            "known.knobs if known", "{} if known",
-           tests("compiler/targets/vdla/test_reserving.py"
+           tests("compiler/targets/vdla/plan/test_reservations.py"
                  "::test_that_is_taken_whose_program_ends_first")),
     Mutant("shares are as usual", "compiler", program_choices.first_to_end,
            "for step in (1, -1)", "for step in ()",
-           tests("compiler/targets/vdla/test_program_choices.py")),
+           tests("compiler/targets/vdla/plan/test_options.py")),
     Mutant("operators have the usual share", "compiler", reserving.share_of,
            "if sixteenths is None", "if True",
-           tests("compiler/targets/vdla/test_reserving.py"
+           tests("compiler/targets/vdla/plan/test_reservations.py"
                  "::test_a_smaller_share_has_smaller_tiles")),
     Mutant("buffers lie at the beginning of the scratchpads", "compiler", Site.entry,
            "+ self.firsts.get(memory, 0)", "",
-           tests("compiler/targets/vdla/test_sharing.py")),
+           tests("compiler/targets/vdla/plan/test_scratchpads.py")),
     Mutant("the first of several programs is taken", "compiler", program_choices.first_to_end,
            "min((best, *others), key=cycles_of)", "best",
-           tests("compiler/targets/vdla/test_expanded_windows.py"
+           tests("compiler/targets/vdla/templates/test_inverted_residual.py"
                  "::test_the_graph_whose_program_ends_first_is_taken",
-                 "compiler/targets/vdla/test_residual_products.py"
+                 "compiler/targets/vdla/templates/test_convolution_residual.py"
                  "::test_what_ends_first_is_taken")),
     Mutant("operators with knobs of their own are joined", "compiler", has_own_knobs,
            "bool(own) and", "False and",
-           tests("compiler/targets/vdla/test_residual_products.py"
+           tests("compiler/targets/vdla/templates/test_convolution_residual.py"
                  "::test_knobs_for_an_operator_leave_it_alone",
-                 "compiler/targets/vdla/test_expanded_windows.py"
+                 "compiler/targets/vdla/templates/test_inverted_residual.py"
                  "::test_knobs_for_an_operator_leave_it_alone")),
     Mutant("an image with two readers is joined", "compiler", Graph.links,
            "len(readers[source.output]) == 1", "True",
-           tests("compiler/targets/vdla/test_expanded_windows.py"
+           tests("compiler/targets/vdla/templates/test_inverted_residual.py"
                  "::test_which_convolutions_are_joined")),
     Mutant("elements are replaced wherever they are read", "compiler", share_buffers._replaces,
            "== texts", "!= []",
@@ -191,29 +201,29 @@ COMPILER = (
                  "::test_elements_replace_those_that_they_are_made_of")),
     Mutant("all weights lie at the beginning", "compiler", _Writer._firsts,
            "self.turn_taking[name].take(used[name])", "0",
-           tests("compiler/targets/vdla/test_order.py"
+           tests("compiler/targets/vdla/lower/test_order.py"
                  "::test_weights_are_loaded_before_the_results_that_they_are_multiplied_by")),
     Mutant("entries are taken that were used last", "compiler", Rotation.take,
            "argmin()", "argmax()",
-           tests("compiler/targets/vdla/test_rotation.py"
+           tests("compiler/targets/vdla/lower/test_lru_allocation.py"
                  "::test_operators_have_other_entries_while_there_are_any")),
     Mutant("parameters hold up weights", "compiler", order.constants_apart,
            'TURNS * (insn.memory != "wgt")', "0",
-           tests("compiler/targets/vdla/test_order.py"
+           tests("compiler/targets/vdla/lower/test_order.py"
                  "::test_parameters_do_not_hold_up_weights")),
     Mutant("instructions take no time of the bus", "compiler", order.dispatch_order,
            "len(insns) * insn_cycles", "0",
-           tests("compiler/targets/vdla/test_order.py"
+           tests("compiler/targets/vdla/lower/test_order.py"
                  "::test_loads_are_expected_to_take_longer_where_instructions_need_the_bus")),
     Mutant("each part of a product begins anew", "compiler", early_products._in_parts,
            "product.init and first == 0", "product.init",
-           tests("compiler/targets/vdla/test_early_products.py::test_parts_are_the_whole")),
+           tests("compiler/targets/vdla/lower/test_split_k.py::test_parts_are_the_whole")),
     Mutant("each part of an image is its first", "compiler", early_products._in_parts,
            "load.offset_bytes + first *", "load.offset_bytes + 0 *",
-           tests("compiler/targets/vdla/test_early_products.py::test_results_stay")),
+           tests("compiler/targets/vdla/lower/test_split_k.py::test_results_stay")),
     Mutant("images never come in parts", "compiler", program_choices.first_to_end,
            "RESERVED[IMAGE_PARTS][-1]", "RESERVED[IMAGE_PARTS][0]",
-           tests("compiler/targets/vdla/test_reserving.py"
+           tests("compiler/targets/vdla/plan/test_reservations.py"
                  "::test_images_come_in_parts_where_that_saves_cycles")),
     Mutant("instructions of means cost nothing", "compiler", Means.plan,
            "price * self.insns(workload, knobs)", "0",
@@ -221,11 +231,11 @@ COMPILER = (
                  "::test_where_loads_are_scarce_sums_have_few_instructions")),
     Mutant("threads share the copies of weights", "compiler", _Copies.visit,
            "self.room // (threads *", "self.room // (",
-           tests("compiler/targets/vdla/passes/test_weights_ahead.py"
+           tests("compiler/targets/vdla/lower/test_prefetch_weights.py"
                  "::test_it_has_no_more_than_there_is_room_for")),
     Mutant("what is needed last goes first", "compiler", needed_first,
            "uses[1] >= uses[0]", "uses[1] <= uses[0]",
-           tests("compiler/targets/vdla/passes/test_needed_first.py"
+           tests("compiler/targets/vdla/rewrite/test_order_by_first_use.py"
                  "::test_what_is_read_at_the_end_is_computed_later")),
     Mutant("what threads use in turn is allocated where it was", "compiler", _Interleaver.spread,
            "if buffer.scope in self.in_turn else stmt", "if False else stmt",
@@ -233,23 +243,23 @@ COMPILER = (
                  "::test_what_threads_use_in_turn_is_allocated_around_its_uses")),
     Mutant("settings of both tracks repeat each other", "compiler", order.repeated_settings,
            "if other == track", "if True",
-           tests("compiler/targets/vdla/test_order.py"
+           tests("compiler/targets/vdla/lower/test_order.py"
                  "::test_settings_that_a_track_repeats_are_expected_to_take_no_time")),
     Mutant("look-ups go before what has been ready for longer", "compiler", order.dispatch_order,
            "] = 1", "] = 0",
-           tests("compiler/targets/vdla/test_order.py"
+           tests("compiler/targets/vdla/lower/test_order.py"
                  "::test_a_depthwise_convolution_follows_a_table_closely")),
     # ---- squeeze-and-excitation, results that are finished before they leave
     Mutant("the zero point of values looked up is added", "compiler", patterns.match_value,
            "b=Const(-number)", "b=Const(number)",
-           tests("compiler/targets/vdla/test_looked_up_images.py"
+           tests("compiler/targets/vdla/templates/test_squeeze_tables.py"
                  "::test_it_equals_the_interpreter")),
     Mutant("a table goes that others read", "compiler", look_up_again,
            "or None in found", "",
-           tests("compiler/targets/vdla/test_looked_up_images.py::test_which_tables_are_joined")),
+           tests("compiler/targets/vdla/templates/test_squeeze_tables.py::test_which_tables_are_joined")),
     Mutant("all blocks have the factors of the first", "compiler", ChannelProducts.schedule,
            "right[c, 0, 0, b, i]", "right[0, 0, 0, b, i]",
-           tests("compiler/targets/vdla/test_looked_up_images.py"
+           tests("compiler/targets/vdla/templates/test_squeeze_tables.py"
                  "::test_it_equals_the_interpreter")),
     Mutant("no image comes in the order of its reader", "compiler", sharing._wanted_orders,
            "template.suits_reader and", "False and", SUITS_READER),
@@ -285,10 +295,10 @@ COMPILER = (
            tests("compiler/targets/vdla/test_squeeze.py::test_a_product_equals_the_interpreter")),
     Mutant("factors of a residual change places", "compiler", joining._joined,
            "replace(add, mult_a=b, mult_b=a)", "add",
-           tests("compiler/targets/vdla/test_residual_products.py::test_which_images_are_added")),
+           tests("compiler/targets/vdla/templates/test_convolution_residual.py::test_which_images_are_added")),
     Mutant("a table with the values of -128 first", "compiler", table_words,
            "np.roll(op.table, len(op.table) // 2)", "op.table",
-           tests("compiler/targets/vdla/test_activated_products.py"
+           tests("compiler/targets/vdla/templates/test_convolution_table.py"
                  "::test_it_equals_the_interpreter")),
     # ---- convolutions in groups
     Mutant("all pieces of a window see the first columns", "compiler", slid,
@@ -302,14 +312,14 @@ COMPILER = (
            "results * slide.phases < cols * kw", "True", SLIDING),
     Mutant("a group has the channels of the first", "compiler", products.taken_together,
            "g % count * channels", "0",
-           tests("compiler/targets/vdla/test_grouped.py::test_accelerator_equals_the_interpreter")),
+           tests("compiler/targets/vdla/templates/test_grouped.py::test_accelerator_equals_the_interpreter")),
     Mutant("tiles of padding only", "compiler", planner._has_blank_tile,
            "(size <= before) | (last <= behind)", "False",
-           tests("compiler/targets/vdla/test_grouped.py::test_no_tile_sees_padding_only"),
+           tests("compiler/targets/vdla/templates/test_grouped.py::test_no_tile_sees_padding_only"),
            (planner.plan_products,)),
     Mutant("groups beyond the last block", "compiler", Grouped.groups_of,
            "if fits and", "if",
-           tests("compiler/targets/vdla/test_grouped.py::test_groups_fill_whole_blocks")),
+           tests("compiler/targets/vdla/templates/test_grouped.py::test_groups_fill_whole_blocks")),
     # ---- products of matrices, rows and functions on the processor
     Mutant("a choice holds in the last iteration, too", "compiler", peel._peel,
            "copy_with(loop.body", "copy_with(first",
@@ -356,19 +366,19 @@ COMPILER = (
            tests(f"{PRODUCTS}_equal_the_interpreter")),
     Mutant("memory ends with an operand", "compiler", Activations.reach,
            "reach_of_tiles(graph[node.inputs[1]], self.machine.params)", "{}",
-           tests("compiler/targets/vdla/test_activations.py::test_what_is_read_behind_an_operand_is_memory")),
+           tests("compiler/targets/vdla/templates/test_matmul.py::test_what_is_read_behind_an_operand_is_memory")),
     Mutant("products of the last places", "compiler", Activations.schedule,
            "pads=(0, 0, w.places - w.image_places, 0)", "pads=(w.places - w.image_places, 0, 0, 0)",
            tests(f"{PRODUCTS}_equal_the_interpreter")),
     Mutant("parts of a join lie in one place", "compiler", places_moved._behind,
            "place + first", "place",
-           tests("compiler/targets/vdla/test_places_moved.py::test_moves_equal_the_interpreter")),
+           tests("compiler/targets/vdla/templates/test_concat_slice.py::test_moves_equal_the_interpreter")),
     Mutant("rows of tiles close up", "compiler", _Walker.load_shape,
            "loop.extent + pad.before + pad.after", "loop.extent",
-           tests("compiler/targets/vdla/test_activations.py::test_tiles_of_transpositions")),
+           tests("compiler/targets/vdla/templates/test_matmul.py::test_tiles_of_transpositions")),
     Mutant("a transposed image keeps what is beyond", "compiler", GroupsTransposed.constants,
            "np.full(places,", "np.full(-(-places // params.block) * params.block,",
-           tests("compiler/targets/vdla/test_activations.py::test_transpositions_equal_the_interpreter")),
+           tests("compiler/targets/vdla/templates/test_matmul.py::test_transpositions_equal_the_interpreter")),
     Mutant("any image of the right shape", "compiler", _Images.operand,
            "as_it_is = (order == (g * width + c) * places + p).all()", "as_it_is = True",
            tests(f"{PLACES}::test_as_many_tokens_as_channels")),
@@ -380,7 +390,7 @@ COMPILER = (
            tests(f"{PLACES}::test_a_softmax_between_products_is_in_the_program")),
     Mutant("no limit where the inverse has more bits", "compiler", softmax.Softmax.schedule,
            "total[at] >> w.room", "total[at] + w.room",
-           tests("compiler/targets/vdla/test_softmax.py::test_softmax_equals_the_interpreter")),
+           tests("compiler/targets/vdla/templates/test_softmax.py::test_softmax_equals_the_interpreter")),
     Mutant("one of Newton's steps too few", "compiler", softmax_of_graph.steps_of,
            "bit_length() + 4", "bit_length() + 3",
            tests("compiler/graph/ops/test_softmax.py::test_every_inverse_is_exact_and_fits_int32")),
@@ -404,7 +414,7 @@ COMPILER = (
            "tiles.vthreads", "1", tests(f"{ADDED}::test_tiles")),
     Mutant("threads in turn have a part of tmp each", "compiler", planner._room_in_tmp,
            "1 if shape.in_turn else tiles.vthreads", "tiles.vthreads",
-           tests("compiler/targets/vdla/test_residual_products.py::test_rows_that_pass_tmp")),
+           tests("compiler/targets/vdla/templates/test_convolution_residual.py::test_rows_that_pass_tmp")),
     Mutant("what outlives a turn is shared", "compiler", _Interleaver.spread,
            "Allocate(self.copy(buffer), ", "Allocate(buffer, ",
            tests("compiler/tir/test_vthread.py::test_threads_use_a_memory_in_turn")),
@@ -449,21 +459,21 @@ COMPILER = (
            tests("compiler/graph/passes/test_passes.py::test_golden")),
     Mutant("a buffer is given away while it is read", "compiler", share_buffers._shared,
            "b in mine and last[b] == index", "b in mine",
-           tests("compiler/targets/vdla/test_normalisation.py::test_it_equals_the_interpreter")),
+           tests("compiler/targets/vdla/templates/test_layer_norm.py::test_it_equals_the_interpreter")),
     Mutant("digits of the first lane", "compiler", Normalise.constants,
            "np.eye(params.block, dtype=np.int8)[:, None]",
            "np.eye(params.block, dtype=np.int8)[:1, None].repeat(params.block, axis=0)",
-           tests("compiler/targets/vdla/test_normalisation.py::test_it_equals_the_interpreter")),
+           tests("compiler/targets/vdla/templates/test_layer_norm.py::test_it_equals_the_interpreter")),
     Mutant("digits of whole blocks of places", "compiler", RowFactors.schedule,
            "weight_tiles(x, 1, w.tiles, w.channel_blocks, w.places, block)",
            "weight_tiles(x, 1, w.tiles, w.channel_blocks, w.tiles * block, block)",
-           tests("compiler/targets/vdla/test_normalisation.py::test_it_equals_the_interpreter")),
+           tests("compiler/targets/vdla/templates/test_layer_norm.py::test_it_equals_the_interpreter")),
     Mutant("a normalisation along places", "compiler", _Images.normalised,
            "self.is_places(source) and _is_matrix(order, shape)", "self.is_places(source)",
            tests(f"{PLACES}::test_a_normalisation_between_matrices")),
     Mutant("a difference of other operands", "compiler", patterns.match_difference,
            'Arithmetic("table_diff", a, b, table)', 'Arithmetic("table_diff", b, a, table)',
-           tests("compiler/targets/vdla/test_softmax.py::test_softmax_equals_the_interpreter")),
+           tests("compiler/targets/vdla/templates/test_softmax.py::test_softmax_equals_the_interpreter")),
     Mutant("images in any order are added", "compiler", _Images.by_elements,
            "(order == first[1]).all()", "True", tests(f"{PLACES}::test_images_in_another_order")),
     Mutant("constants along places", "compiler", _Images.by_channels,
@@ -478,7 +488,7 @@ COMPILER = (
                  "::test_what_does_not_scale_has_no_constants")),
     Mutant("channels without their constants", "compiler", addition_constants,
            "pack_parameters(op.const", "pack_parameters(0 * op.const",
-           tests("compiler/targets/vdla/test_activations.py"
+           tests("compiler/targets/vdla/templates/test_matmul.py"
                  "::test_additions_equal_the_interpreter")),
     # ---- order and tokens
     Mutant("dropped token", "compiler", depend._find_tokens.__wrapped__,
@@ -624,11 +634,12 @@ COMPILER = (
     Mutant("padding on the wrong side", "compiler", Stream.load,
            "pad_left=pad_x.before, pad_right=pad_x.after",
            "pad_left=pad_x.after, pad_right=pad_x.before",
-           tests("compiler/targets/vdla/test_stream.py")),
+           tests("compiler/targets/vdla/lower/test_stream.py")),
     Mutant("first at every innermost reduction's start", "compiler", Stream._micro_ops,
-           "first * (i < once)", "int(i < once)", tests("compiler/targets/vdla/test_stream.py")),
+           "first * (i < once)", "int(i < once)",
+           tests("compiler/targets/vdla/lower/test_stream.py")),
     Mutant("forgotten micro-ops are reused", "compiler", Stream._place_uops,
-           "self._uop_slots.clear()", "pass", tests("compiler/targets/vdla/test_stream.py")),
+           "self._uop_slots.clear()", "pass", tests("compiler/targets/vdla/lower/test_stream.py")),
     Mutant("guard cuts one too many", "compiler", _Walker.bounds,
            "slack // -k + 1", "slack // -k", wrong_digits),
     Mutant("kernel columns before rows", "compiler", layout.pack_weight,
@@ -715,7 +726,7 @@ COMPILER = (
            tests("compiler/graph/passes/test_passes.py")),
     Mutant("windows outside are zero", "compiler", windows.windows,
            "constant_values=fill", "constant_values=0",
-           tests("compiler/targets/vdla/passes/test_pack_windows.py")),
+           tests("compiler/targets/vdla/rewrite/test_pack_windows.py")),
     # ---- TensorFlow Lite
     Mutant("divides negatives upwards", "compiler", fixed_point.divide_by_pot,
            "(mask >> 1) + (x < 0)", "(mask >> 1)",

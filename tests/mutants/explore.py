@@ -10,7 +10,7 @@ from vdla.explore.process import Prediction
 from vdla.explore.surrogate import SurrogateSearch
 from vdla.hw.fpga import resources
 from vdla.hw.fpga.resources import ClockModel
-from vdla.report.report import bounds as roofline
+from vdla.report import bounds
 
 from .checks import tests
 from .plant import Mutant
@@ -47,17 +47,17 @@ EXPLORE = (
                  "test_the_error_of_a_clock_is_of_placements_that_were_not_seen")),
     Mutant("a program keeps the knobs of another machine", "explore", Accelerator._own,
            "program.params == self.machine.params", "program.params",
-           tests("compiler/targets/vdla/test_kept.py")),
+           tests("compiler/targets/vdla/plan/test_cache.py")),
     Mutant("a worker keeps a model that has changed", "explore", sweep._content,
            "hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else model", "model",
            tests("bench/test_sweep.py::test_a_model_that_changes_is_compiled_again")),
     Mutant("schedules are not measured apart", "explore", Ladder.points,
            "vthreads=design.vthreads", "vthreads=2",
            tests("explore/test_replay.py::test_schedules_are_measured_apart")),
-    Mutant("each step of a reduction is written", "explore", roofline.scratchpad_accesses,
+    Mutant("each step of a reduction is written", "explore", bounds.scratchpad_accesses,
            "insn.iterations // group", "insn.iterations",
            tests("explore/test_energy.py::test_counts_are_those_of_the_rtl")),
-    Mutant("instructions are not fetched", "explore", roofline.dram_traffic,
+    Mutant("instructions are not fetched", "explore", bounds.dram_traffic,
            "+ fetched}", "}",
            tests("explore/test_energy.py::test_counts_are_those_of_the_rtl")),
     Mutant("records of another machine", "explore", Ladder.records,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from vdla.compiler.choose.records import Records
 from vdla.compiler.graph.ops.blocked.windows import Windowed
 from vdla.compiler.targets.cpu import llvm
-from vdla.compiler.targets.vdla import planner, replay
-from vdla.compiler.targets.vdla.templates.by_steps import ProductsBySteps
+from vdla.compiler.targets.vdla.cost import pipeline_model as replay
+from vdla.compiler.targets.vdla.cost import tiling as planner
+from vdla.compiler.targets.vdla.templates.searched import ProductsBySteps
 from vdla.compiler.te import steps
 from vdla.compiler.tune import boosted, explorer, features, loop_features, quality
 from vdla.compiler.tune.annealing import ModelAnnealing
@@ -92,7 +93,7 @@ TUNE = (
            tests(f"{_EXPLORERS}::test_shares_of_the_cycles_are_features")),
     Mutant("buffers of the tiling before", "compiler", replay._replay_each.__wrapped__,
            "results[buffer] = 0.0", "pass",
-           tests("compiler/targets/vdla/test_replay.py")),
+           tests("compiler/targets/vdla/cost/test_pipeline_model.py")),
     Mutant("indices of elements never wrap", "compiler", llvm._Emitter._index,
            'a, b) if _is_total(expr):', "a, b):",
            tests("compiler/targets/cpu/test_cpu_expressions.py::"

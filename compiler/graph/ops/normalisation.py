@@ -33,7 +33,7 @@ from .places import expect_image
 #: Elements of a row: its sum times a factor, and its squares, fit int32.
 LEAST_WIDTH, MOST_WIDTH = 16, 960
 #: Factors are below 2**22, so that an element times one, and that less an offset, fit int32; and a
-#: little less, so that an offset is two digits of 15 bits (templates/normalisation.py).
+#: little less, so that an offset is two digits of 15 bits (templates/layer_norm.py).
 FACTOR_BITS = 22
 FACTOR_LIMIT = (1 << FACTOR_BITS) - (1 << 16)
 #: Bits behind the point of the mean's factor, and of that of its remainder.

@@ -43,7 +43,7 @@ from ...tir.passes.unroll import unroll_loops
 from ...tir.printer import print_func
 from ...tir.scopes import check_scopes
 from ...tir.verify import verify
-from .. import kept
+from .. import cache
 from .c_model import emit_model
 from .link import link
 from .llvm import Value, emit_function, symbol
@@ -382,8 +382,8 @@ class _GraphBuilder:
             raw = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
             parameters[places[name] : places[name] + data.nbytes] = raw
         checksum = zlib.crc32(parameters.data)
-        place = kept.place_of("cpu", self._texts(checksum))
-        found = kept.read(place)
+        place = cache.place_of("cpu", self._texts(checksum))
+        found = cache.read(place)
         functions = self._emit_kernels() if found is None else {}
         workspaces = found.head if found else [size for _, size in functions.values()]
         needed = dict(zip(self.kernels.values(), workspaces, strict=True))
@@ -395,8 +395,8 @@ class _GraphBuilder:
             inputs, outputs = tensor_types(graph, graph.inputs), tensor_types(graph, graph.outputs)
             emit_model(self.module, entry, inputs, outputs, parameters.nbytes, checksum, plan)
             optimised = optimise(self.module, self.processor)
-            found = kept.Kept(workspaces, emit_object(optimised, self.processor))
-            kept.keep(place, found, time.perf_counter() - begin)
+            found = cache.Kept(workspaces, emit_object(optimised, self.processor))
+            cache.keep(place, found, time.perf_counter() - begin)
         tensors = {name: offset for name, offset in offsets.items() if isinstance(name, str)}
         shared = {n: tensors[s] for n, s in self.sources.items() if s in tensors}
         return CpuCode(

@@ -16,13 +16,12 @@ from ...choose.space import Knobs, Space, Workload
 from ...dumps import Dumps
 from ...graph.ir import Graph, Node
 from ..base import Part
-from .codegen import Code
-from .machine import ACCELERATOR, Machine
-from .passes.loops import run_loop_passes
-from .program import write_program
-from .sharing import Operator
+from .lower.codegen import Code
+from .lower.loop_passes import run_loop_passes
+from .machine import ACCELERATOR, USUAL_EIGHTHS, Machine
+from .plan.program import write_program
+from .plan.scratchpads import Operator
 from .templates.base import AcceleratorTemplate
-from .templates.reserving import USUAL_EIGHTHS
 
 _NO_DUMPS = Dumps(None)
 

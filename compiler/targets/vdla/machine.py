@@ -12,6 +12,8 @@ from ..cpu.target import Cpu
 
 #: Values of ``Node.target``: the accelerator, and the host, which runs what it refuses.
 ACCELERATOR, HOST = "accel", Cpu.name
+#: Eighths of ``wgt`` for weights that are prefetched, where no program-level option says another.
+USUAL_EIGHTHS = 2
 
 
 @dataclass(frozen=True)

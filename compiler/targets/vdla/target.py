@@ -26,59 +26,48 @@ from ...graph.ops.quantisation import Quantize, QuantizeAway, Recentre
 from ...tir.ir import PrimFunc
 from ..base import Compiled, GraphPass, Options, Part, Target
 from ..cpu.target import Cpu
-from . import kept
 from .layer import Layer
 from .machine import ACCELERATOR, Machine
-from .passes.absorb_flatten import absorb_flatten
-from .passes.fit_layout import fit_layout
-from .passes.join_results import join_results
-from .passes.join_windows import join_windows
-from .passes.look_up_again import look_up_again
-from .passes.needed_first import needed_first
-from .passes.pack_windows import pack_windows
-from .passes.products_of_places import products_of_places
-from .passes.reshape_blocks import reshape_blocks
-from .passes.rows_as_places import rows_as_places
-from .program import build_func, choose_operators, write_program
-from .program_choices import ProgramChoices, first_to_end
-from .sharing import LoopPrograms, Operator
-from .templates.activated_products import ActivatedProducts
-from .templates.activations import Activations, tile_step
-from .templates.added_products import AddedProducts
+from .plan import cache
+from .plan.fuse_inverted_residual import EXPANSION, Expanding
+from .plan.fuse_residual import ADDITION, APART, JOINED, Joining, has_own_knobs
+from .plan.options import ProgramChoices, first_to_end
+from .plan.pack_windows import PACKED, Packing
+from .plan.program import build_func, choose_operators, write_program
+from .plan.reservations import IMAGE_PARTS, RESERVED, SHARE_SIXTEENTHS, WGT_EIGHTHS, Reserving
+from .plan.scratchpads import LoopPrograms, Operator
+from .rewrite.absorb_flatten import absorb_flatten
+from .rewrite.dense_as_convolution import rows_as_places
+from .rewrite.fit_layout import fit_layout
+from .rewrite.fuse_epilogues import join_results
+from .rewrite.fuse_inverted_residuals import join_windows
+from .rewrite.fuse_tables_into_readers import look_up_again
+from .rewrite.matmul_as_convolution import products_of_places
+from .rewrite.order_by_first_use import needed_first
+from .rewrite.pack_windows import pack_windows
+from .rewrite.reshape_blocks import reshape_blocks
 from .templates.base import AcceleratorTemplate, Track
-from .templates.channel_addition import ChannelAddition
-from .templates.channel_products import ChannelProducts
+from .templates.channel_bias import ChannelAddition
+from .templates.channel_scale import ChannelProducts
+from .templates.concat_slice import PlacesMoved
+from .templates.convolution import Products
+from .templates.convolution_constant import AddedProducts
+from .templates.convolution_residual import ResidualProducts
+from .templates.convolution_table import ActivatedProducts
 from .templates.elementwise import ELEMENTWISE
-from .templates.expanded_windows import ExpandedWindows
-from .templates.expanding import EXPANSION, Expanding
+from .templates.global_average import Means
 from .templates.grouped import Grouped
-from .templates.groups_transposed import GroupsTransposed
-from .templates.in_place import Joined, Renamed
-from .templates.joining import ADDITION, APART, JOINED, Joining, has_own_knobs
-from .templates.look_ups import LookUps
-from .templates.looked_up_images import TableMeans, TableProducts
+from .templates.inverted_residual import ExpandedWindows
+from .templates.layer_norm import Normalise, RowFactors, most_norm_channels, normalised_by_host
+from .templates.lookup_table import LookUps
 from .templates.masked_softmax import MaskedSoftmax, most_mask_rows
-from .templates.means import Means
-from .templates.normalisation import (
-    Normalise,
-    RowFactors,
-    most_norm_channels,
-    normalised_by_host,
-)
-from .templates.packing import PACKED, Packing
-from .templates.places_moved import PlacesMoved
-from .templates.products import Products
-from .templates.reserving import (
-    IMAGE_PARTS,
-    RESERVED,
-    SHARE_SIXTEENTHS,
-    WGT_EIGHTHS,
-    Reserving,
-)
-from .templates.residual_products import ResidualProducts
+from .templates.matmul import Activations, tile_step
+from .templates.piecewise_linear import Tables
 from .templates.softmax import Softmax, longest_row
-from .templates.tables import Tables
-from .templates.transposed import Transposed
+from .templates.squeeze_tables import TableMeans, TableProducts
+from .templates.transpose import GroupsTransposed
+from .templates.transposed_convolution import Transposed
+from .templates.views import Joined, Renamed
 from .templates.windows import Windows
 
 #: A node is computed by the first template that handles it; these have instructions.
@@ -176,8 +165,8 @@ class Accelerator(Target):
         templates = (self.template_of(graph, node) for node in graph.nodes)
         kinds = [type(template) for template in templates if template is not None]
         machine = self._machine_of_programs
-        place = kept.place_of("program_choices", chooser, graph, kinds, machine)
-        if place is not None and (known := kept.read_choices(place)) is not None:
+        place = cache.place_of("program_choices", chooser, graph, kinds, machine)
+        if place is not None and (known := cache.read_choices(place)) is not None:
             return known
         begin = time.perf_counter()
         cycles: dict[tuple, float] = {}
@@ -191,7 +180,7 @@ class Accelerator(Target):
 
         found = first_to_end(cycles_of)
         if place is not None:
-            kept.keep_choices(place, found, time.perf_counter() - begin)
+            cache.keep_choices(place, found, time.perf_counter() - begin)
         return found
 
     def _joined(
@@ -279,17 +268,17 @@ class Accelerator(Target):
         if dumps.directory is None:  # dumps show the compiler at work
             kinds = {output: type(template) for output, template in templates.items()}
             nodes = [node.output for node in part.nodes]
-            place = kept.place_of(
+            place = cache.place_of(
                 "program", chooser, part.graph, nodes, part.wanted, kinds, machine
             )
-        if place is not None and (program := kept.read(place, chooser)) is not None:
+        if place is not None and (program := cache.read(place, chooser)) is not None:
             return self._own(program)
         begin = time.perf_counter()
         ready = self._ready if dumps.directory is None else {}
         made = choose_operators(part, templates, machine, chooser, dumps, ready)
         compiled = write_program(part, made, machine, chooser, dumps)
         if place is not None:
-            kept.keep(place, compiled, chooser, time.perf_counter() - begin)
+            cache.keep(place, compiled, chooser, time.perf_counter() - begin)
         return self._own(compiled)
 
     def attempt(self, part: Part, chooser: Chooser) -> tuple[list[Operator], Program]:

@@ -17,9 +17,9 @@ from ...dumps import Dumps
 from ...targets.cpu.graph_code import compile_func
 from ...targets.cpu.layer import random_array
 from ...targets.cpu.target import Cpu
+from ...targets.vdla.expressions import gemm_intrin
 from ...targets.vdla.machine import Machine
-from ...targets.vdla.parts import gemm_intrin
-from ...targets.vdla.program import build_func
+from ...targets.vdla.plan.program import build_func
 from ...targets.vdla.target import Accelerator
 from ...te.intrinsic import TensorIntrin
 from ...te.schedule import Schedule, create_schedule

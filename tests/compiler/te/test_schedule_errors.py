@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from vdla.compiler.targets.vdla.codegen import Code
-from vdla.compiler.targets.vdla.script import Site
-from vdla.compiler.targets.vdla.stream import Stream
+from vdla.compiler.targets.vdla.lower.codegen import Code
+from vdla.compiler.targets.vdla.lower.script import Site
+from vdla.compiler.targets.vdla.lower.stream import Stream
 from vdla.compiler.te.errors import ScheduleError, own_schedules
 from vdla.compiler.te.expr import Const
 from vdla.compiler.te.schedule import Schedule, create_schedule

@@ -12,7 +12,7 @@ import pytest
 import vdla
 from vdla import te, topi
 from vdla.compiler.choose.records import Records
-from vdla.compiler.targets.vdla.parts import gemm_intrin, padded
+from vdla.compiler.targets.vdla.expressions import gemm_intrin, padded
 from vdla.compiler.te.errors import ScheduleError
 from vdla.compiler.te.steps import from_text, replay, to_text
 from vdla.compiler.tune.auto import evolution

@@ -17,8 +17,8 @@ from ....graph.arithmetic.requant import Requant
 from ....graph.ir import Graph, Node
 from ....graph.ops.base import Shape
 from ....tir.ir import PrimFunc
+from ..cost.tiling import VTHREADS, ConvShape, Tiling, even_sizes
 from ..machine import Context, Machine
-from ..planner import VTHREADS, ConvShape, Tiling, even_sizes
 
 W = TypeVar("W", bound=Workload)
 

@@ -24,9 +24,9 @@ from ....te.schedule import create_schedule
 from ....te.tensor import Tensor, compute, placeholder
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
+from ..cost.tiling import VTHREADS, row_cycles
+from ..expressions import REQUANT_ENTRIES, Ending, attach, requantized, tile_row
 from ..machine import Context, Machine
-from ..parts import REQUANT_ENTRIES, Ending, attach, requantized, tile_row
-from ..planner import VTHREADS, row_cycles
 from .base import AcceleratorTemplate, Track, image_of, uniform_parameters
 
 

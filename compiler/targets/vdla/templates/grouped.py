@@ -21,15 +21,15 @@ from ....graph.ops.convolution import QConv2d
 from ....te.tensor import placeholder
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
+from ..cost.tiling import ConvShape
+from ..expressions import REQUANT_ENTRIES, Ending, Window, part_axes, requantized
 from ..machine import Context
-from ..parts import REQUANT_ENTRIES, Ending, Window, part_axes, requantized
-from ..planner import ConvShape
 from .base import (
     image_of,
     requant_parameters,
     tiling_of,
 )
-from .products import (
+from .convolution import (
     OnTensorCore,
     TensorCoreWorkload,
     folded_bias,

@@ -20,10 +20,10 @@ from ....choose.template import Plan
 from ....graph.ir import Graph, Node
 from ....graph.ops.softmax import QTableSoftmax, steps_of
 from ....tir.ir import PrimFunc
+from ..attention_mask import Span, spans_of
+from ..cost.tiling import INSN_CYCLES, even_sizes, read_cycles
+from ..expressions import REQUANT_ENTRIES, Ending
 from ..machine import Context
-from ..parts import REQUANT_ENTRIES, Ending
-from ..planner import INSN_CYCLES, even_sizes, read_cycles
-from ..spans import Span, spans_of
 from .base import AcceleratorTemplate, Track, image_of
 from .masked_softmax_loops import APART, PARTS, Image, Loops, scores_of, tiles_of
 from .softmax import LAST_OPS, PLACES, STEP_OPS, longest_row, softmax_constants

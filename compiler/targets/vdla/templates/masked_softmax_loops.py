@@ -18,8 +18,8 @@ from ....te.affine import simplify_index
 from ....te.expr import Binary, Const, Expr, Read, Var, cast, maximum, minimum, substitute
 from ....tir.ir import Allocate, Buffer, For, PrimFunc, Stmt, Store, seq
 from ....topi.quantisation import clipped, rescale
-from ..parts import REQUANT_ENTRIES, Ending, difference_looked_up
-from ..spans import Span
+from ..attention_mask import Span
+from ..expressions import REQUANT_ENTRIES, Ending, difference_looked_up
 
 #: What a mask subtracts from scores that it does not keep: more than 255, by which they can differ,
 #: and 31 modulo 32, which is how the vector unit takes the amount of a shift.

@@ -32,8 +32,8 @@ from ....te.schedule import Schedule, create_schedule
 from ....te.tensor import Tensor, compute, placeholder
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
-from ..machine import Budget, Context, Machine
-from ..parts import (
+from ..cost.tiling import INSN_CYCLES, even_sizes, row_cycles
+from ..expressions import (
     REQUANT_ENTRIES,
     Ending,
     attach,
@@ -41,7 +41,7 @@ from ..parts import (
     requantized,
     split_tiles,
 )
-from ..planner import INSN_CYCLES, even_sizes, row_cycles
+from ..machine import Budget, Context, Machine
 from .base import AcceleratorTemplate, Track, image_of, uniform_parameters
 
 #: The axis of an image [1, C, N, 1] that are its places.

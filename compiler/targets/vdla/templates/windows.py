@@ -22,8 +22,18 @@ from ....te.schedule import Schedule, create_schedule
 from ....te.tensor import IterVar, Tensor, compute, max_of, placeholder, reduce_axis, sum_of
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
-from ..machine import Context
-from ..parts import (
+from ..cost.tiling import (
+    ConvShape,
+    Tiling,
+    plan_windows,
+    slide_cols,
+    window_cycles,
+    window_estimates,
+    window_fit,
+    window_misfit,
+    window_orders,
+)
+from ..expressions import (
     REQUANT_ENTRIES,
     Ending,
     Pads,
@@ -36,17 +46,7 @@ from ..parts import (
     split_tiles,
     vthread_tiles,
 )
-from ..planner import (
-    ConvShape,
-    Tiling,
-    plan_windows,
-    slide_cols,
-    window_cycles,
-    window_estimates,
-    window_fit,
-    window_misfit,
-    window_orders,
-)
+from ..machine import Context
 from .base import (
     AcceleratorTemplate,
     Track,
@@ -59,7 +59,7 @@ from .base import (
     tiling_space,
     uniform_parameters,
 )
-from .products import folded_bias, int8_parts
+from .convolution import folded_bias, int8_parts
 
 Kind = Literal["max", "sum", "weighted sum"]
 

@@ -7,7 +7,7 @@ from vdla.bench.workloads import TABLE_2
 from vdla.compiler.build import build, prepare
 from vdla.compiler.choose.chooser import Chooser
 from vdla.compiler.dumps import Dumps
-from vdla.compiler.rows import parts_of
+from vdla.compiler.partition import parts_of
 from vdla.compiler.targets.base import Options
 from vdla.compiler.targets.registry import find_target
 from vdla.compiler.targets.vdla.target import Accelerator

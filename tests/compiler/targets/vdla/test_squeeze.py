@@ -17,14 +17,14 @@ from vdla.compiler.graph.ir import Graph
 from vdla.compiler.graph.ops.integer import QMul
 from vdla.compiler.graph.ops.pooling import QAvgPool
 from vdla.compiler.quantize import quantize
+from vdla.compiler.targets.vdla.expressions import Ending
 from vdla.compiler.targets.vdla.machine import Budget, Context, Machine
-from vdla.compiler.targets.vdla.parts import Ending
-from vdla.compiler.targets.vdla.templates.means import Means, MeanWorkload
+from vdla.compiler.targets.vdla.templates.global_average import Means, MeanWorkload
 from vdla.isa.memory import MEMORY_PRESETS
 from vdla.isa.params import PRESETS, HwParams
 
 from .machines import RTL_TABLES
-from .test_activations import check_values, one_operator
+from .templates.test_matmul import check_values, one_operator
 
 VTA = MEMORY_PRESETS["vta"]
 DEFAULT, SMALL = HwParams(), PRESETS["4x4"]

@@ -14,8 +14,8 @@ from vdla.compiler.graph.ir import Graph, Node, Tensor
 from vdla.compiler.graph.ops.convolution import QConv2d
 from vdla.compiler.targets.base import Options
 from vdla.compiler.targets.registry import find_target
+from vdla.compiler.targets.vdla.cost.tiling import ConvShape, plan_products
 from vdla.compiler.targets.vdla.machine import Budget, Context, Machine
-from vdla.compiler.targets.vdla.planner import ConvShape, plan_products
 from vdla.isa.errors import VdlaError
 from vdla.isa.opcodes import Unit
 from vdla.isa.params import PRESETS, HwParams
@@ -23,8 +23,8 @@ from vdla.runtime.result import SimResult
 from vdla.sim.model.core import simulate
 
 from .machines import RTL_TABLES
-from .test_activations import VTA, check_rtl, inputs_of, one_operator, requant_for
-from .test_looked_up_images import TABLE, product_of_values
+from .templates.test_matmul import VTA, check_rtl, inputs_of, one_operator, requant_for
+from .templates.test_squeeze_tables import TABLE, product_of_values
 from .test_squeeze import product
 
 DEFAULT = HwParams(vector_table=2)

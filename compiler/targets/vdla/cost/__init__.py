@@ -1,0 +1,1 @@
+"""What a tiling costs: the entries that it needs, and the cycles of a model of the pipeline."""

@@ -1,0 +1,235 @@
+"""Choose parts of an image for a convolution whose results stay on chip until windows slide over
+them (``templates/inverted_residual.py``).
+
+For each part, the operands of the convolution are loaded once, and all blocks of channels pass, one
+after the other. What two parts share, the tensor core and the vector unit compute twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import product
+from math import inf
+
+from ....choose.space import Knobs, KnobValue
+from ..expressions import REQUANT_ENTRIES, Window
+from ..machine import Budget, Context, Machine
+from .tiling import INSN_CYCLES, Fixed, even_sizes, load_price, slide_cols, steps_cycles
+
+#: Virtual threads that the operator may have.
+VTHREADS = (1, 2, 3, 4)
+#: Cycles of the vector unit for a block of channels besides its iterations: two PARAM, and the
+#: first cycles of instructions.
+BLOCK_CYCLES = 16
+#: How often a depthwise convolution of its own reads an element of its image, because tiles share
+#: rows and columns.
+HALO = 1.2
+
+
+@dataclass(frozen=True)
+class Part:
+    """Rows and columns of results that are computed together, and the virtual threads that take
+    blocks of channels in turn."""
+
+    rows: int
+    cols: int
+    vthreads: int
+
+    @staticmethod
+    def of(knobs: Knobs) -> Part:
+        """The part with some knobs."""
+        return Part(int(knobs["rows"]), int(knobs["cols"]), int(knobs["vthreads"]))
+
+    @property
+    def knobs(self) -> Knobs:
+        """Its knobs."""
+        return {"rows": self.rows, "cols": self.cols, "vthreads": self.vthreads}
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """A convolution of one place to ``blocks`` blocks of channels, and windows over its result,
+    which slide: an iteration has ``sums`` products, and a row of the kernel ``phases`` iterations.
+    """
+
+    ic_blocks: int
+    blocks: int
+    height: int
+    width: int
+    window: Window
+    sums: int
+    phases: int
+    #: How often the vector unit passes over the image between, before windows do.
+    passes: int
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Rows and columns of results."""
+        return self.window.output(self.height, self.width)
+
+    @property
+    def knobs(self) -> Mapping[str, Sequence[KnobValue]]:
+        """The knobs, with their legal values."""
+        rows, cols = map(even_sizes, self.size)
+        return {"rows": rows, "cols": cols, "vthreads": VTHREADS}
+
+    def iterations(self, rows: float, cols: float) -> float:
+        """Cycles of windows for a block of so many results."""
+        cols = slide_cols(cols, self.sums)
+        return self.window.kernel[0] * self.phases * rows * cols
+
+    @property
+    def constants(self) -> int:
+        """Entries of par for a block of channels."""
+        return 2 * REQUANT_ENTRIES + self.window.kernel[0] * self.phases
+
+    def tiles(self, part: Part) -> int:
+        """The number of parts."""
+        rows, cols = self.size
+        return -(-rows // part.rows) * -(-cols // part.cols)
+
+    def spans(self, part: Part) -> tuple[int, int]:
+        """Rows and columns of the image between, with its border, that a part reads."""
+        (kh, _), (sh, sw) = self.window.kernel, self.window.strides
+        return (part.rows - 1) * sh + kh, (part.cols - 1) * sw + self.sums * self.phases
+
+    def computed(self, part: Part) -> tuple[int, int]:
+        """The most rows and columns of the image between that are computed for a part."""
+        rows, cols = self.spans(part)
+        return min(rows, self.height), min(cols, self.width)
+
+    def stays(self, part: Part, budget: Budget) -> tuple[str, ...]:
+        """The scratchpads that hold the constants of all blocks, if there are several parts and
+        there is room. Else they hold those of a block for each virtual thread."""
+        if self.tiles(part) == 1:
+            return ()
+        needs = {"wgt": self.ic_blocks * self.blocks, "par": self.constants * self.blocks}
+        return tuple(name for name, entries in needs.items() if entries <= budget.of(name))
+
+    def leaving(self, part: Part, budget: Budget) -> int:
+        """Rows of results that leave at a time: all, or the most that divide them evenly and have
+        room twice; 0 where not one has."""
+        row = part.cols * part.vthreads
+        if part.rows * row <= budget.out:
+            return part.rows
+        most = min(budget.out // (2 * row), part.rows - 1)
+        return next((rows for rows in range(most, 0, -1) if part.rows % rows == 0), 0)
+
+    def needs(self, part: Part, budget: Budget) -> Mapping[str, int]:
+        """Entries of scratchpads."""
+        rows, cols = self.computed(part)
+        span_rows, span_cols = self.spans(part)
+        staying, threads = self.stays(part, budget), part.vthreads
+        leaving = self.leaving(part, budget)
+        copies = {name: self.blocks if name in staying else threads for name in ("wgt", "par")}
+        return {
+            "tmp": span_rows * span_cols,
+            "acc": rows * cols * threads,
+            "out": part.cols * threads * (leaving if leaving == part.rows else 2 * max(leaving, 1)),
+            "inp": self.ic_blocks * rows * cols * (2 if self.tiles(part) > 1 else 1),
+            "wgt": self.ic_blocks * copies["wgt"],
+            "par": self.constants * copies["par"],
+            "uop": 2 * self.ic_blocks,
+        }
+
+    def computed_places(self, part: Part) -> float:
+        """Places of a block that are computed, in all parts together."""
+        top, left, *_ = self.window.pads
+        (kh, kw), (sh, sw) = self.window.kernel, self.window.strides
+        oh, ow = self.size
+        rows = _covered(oh, part.rows, sh, kh, top, self.height)
+        return rows * _covered(ow, part.cols, sw, kw, left, self.width)
+
+    def cycles(self, part: Part, budget: Budget, machine: Machine) -> int:
+        """The cycles that are predicted."""
+        return round(self._work(part, budget, machine)[0])
+
+    def cost(self, part: Part, budget: Budget, machine: Machine, price: float) -> float:
+        """The predicted cycles, and what its loads cost others."""
+        cycles, loads = self._work(part, budget, machine)
+        return cycles + price * loads
+
+    def apart_cost(self, machine: Machine, price: float) -> float:
+        """As :meth:`cost`, for two operators, as if these worked side by side without a wait."""
+        params = machine.params
+        beats = params.entry_bytes("inp") / params.bus_bytes
+        oh, ow = self.size
+        places, results = self.height * self.width, oh * ow
+        vector = self.passes * places + self.iterations(oh, ow) + BLOCK_CYCLES
+        vector *= params.vector_passes
+        constants = self.ic_blocks * params.entry_bytes("wgt")
+        constants += self.constants * params.entry_bytes("par")
+        load = (self.ic_blocks + self.blocks * HALO) * places * beats
+        load += self.blocks * constants / params.bus_bytes
+        each = max(self.ic_blocks * places, vector, (places + results) * beats)
+        return max(self.blocks * each, load) + price * load
+
+    def _work(self, part: Part, budget: Budget, machine: Machine) -> tuple[float, float]:
+        params, tiles = machine.params, self.tiles(part)
+        beats = params.entry_bytes("inp") / params.bus_bytes
+        oh, ow = self.size
+        mean_rows, mean_cols = oh / -(-oh // part.rows), ow / -(-ow // part.cols)
+        places = self.computed_places(part) / tiles
+        leaving = part.rows // self.leaving(part, budget)
+        vector = self.passes * places + self.iterations(mean_rows, mean_cols) + BLOCK_CYCLES
+        vector = (vector + INSN_CYCLES * leaving) * params.vector_passes
+        staying = self.stays(part, budget)
+        wgt = self.ic_blocks * params.entry_bytes("wgt") / params.bus_bytes
+        par = self.constants * params.entry_bytes("par") / params.bus_bytes
+        apart = ("wgt" not in staying) * wgt + ("par" not in staying) * par
+        once = ("wgt" in staying) * wgt + ("par" in staying) * par
+        image = self.ic_blocks * places * beats
+        insns = 5 + self.passes + 2 * leaving
+        insns += 3 * ("par" not in staying) + ("wgt" not in staying)
+        cycles = steps_cycles(
+            tiles, self.blocks, image + once * self.blocks / tiles, apart,
+            self.ic_blocks * places, vector, mean_rows * mean_cols * beats, insns, part.vthreads,
+            machine,
+        )  # fmt: skip
+        return cycles, tiles * image + self.blocks * (once + apart * tiles)
+
+
+def _covered(results: int, size: int, stride: int, kernel: int, before: int, extent: int) -> int:
+    """Elements of a dimension, without its border, that parts of ``size`` results read, in all
+    parts together."""
+    total = 0
+    for first in range(0, results, size):
+        last = min(first + size, results) - 1
+        low, high = first * stride - before, last * stride - before + kernel
+        total += min(high, extent) - max(low, 0)
+    return total
+
+
+def usable(context: Context) -> Budget:
+    """What the operator may use. Micro-ops of the next one are loaded while its own are in use."""
+    return replace(context.budget, uop=context.budget.uop // 2)
+
+
+def cost_ratio(expansion: Expansion, context: Context, machine: Machine) -> float:
+    """What one operator costs, for each cycle that two cost; infinity where it does not fit."""
+    found = plan_expansion(expansion, context, machine)
+    if isinstance(found, str):
+        return inf
+    price = load_price(context)
+    cost = expansion.cost(Part.of(found[0]), usable(context), machine, price)
+    return cost / expansion.apart_cost(machine, price)
+
+
+@lru_cache(maxsize=1024)
+def plan_expansion(
+    expansion: Expansion, context: Context, machine: Machine, fixed: Fixed = ()
+) -> tuple[Knobs, int] | str:
+    """The cheapest part that has the ``fixed`` knobs, and its predicted cycles; or which
+    scratchpad is too small."""
+    budget, price = usable(context), load_price(context)
+    wanted = {"vthreads": machine.vthreads, **dict(fixed)}
+    choices = [[wanted[name]] if name in wanted else values
+               for name, values in expansion.knobs.items()]  # fmt: skip
+    parts = [Part(*map(int, values)) for values in product(*choices)]
+    fitting = [p for p in parts if not budget.lack(expansion.needs(p, budget))]
+    if not fitting:
+        return f"windows of products: {budget.lack(expansion.needs(parts[0], budget))}"
+    best = min(fitting, key=lambda p: expansion.cost(p, budget, machine, price))
+    return best.knobs, expansion.cycles(best, budget, machine)

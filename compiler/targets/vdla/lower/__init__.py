@@ -1,0 +1,1 @@
+"""From loop programs to instructions: micro-ops, order, tokens, addresses in scratchpads."""

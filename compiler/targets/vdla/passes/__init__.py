@@ -1,1 +1,0 @@
-"""Rewritings of a graph for the accelerator."""

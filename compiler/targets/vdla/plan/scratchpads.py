@@ -1,0 +1,207 @@
+"""Divide the scratchpads between operators of the tensor core and operators of the vector unit.
+
+The tensor core and the vector unit can work on different operators at the same time if both
+operators fit the scratchpads together. Operators of the tensor track use the beginning of every
+scratchpad, operators of the vector track use the end; ``order.py`` merges their instructions.
+Before an operator's own choice is made, this module decides how much it may use and whether its
+results shall come rows first: its :class:`~.machine.Context`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from math import prod
+
+import numpy as np
+
+from .....isa.errors import VdlaError
+from ....choose.chooser import Choice, Chooser
+from ....choose.space import Knobs, Refusal, Workload
+from ....choose.steps import STEPS
+from ....graph.ir import Graph, Node
+from ....tir.ir import PrimFunc
+from ..cost.tiling import SCARCE_SHARE, read_cycles
+from ..lower.codegen import Code
+from ..machine import Budget, Context, Machine
+from ..scopes import TENSOR_SCRATCHPADS
+from ..templates.base import AcceleratorTemplate, Track
+from ..templates.searched import by_steps_of
+from .reservations import image_parts, share_of, wgt_eighths
+
+#: Scratchpads that both tracks use.
+SHARED = ("inp", "out", "par")
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A node that has instructions, with its choice and its loop program."""
+
+    node: Node
+    template: AcceleratorTemplate
+    workload: Workload
+    choice: Choice
+    code: Code
+
+
+#: Makes a lowered loop program ready for the code generator, with the eighths of ``wgt`` for its
+#: weights.
+Finish = Callable[[PrimFunc, int], PrimFunc]
+#: Code of loop programs that are ready, by all that they depend on.
+LoopPrograms = dict[tuple, Code]
+
+
+def share_scratchpads(
+    graph: Graph,
+    nodes: Sequence[Node],
+    template_of: Callable[[Node], AcceleratorTemplate],
+    machine: Machine,
+    chooser: Chooser,
+    finish: Finish,
+    step: Callable[[], None],
+    ready: LoopPrograms,
+) -> dict[str, Operator]:
+    """Choose for every node, within its part of the scratchpads; the result is by output. ``step``
+    is called after each choice. ``ready`` has loop programs of earlier calls, and gets the new
+    ones.
+
+    An operator of the vector track gets the share that its knobs say, or its template. An operator
+    of the tensor track gets what its neighbours on the vector track leave. Where that is too
+    little, an operator gets everything, and its neighbours wait.
+
+    Raises
+    ------
+    VdlaError
+        For an operator that does not fit at all, and a choice that is not legal.
+    """
+    params = machine.params
+    tracks = [template_of(node).track for node in nodes]
+    beside = len(set(tracks)) > 1
+    may_save = beside and machine.saves_loads
+    scarce = may_save and _reading_share(graph, nodes, machine) >= SCARCE_SHARE
+    whole = Context(Budget.whole(params), beside=beside, scarce_loads=scarce)
+    orders = _wanted_orders(graph, nodes, template_of, whole)
+    made: dict[str, Operator] = {}
+    used: dict[int, Mapping[str, int]] = {}
+
+    def knobs_of(node: Node) -> Knobs:
+        known = chooser.of(node.name)
+        return known.knobs if known else {}
+
+    def maker_cycles(node: Node) -> int:
+        """Of the operator that makes a node's image in the order in which the node reads it."""
+        maker = made.get(node.inputs[0])
+        if maker is None or not (maker.template.suits_reader and orders.get(maker.node.output)):
+            return 0
+        return maker.choice.predicted_cycles or 0
+
+    def decide(node: Node, taken: Mapping[str, int]) -> Operator:
+        usual = template_of(node)
+        context = replace(
+            whole, rows_first=orders.get(node.output), maker_cycles=maker_cycles(node)
+        )
+        template, found = usual, None
+        workload = usual.workload(graph, node, _less(context, taken))
+        if any(taken.values()):
+            template, found = _attempt(chooser, usual, workload, node.name)
+        if not isinstance(found, Choice):
+            workload = usual.workload(graph, node, context)
+            template, found = _attempt(chooser, usual, workload, node.name)
+        if not isinstance(found, Choice):
+            raise VdlaError(f"layer {node.name!r}: {found.reason}")
+        # Layers that compute the same in the same way have one loop program.
+        eighths, parts = wgt_eighths(knobs_of(node)), image_parts(knobs_of(node))
+        same = template, eighths, parts, *_values(workload), *sorted(found.knobs.items())
+        if same not in ready:
+            func = template.schedule(workload, found.knobs, node.name)
+            ready[same] = Code(finish(func, eighths), params, parts)
+        made[node.output] = Operator(node, template, workload, found, ready[same])
+        step()
+        return made[node.output]
+
+    for index, node in enumerate(nodes):
+        if tracks[index] is Track.VECTOR:
+            share, memories = share_of(template_of(node).share, knobs_of(node)), SHARED
+            if template_of(node).multiplies:
+                memories = *SHARED, *TENSOR_SCRATCHPADS
+            kept = {m: params.depth(m) - int(params.depth(m) * share) for m in memories}
+            operator = decide(node, kept if beside else {})
+            used[index] = operator.code.used
+    for index, node in enumerate(nodes):
+        if tracks[index] is Track.TENSOR:
+            before = max((i for i in used if i < index), default=-1)
+            after = min((i for i in used if i > index), default=-1)
+            near = [used[i] for i in (before, after) if i >= 0]
+            memories = *SHARED, *TENSOR_SCRATCHPADS
+            decide(node, {m: max((use.get(m, 0) for use in near), default=0) for m in memories})
+    return made
+
+
+def _attempt(
+    chooser: Chooser, usual: AcceleratorTemplate, workload: Workload, layer: str
+) -> tuple[AcceleratorTemplate, Choice | Refusal]:
+    """The choice for a layer, or why there is none: of steps where the user or the cheaper record
+    says so, else of its template's knobs. With the template that computes it.
+    """
+    by_steps = by_steps_of(usual)
+    if by_steps is not None and chooser.prefers(by_steps, usual, workload, layer):
+        found = chooser.attempt(by_steps, workload, layer)
+        if isinstance(found, Refusal) or found.knobs[STEPS]:
+            return by_steps, found
+    return usual, chooser.attempt(usual, workload, layer)
+
+
+def _values(workload: Workload) -> tuple:
+    """All that a workload says, also what does not decide about speed."""
+    return tuple(getattr(workload, field.name) for field in fields(workload))
+
+
+def _less(context: Context, taken: Mapping[str, int]) -> Context:
+    return replace(context, budget=context.budget.without(taken))
+
+
+def _wanted_orders(
+    graph: Graph,
+    nodes: Sequence[Node],
+    template_of: Callable[[Node], AcceleratorTemplate],
+    whole: Context,
+) -> dict[str, bool]:
+    """Whether results come rows first, by output, where that matters to a neighbour.
+
+    Where an operator of the vector track reads the result of one of the tensor track, both get the
+    order that the tensor track's operator would choose with the whole scratchpads, so that the
+    other one can follow it closely. One that may suit its reader instead, and follows none of the
+    tensor track, gets the order in which the tensor track's operator would read its result.
+    """
+    makers = {node.output: node for node in nodes}
+    orders: dict[str, bool] = {}
+    for node in nodes:
+        if template_of(node).track is not Track.VECTOR:
+            continue
+        for source in (makers.get(name) for name in node.inputs):
+            if source is not None and template_of(source).track is Track.TENSOR:
+                template = template_of(source)
+                rows_first = template.rows_first(template.workload(graph, source, whole))
+                orders[source.output] = rows_first
+                if not template_of(node).suits_reader:
+                    orders[node.output] = rows_first
+    for node in nodes:
+        template, maker = template_of(node), makers.get(node.inputs[0])
+        follows = maker is not None and template_of(maker).track is Track.TENSOR
+        if template.suits_reader and (template.waits_for_image or not follows):
+            readers = [other for other in nodes if other.inputs[0] == node.output]
+            orders[node.output] = any(
+                found.reads_parts(found.workload(graph, reader, whole))
+                for reader in readers
+                if (found := template_of(reader)).track is Track.TENSOR
+            )
+    return orders
+
+
+def _reading_share(graph: Graph, nodes: Sequence[Node], machine: Machine) -> float:
+    """The cycles for reading each operand of the nodes once, over those that the tensor core needs
+    for their products; 0 where nothing is multiplied."""
+    operands = [tensor for node in nodes for tensor in graph.operands(node)]
+    read = sum(prod(t.shape) * np.dtype(t.dtype).itemsize for t in operands)
+    products = sum(map(graph.macs, nodes)) / machine.params.peak_macs_per_cycle
+    return read_cycles(read, machine) / products if products else 0.0

@@ -1,0 +1,1 @@
+"""Graph passes: nodes become what the accelerator has."""

@@ -1,0 +1,528 @@
+"""Let the accelerator compute products of two activations, and what is element by element around
+them: their matrices become images.
+
+The leading dimensions of the matrices, such as heads, become groups of channels, rows become places
+and the dimension that is summed becomes channels, in whole blocks (``'``)::
+
+    y = QMatMul(a [..,M,K], b [..,K,N])
+      ->
+    y' = QGroupMatMul(a' [1,G*K',M,1], b' [1,G*K',N,1]) [1,G*N',M,1]
+    y = Reshape(Transpose(Slice(Reshape(y'))))
+
+An operand that is an image of the accelerator with other dimensions, which it mostly is, is read as
+that image: nothing moves. Where its channels and places have changed roles, it is transposed on the
+accelerator (TransposeGroups). Any other operand is laid out by the host.
+
+Additions and tables of such images work on them, too, and so does the addition of a constant for
+each channel, which has no integer form elsewhere (QAddChannels). What is a function of one int8
+tensor becomes one table.
+
+A softmax between two products, where the vector unit has a table of 16 bits, wants its rows along
+places: the product before it is that of its operands exchanged, and the one behind it transposes
+what it reads.
+
+A layer normalisation of such an image finds the factors and offsets of its places first
+(RowDigits), and then computes all elements (QNormalise).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from math import prod
+
+import numpy as np
+
+from ....graph.ir import Graph, Node, Tensor, infer
+from ....graph.ops.base import Op
+from ....graph.ops.integer import QAdd, QAddFixed, QTable
+from ....graph.ops.linear import QMatMul
+from ....graph.ops.movement import Concat, Identity, Pad, Reshape, Slice, Transpose
+from ....graph.ops.normalisation import QLayerNorm, QNormalise, RowDigits
+from ....graph.ops.places import PLACES, QGroupMatMul, TransposeGroups
+from ....graph.ops.softmax import QTableSoftmax
+from ....graph.passes.dead_code import dead_code
+from ..attention_mask import spans_of
+from ..machine import ACCELERATOR, HOST
+from .fold_into_tables import function_of_one
+from .quantise_constant_add import constant_added
+
+MOVES = (Identity, Reshape, Slice, Transpose)
+#: Operators of single elements, whose operands have one shape.
+ELEMENTWISE = (QAdd, QAddFixed, QTable)
+#: Pieces of a line that is computed in place of a table; the host looks up the values of others.
+MOST_PIECES = 2
+WHY = "a matrix becomes the places of an image, or these become a matrix"
+FUNCTION = "a function of one tensor, whose steps are a table"
+FACTORS = "what a normalisation multiplies and adds, for each place"
+TRANSPOSED = "channels and places change roles for a product of two activations"
+
+
+def products_of_places(
+    graph: Graph,
+    block: int,
+    has_table: bool = False,
+    longest_row: int = 0,
+    most_mask_rows: int = 0,
+    most_channels: int = 0,
+    tile_step: int = 1,
+) -> Graph:
+    """Rewrite the products of two activations that are on the accelerator, and what is around
+    them. ``has_table``: a table takes the vector unit one pass; ``longest_row``: it computes a
+    softmax of so many elements, with masks of ``most_mask_rows`` different rows; ``most_channels``:
+    a place of so many channels is normalised; ``tile_step``: a multiple of so many places can be
+    read as weights."""
+    if not any(map(_is_product, graph.nodes)):
+        return graph
+    images = _Images(graph, block, has_table, longest_row, most_mask_rows, most_channels, tile_step)
+    for node in graph.nodes:
+        node = images.as_table(node)
+        if _is_product(node):
+            images.product(node)
+        elif not any(
+            rule(node)
+            for rule in (
+                images.by_elements, images.by_channels, images.by_places, images.normalised,
+                images.joined, images.flattened,
+            )
+        ):  # fmt: skip
+            images.append(images.direct(node))
+    return dead_code(graph.with_nodes(images.nodes, *images.made.values()))
+
+
+def _is_matrix(order: np.ndarray, image: tuple[int, ...]) -> bool:
+    """Whether the elements of a tensor are rows and columns of a matrix [N, C] that is an image
+    [1, C, N, 1]."""
+    _, channels, places, _ = image
+    matrix = np.arange(channels * places).reshape(channels, places).T
+    return order.size == matrix.size and (order.reshape(matrix.shape) == matrix).all()
+
+
+def _is_product(node: Node) -> bool:
+    return isinstance(node.op, QMatMul) and node.target == ACCELERATOR
+
+
+@dataclass
+class _Images:
+    """The graph while it is rewritten: its nodes, the tensors that are new, and what makes each."""
+
+    graph: Graph
+    block: int
+    has_table: bool
+    longest_row: int
+    most_mask_rows: int
+    most_channels: int
+    tile_step: int
+    nodes: list[Node] = field(default_factory=list)
+    made: dict[str, Tensor] = field(default_factory=dict)
+    producers: dict[str, Node] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.before = self.graph.producers()
+        softmaxes = filter(self.has_rows, self.graph.nodes)
+        self.exchanged = set(map(self.scores_of, softmaxes))
+
+    def has_rows(self, node: Node) -> bool:
+        """Whether a node is a softmax that the vector unit can compute: along the last axis of
+        matrices, whose rows are not too long, and of as many as can be read as weights; and its
+        mask does not have too many."""
+        if not isinstance(node.op, QTableSoftmax):
+            return False
+        shape = self.graph.result(node).shape
+        fits = shape[-1] <= self.longest_row and shape[-2] % self.tile_step == 0
+        if not (fits and node.op.axis == len(shape) - 1):
+            return False
+        masks = [self.rows_of_mask(node, name) for name in node.inputs[1:]]
+        return all(
+            mask is not None and len(spans_of(mask, self.block)[1]) <= self.most_mask_rows
+            for mask in masks
+        )
+
+    def rows_of_mask(self, softmax: Node, name: str) -> np.ndarray | None:
+        """The mask of a softmax along the last axis for all its rows, [rows, keys]; None if it is
+        computed. Rows behind the last one of a matrix, up to a whole block, are like that one."""
+        data, shape = self.graph[name].data, self.graph.result(softmax).shape
+        if data is None:
+            return None
+        matrices = np.broadcast_to(data, shape).reshape(-1, *shape[-2:])
+        behind = self.whole(shape[-2]) - shape[-2]
+        return np.pad(matrices, ((0, 0), (0, behind), (0, 0)), "edge").reshape(-1, shape[-1])
+
+    def scores_of(self, softmax: Node) -> str:
+        """The result of the product that a softmax takes, perhaps with functions of one int8
+        between them; or what is there instead."""
+        name = softmax.inputs[0]
+        while (node := self.before.get(name)) is not None:
+            node = self.as_table(node)
+            if not (len(node.inputs) == 1 and self.is_cheap(node.op)):
+                break
+            name = node.inputs[0]
+        return name
+
+    def product(self, node: Node) -> None:
+        """Append the product of two images, and its way back to a matrix."""
+        op, (a, b) = node.op, node.inputs
+        assert isinstance(op, QMatMul)
+        if node.output in self.exchanged:
+            self.exchanged_product(node)
+            return
+        *lead, places, depth = self[a].shape
+        groups, others = prod(lead), self[b].shape[-1]
+        second, is_filled = self.operand(node, b, (groups, depth, others), op.b_zero_point)
+        first, _ = self.operand(
+            node, a, (groups, places, depth), op.a_zero_point, rows=True, is_filled=is_filled
+        )
+        width = self.whole(others)
+        product = QGroupMatMul(groups, width, places, op.a_zero_point, op.b_zero_point, op.requant)
+        names = (first, second)
+        image = self.add(
+            node.name, product, names, f"{node.output}.image", ACCELERATOR, node.reason
+        )
+        apart = self.without_fill(node, image, (groups, others, places))
+        rows = self.moved(node, Transpose((0, 2, 1)), apart, "rows")
+        shape = self.graph.result(node).shape
+        back = Node(f"{node.name}.back", Reshape(shape), (rows,), node.output, HOST, WHY)
+        self.append(back)
+
+    def exchanged_product(self, node: Node) -> None:
+        """Append the product of the operands exchanged, whose places are the columns of the
+        matrix, and whose channels are its rows, in whole blocks."""
+        op, (a, b) = node.op, node.inputs
+        assert isinstance(op, QMatMul)
+        *lead, rows, depth = self[a].shape
+        groups, columns = prod(lead), self[b].shape[-1]
+        second, is_filled = self.operand(node, a, (groups, rows, depth), op.a_zero_point, rows=True)
+        first, _ = self.operand(
+            node, b, (groups, depth, columns), op.b_zero_point, is_filled=is_filled
+        )
+        product = QGroupMatMul(
+            groups, self.whole(rows), columns, op.b_zero_point, op.a_zero_point, op.requant
+        )
+        image = self.add(
+            node.name, product, (first, second), f"{node.output}.image", ACCELERATOR, node.reason
+        )
+        apart = self.without_fill(node, image, (groups, rows, columns))
+        shape = self.graph.result(node).shape
+        back = Node(f"{node.name}.back", Reshape(shape), (apart,), node.output, HOST, WHY)
+        self.append(back)
+
+    def without_fill(self, node: Node, image: str, shape: tuple[int, int, int]) -> str:
+        """The groups, channels and places of an image apart, without the channels that fill
+        blocks."""
+        groups, channels, places = shape
+        width = self.whole(channels)
+        apart = self.moved(node, Reshape((groups, width, places)), image, "apart")
+        if width == channels:
+            return apart
+        return self.moved(node, Slice((0, 0, 0), (1, 1, 1), shape), apart, "kept")
+
+    def by_places(self, node: Node) -> bool:
+        """Append a softmax along the places of an image that has the rows of its matrices as
+        channels; whether it does."""
+        if not self.has_rows(node):
+            return False
+        source, order, moves = self.origin(node.inputs[0])
+        *lead, rows, columns = order.shape
+        groups, width = prod(lead), self.whole(rows)
+        if not (moves and self.is_image(source, groups * width, columns)):
+            return False
+        rows_of_groups = np.arange(groups * width * columns).reshape(groups, width, columns)
+        if (order.reshape(groups, rows, columns) != rows_of_groups[:, :rows]).any():
+            return False
+        assert isinstance(node.op, QTableSoftmax)
+        inputs = [source]
+        for name in node.inputs[1:]:
+            mask = self.rows_of_mask(node, name)
+            assert mask is not None
+            image = Tensor.constant(f"{node.output}.mask.image", mask[None, :, :, None])
+            self.made[image.name] = image
+            inputs.append(image.name)
+        reason = "on the vector unit, along the places of an image"
+        self.on_images(node, replace(node.op, axis=2), tuple(inputs), moves, reason)
+        return True
+
+    def normalised(self, node: Node) -> bool:
+        """Append a layer normalisation of the channels of an image, in its two operators; whether
+        it does."""
+        if not isinstance(node.op, QLayerNorm):
+            return False
+        source, order, moves = self.origin(node.inputs[0])
+        shape = self[source].shape
+        if not (moves and self.is_places(source) and _is_matrix(order, shape)):
+            return False
+        whole = shape[1] % self.block == shape[2] % self.tile_step == 0
+        fits = whole and shape[1] <= self.most_channels
+        if node.op.axis != order.ndim - 1 or not fits:
+            return False
+        op = RowDigits(node.op.numbers, self.block)
+        digits = self.once(f"{node.name}.factors", op, source, FACTORS)
+        rest = QNormalise(replace(node.op, axis=1), self.block)
+        self.on_images(node, rest, (source, digits), moves, "on the vector unit")
+        return True
+
+    def joined(self, node: Node) -> bool:
+        """Append a concatenation of rows whose operands are images of the accelerator, or are laid
+        out by the host; whether it does."""
+        result = self.graph.result(node)
+        if node.op != Concat(len(result.shape) - 2) or result.dtype != "int8":
+            return False
+        (*lead, places, channels), tensors = result.shape, [self[name] for name in node.inputs]
+        if prod(lead) != 1:
+            return False
+        wanted = [(1, channels, t.shape[-2], 1) for t in tensors]
+        found = [self.origin(t.name) for t in tensors]
+        images = [
+            source if self.is_image(source, *image[1:3]) and _is_matrix(order, image) else ""
+            for (source, order, _), image in zip(found, wanted, strict=True)
+        ]
+        if not any(images):
+            return False
+        inputs = tuple(
+            image or self.matrix_laid_out(t.name, shape_of_image)
+            for t, image, shape_of_image in zip(tensors, images, wanted, strict=True)
+        )
+        moves = [Reshape((channels, places)), Transpose((1, 0)), Reshape(result.shape)]
+        reason = "places of images one behind another"
+        self.on_images(node, Concat(PLACES), inputs, moves, reason)
+        return True
+
+    def flattened(self, node: Node) -> bool:
+        """Append what makes one row of places of an image's rows, for a Reshape by the host that
+        does, with a Transpose before it or not; whether it does. Nothing moves."""
+        if not isinstance(node.op, Reshape) or self[node.inputs[0]].dtype != "int8":
+            return False
+        source, order, _ = self.origin(node.inputs[0])
+        shape = self[source].shape
+        if not (self.is_made(source) and len(shape) == 4 and shape[0] == 1 < shape[3]):
+            return False
+        _, channels, height, width = shape
+        image, result = (1, channels, height * width, 1), node.op.shape
+        if result == image[:3] and (np.diff(order.reshape(-1)) == 1).all():
+            moves: list[Op] = [Reshape(result)]
+        elif result == (1, height * width, channels) and _is_matrix(order.reshape(result), image):
+            moves = [Reshape(image[1:3]), Transpose((1, 0)), Reshape(result)]
+        else:
+            return False
+        self.on_images(node, Reshape(image), (source,), moves, "no data moves")
+        return True
+
+    def as_table(self, node: Node) -> Node:
+        """The node; as a table, if it ends several steps that are a function of one tensor."""
+        found = function_of_one(self.graph, self.before, node)
+        if found is None:
+            return node
+        op, source = found
+        target = ACCELERATOR if self.has_table else HOST
+        return replace(node, op=op, inputs=(source,), target=target, reason=FUNCTION)
+
+    def by_elements(self, node: Node) -> bool:
+        """Append an element-wise operator on images, if all its operands are images in one order,
+        or the host can lay them out in that order; whether it does."""
+        if node.target != ACCELERATOR or not self.is_cheap(node.op):
+            return False
+        found = [self.origin(name) for name in node.inputs]
+        first = next((o for o in found if o[2] and self.is_places(o[0])), None)
+        if first is None or len(self.graph.result(node).shape) < 3:
+            return False
+        inputs = []
+        for name, (source, order, _) in zip(node.inputs, found, strict=True):
+            alike = self[source].shape == self[first[0]].shape and (order == first[1]).all()
+            if alike and self.is_made(source):
+                inputs.append(source)
+            elif _is_matrix(first[1], self[first[0]].shape):
+                inputs.append(self.matrix_laid_out(name, self[first[0]].shape))
+            else:
+                return False
+        self.on_images(node, node.op, tuple(inputs), first[2], node.reason)
+        return True
+
+    def is_cheap(self, op: Op) -> bool:
+        """Whether an operator is an element-wise one of few passes."""
+        if isinstance(op, QTable) and not self.has_table:
+            return op.bends is not None and len(op.bends.knots) <= MOST_PIECES
+        return isinstance(op, ELEMENTWISE)
+
+    def by_channels(self, node: Node) -> bool:
+        """Append a QAddChannels for a quantised addition of a constant to the channels of an image,
+        if it can give every value of it; whether it does."""
+        found = constant_added(self.graph, self.producers, node)
+        if found is None:
+            return False
+        source, order, moves = self.origin(found.x)
+        shape = self[source].shape
+        op = found.operator() if self.is_places(source) and _is_matrix(order, shape) else None
+        if op is None or shape[1] != len(op.const):
+            return False
+        self.on_images(node, op, (source,), moves, "on the vector unit, its constants as biases")
+        return True
+
+    def on_images(
+        self, node: Node, op: Op, inputs: tuple[str, ...], moves: list[Op], reason: str
+    ) -> None:
+        """Append an operator on images, and the moves that make a node's result of its image."""
+        image = self.add(node.name, op, inputs, f"{node.output}.image", ACCELERATOR, reason)
+        for number, move in enumerate(moves[:-1]):
+            image = self.moved(node, move, image, f"moved{number}")
+        self.append(Node(f"{node.name}.back", moves[-1], (image,), node.output, HOST, WHY))
+
+    def matrix_laid_out(self, name: str, shape: tuple[int, ...]) -> str:
+        """The image [1, C, N, 1] of a tensor whose elements are a matrix [N, C], by the host, which
+        may have made it for a dense layer already."""
+        _, channels, places, _ = shape
+        source, order, _ = self.origin(name)
+        turned = Transpose((2, 1, 0, 3))
+        for node in self.nodes:
+            if node.op == turned and self[node.output].shape == shape:
+                other, image, _ = self.origin(node.output)
+                same = image.reshape(channels, places) == order.reshape(places, channels).T
+                if other == source and same.all():
+                    return node.output
+        column = (places, channels, 1, 1)
+        x = self.add(f"{name}.places", Reshape(column), (name,), f"{name}.places.column", HOST)
+        return self.add(f"{name}.turned", turned, (x,), f"{name}.places.image", HOST)
+
+    def is_places(self, name: str) -> bool:
+        """Whether a tensor is an image [1, C, N, 1] that the accelerator makes."""
+        shape = self[name].shape
+        return self.is_made(name) and len(shape) == 4 and shape[0] == shape[3] == 1
+
+    def operand(
+        self,
+        node: Node,
+        name: str,
+        shape: tuple[int, int, int],
+        zero_point: int,
+        rows: bool = False,
+        is_filled: bool = False,
+    ) -> tuple[str, bool]:
+        """The image of an operand, [1, groups * whole blocks, places, 1], and whether its channels
+        beyond the matrix are the zero point. Where it is transposed, its places fill whole blocks.
+
+        ``shape`` has groups, and rows and columns of a matrix. Its places are the ``rows``, or the
+        columns. ``is_filled``: what is beyond the matrix does not matter, because the other operand
+        is the zero point there.
+        """
+        source, origin, _ = self.origin(name)
+        order = origin.reshape(shape) if rows else origin.reshape(shape).transpose(0, 2, 1)
+        groups, places, depth = order.shape
+        width = self.whole(depth)
+        g, p, c = np.ogrid[:groups, :places, :depth]
+        as_it_is = (order == (g * width + c) * places + p).all()
+        fits = self.is_image(source, groups * width, places) and (is_filled or depth == width)
+        if fits and as_it_is:
+            return source, depth == width
+        filled = self.whole(places)
+        turned = (order == (g * filled + p) * depth + c).all()
+        if self.is_image(source, groups * filled, depth) and turned:
+            turn = TransposeGroups(groups, width, zero_point)
+            label = "first.turned" if rows else "turned"
+            return self.once(f"{node.name}.{label}", turn, source), True
+        return self.laid_out(node, name, shape, zero_point, rows), True
+
+    def laid_out(
+        self, node: Node, name: str, shape: tuple[int, int, int], zero_point: int, rows: bool
+    ) -> str:
+        """The image of an operand by the host."""
+        label = "first" if rows else "second"
+        x = self.moved(node, Reshape(shape), name, f"{label}.apart")
+        if rows:
+            x = self.moved(node, Transpose((0, 2, 1)), x, f"{label}.channels")
+        groups, depth, places = self[x].shape
+        width = self.whole(depth)
+        if width != depth:
+            fill = Tensor.constant(f"{node.output}.{label}.zero", np.array(zero_point, np.int8))
+            self.made[fill.name] = fill
+            op = Pad("constant", (0, 0, 0, 0, width - depth, 0))
+            x = self.moved(node, op, x, f"{label}.blocks", fill.name)
+        return self.moved(node, Reshape((1, groups * width, places, 1)), x, f"{label}.image")
+
+    def direct(self, node: Node) -> Node:
+        """The node. Where it is on the accelerator, and moves of the host change nothing between an
+        image of the accelerator and an operand, it reads that image."""
+        if node.target != ACCELERATOR:
+            return node
+        return replace(node, inputs=tuple(map(self.unmoved, node.inputs)))
+
+    def unmoved(self, name: str) -> str:
+        """The image of the accelerator that an operand is, or some places of which it is; or the
+        operand itself."""
+        source, origin, _ = self.origin(name)
+        shape, image = self[name].shape, self[source].shape
+        if self.is_made(source) and image == shape and (np.diff(origin.reshape(-1)) == 1).all():
+            return source
+        if self.is_places(source) and shape[:2] == image[:2] and origin.size:
+            return self.some_places(name, source, origin.reshape(-1)) or name
+        return name
+
+    def some_places(self, name: str, source: str, order: np.ndarray) -> str:
+        """Some places of an image, one behind another, in the shape of a tensor whose elements lie
+        there; an empty string for any other tensor."""
+        (_, channels, places, _), shape = self[source].shape, self[name].shape
+        first, count = int(order[0]), order.size // channels
+        rows = np.arange(channels)[:, None] * places + np.arange(first, first + count)
+        if first + count > places or (order.reshape(channels, count) != rows).any():
+            return ""
+        some = Slice((0, 0, first, 0), (1, 1, 1, 1), (1, channels, count, 1))
+        found = self.once(f"{name}.places", some, source, "some places of an image")
+        if self[found].shape == shape:
+            return found
+        return self.once(f"{name}.flat", Reshape(shape), found, "no data moves")
+
+    def is_image(self, name: str, channels: int, places: int) -> bool:
+        """Whether a tensor is such an image that the accelerator makes."""
+        return self.is_made(name) and self[name].shape == (1, channels, places, 1)
+
+    def is_made(self, name: str) -> bool:
+        """Whether the accelerator makes a tensor."""
+        node = self.producers.get(name)
+        return node is not None and node.target == ACCELERATOR
+
+    def origin(self, name: str) -> tuple[str, np.ndarray, list[Op]]:
+        """The tensor whose elements a tensor has, the place of each of its elements there, and the
+        moves from one to the other."""
+        moves: list[Op] = []
+        while (node := self.producers.get(name)) is not None and isinstance(node.op, MOVES):
+            if node.target == ACCELERATOR:
+                break
+            moves.append(node.op)
+            name = node.inputs[0]
+        shape = self[name].shape
+        places = np.arange(prod(shape), dtype=np.int32).reshape(shape)
+        moves.reverse()
+        for op in moves:
+            places = op.evaluate(places)
+        return name, places, moves
+
+    def moved(self, node: Node, op: Op, source: str, label: str, *others: str) -> str:
+        """Append a move by the host, and return its result."""
+        inputs = (source, *others)
+        return self.add(f"{node.name}.{label}", op, inputs, f"{node.output}.{label}", HOST)
+
+    def once(self, name: str, op: Op, source: str, reason: str = TRANSPOSED) -> str:
+        """The result of an operator of the accelerator on one image, appended unless it is there:
+        several products may have one operand."""
+        for node in self.nodes:
+            if node.op == op and node.inputs == (source,):
+                return node.output
+        return self.add(name, op, (source,), f"{name}.image", ACCELERATOR, reason)
+
+    def add(
+        self, name: str, op: Op, inputs: tuple[str, ...], output: str, target: str,
+        reason: str = WHY,
+    ) -> str:  # fmt: skip
+        """Append a node with a new result."""
+        shape, dtype = infer(op, tuple(self[i] for i in inputs), name)
+        self.made[output] = Tensor(output, shape, dtype)
+        self.append(Node(name, op, inputs, output, target, reason))
+        return output
+
+    def append(self, node: Node) -> None:
+        """Append a node."""
+        self.nodes.append(node)
+        self.producers[node.output] = node
+
+    def whole(self, channels: int) -> int:
+        """Channels of whole blocks that hold so many."""
+        return -(-channels // self.block) * self.block
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.made.get(name) or self.graph[name]

@@ -1,0 +1,154 @@
+"""An image times a value for each of its channels, on the vector unit: what squeeze-and-excitation
+ends with. Both are made at run time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ....choose.space import Knobs, Refusal, Space, Workload
+from ....choose.template import Plan
+from ....graph.ir import Graph, Node
+from ....graph.ops.integer import QMul
+from ....te.expr import Expr
+from ....te.schedule import create_schedule
+from ....te.tensor import Tensor, compute, placeholder
+from ....tir.ir import PrimFunc
+from ....tir.lower import lower
+from ..cost.tiling import VTHREADS, even_sizes, row_cycles
+from ..expressions import (
+    REQUANT_ENTRIES,
+    Ending,
+    attach,
+    requantized,
+    split_tiles,
+    tile_places,
+    vectors_of,
+    vthread_tiles,
+)
+from ..machine import Context
+from .base import AcceleratorTemplate, Track, image_of, uniform_parameters
+
+
+@dataclass(frozen=True)
+class ChannelProductWorkload(Workload):
+    """An image of ``channel_blocks`` times ``places`` vectors, and a vector for each block."""
+
+    channel_blocks: int
+    places: int
+    context: Context
+    zeros: tuple[int, int] = field(compare=False)
+    ending: Ending = field(compare=False)
+
+    @property
+    def rows_first(self) -> bool:
+        """Whether all channels of some places come before other places: if that is wanted, and the
+        factors of all channels have room beside a vector of each virtual thread."""
+        budget = self.context.budget
+        needed = self.channel_blocks + max(VTHREADS)
+        return bool(self.context.rows_first) and needed <= min(budget.inp, budget.tmp)
+
+
+class ChannelProducts(AcceleratorTemplate[ChannelProductWorkload]):
+    """``requantize((x - zero) * (factor[c] - zero))``: some ``places`` of some ``blocks`` of
+    channels at a time. One pass subtracts the zero point, and a second one multiplies.
+
+    If results come rows first, places are the outer loop, and the factors of all channels stay on
+    chip. Else a tile has one block of channels.
+    """
+
+    name = "channel product"
+    ops = (QMul,)
+    track = Track.VECTOR
+    suits_reader = True
+    waits_for_image = True  # whose mean is in the factors
+
+    def takes(self, graph: Graph, node: Node) -> str | Refusal:
+        x, factor = graph.operands(node)
+        if len(x.shape) != 4 or factor.shape != (*x.shape[:2], 1, 1):
+            return Refusal("a product of tensors that are no image and a value for each channel")
+        return "on the vector unit"
+
+    def workload(self, graph: Graph, node: Node, context: Context) -> ChannelProductWorkload:
+        op = node.op
+        assert isinstance(op, QMul)
+        channel_blocks, height, width = image_of(graph[node.inputs[0]].shape, self.machine)
+        zeros = op.zero_a, op.zero_b
+        return ChannelProductWorkload(
+            channel_blocks, height * width, context, zeros, Ending.of(op.requant)
+        )
+
+    def space(self, workload: ChannelProductWorkload) -> Space:
+        blocks = even_sizes(workload.channel_blocks) if workload.rows_first else [1]
+        knobs = {"blocks": blocks, "places": even_sizes(workload.places), "vthreads": VTHREADS}
+        return Space(knobs, lambda chosen: self._misfit(workload, chosen))
+
+    def _misfit(self, workload: ChannelProductWorkload, knobs: Knobs) -> str:
+        """Which scratchpad is too small, or an empty string."""
+        vthreads = int(knobs["vthreads"])
+        vectors, factors = vectors_of(knobs) * vthreads, vthreads
+        if workload.rows_first:
+            factors = workload.channel_blocks
+        in_tmp = vectors_of(knobs) if "tmp" in self.machine.in_turn else vectors
+        needs = {
+            "inp": vectors + factors, "tmp": in_tmp + factors, "out": vectors,
+            "par": REQUANT_ENTRIES,
+        }  # fmt: skip
+        return workload.context.budget.lack(needs)
+
+    def plan(self, workload: ChannelProductWorkload, fixed: Knobs) -> Plan | Refusal:
+        return self.cheapest(workload, fixed)
+
+    def predict(self, workload: ChannelProductWorkload, knobs: Knobs) -> int:
+        entries = workload.channel_blocks * workload.places
+        return row_cycles(entries, vectors_of(knobs), 2, 1, int(knobs["vthreads"]), self.machine)
+
+    def reader(self) -> tuple[Callable[[Expr], Expr], tuple[Tensor, ...]]:
+        """What makes int32 of an element of the image, and the constants in par that it reads."""
+        return lambda element: element.astype("int32"), ()
+
+    def schedule(self, workload: ChannelProductWorkload, knobs: Knobs, name: str) -> PrimFunc:
+        """Parameters: x, factor, par ([1, 3, block]: 0, multiplier, shift), what elements of x are
+        read with, out."""
+        params, w, (zero, of_factor) = self.machine.params, workload, workload.zeros
+        lanes = params.batch, params.block
+        x = placeholder((w.channel_blocks, w.places, 1, *lanes), "int8", "x")
+        factor = placeholder((w.channel_blocks, 1, 1, *lanes), "int8", "factor")
+        par = placeholder((1, REQUANT_ENTRIES, params.block), "int32", "param")
+        read, constants = self.reader()
+        left = compute(x.shape, lambda *i: read(x[i]) - zero, "left")
+        right = compute(factor.shape, lambda *i: factor[i].astype("int32") - of_factor, "right")
+        product = compute(
+            x.shape, lambda c, y, z, b, i: left[c, y, z, b, i] * right[c, 0, 0, b, i], "product"
+        )
+        out = requantized(product, par, w.ending, per_channel=False)
+        s = create_schedule(out)
+        local = s.cache_write(out, "out")
+        s[product].compute_inline()
+        image, values = s.cache_read(x, "inp", [left]), s.cache_read(factor, "inp", [right])
+        s.cache_read(par, "par", [local])  # all channels share it, so it is loaded once
+        for constant in constants:
+            s.cache_read(constant, "par", [left])
+        of_tile, of_block = {image: "inp", left: "tmp", local: "out"}, {values: "inp", right: "tmp"}
+        if w.rows_first:
+            tile = tile_places(s[out], knobs)
+            for tensor, scope in of_block.items():
+                s[tensor].set_scope(scope)
+        else:
+            (block, places), _ = split_tiles(s[out], (1, int(knobs["places"])), (0, 1))
+            if self.machine.saves_loads and places.extent > 1:
+                tile = vthread_tiles(s[out], [places], int(knobs["vthreads"]))
+                attach(s, of_block, s[out], block)
+            else:
+                tile = vthread_tiles(s[out], [block, places], int(knobs["vthreads"]))
+                of_tile |= of_block
+        attach(s, of_tile, s[out], tile)
+        return lower(s, [x, factor, par, *constants, out], name)
+
+    def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
+        op = node.op
+        assert isinstance(op, QMul)
+        multiplier, shift = int(op.requant.multiplier[0]), int(op.requant.shift[0])
+        return {"requantisation": uniform_parameters(0, multiplier, shift, self.machine)}

@@ -1,0 +1,416 @@
+"""Convolutions and dense layers on the tensor core."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, NamedTuple, TypeVar
+
+import numpy as np
+
+from .....runtime.layout import pack_weight
+from ....choose.space import Knobs, Refusal, Space, Workload
+from ....choose.template import Plan
+from ....graph.arithmetic.requant import INT8_MAX, INT8_MIN
+from ....graph.ir import Graph, Node
+from ....graph.ops.convolution import QConv2d
+from ....graph.ops.linear import QDense
+from ....te.expr import Expr
+from ....te.schedule import Schedule, create_schedule
+from ....te.tensor import IterVar, Tensor, compute, placeholder, reduce_axis, sum_of
+from ....tir.ir import PrimFunc
+from ....tir.lower import lower
+from ..cost.tiling import (
+    ConvShape,
+    Tiling,
+    plan_products,
+    product_orders,
+    products_cycles,
+    products_estimates,
+    products_fit,
+    products_misfit,
+    skips_cols,
+)
+from ..expressions import (
+    REQUANT_ENTRIES,
+    Ending,
+    Window,
+    attach,
+    gemm_intrin,
+    padded,
+    part_axes,
+    requantized,
+    split_tiles,
+    vthread_tiles,
+)
+from ..machine import Context, Machine
+from .base import (
+    AcceleratorTemplate,
+    Track,
+    estimates_of,
+    fits_of,
+    image_of,
+    knobs_of,
+    requant_parameters,
+    tiling_of,
+    tiling_space,
+)
+
+#: A convolution whose groups do not make whole blocks (``grouped.py``) is computed as a convolution
+#: in one group, whose weights between groups are zero. That pays for at most MOST_GROUPS groups,
+#: or, as groups share blocks where channels are few, for at most MOST_GROUPED_CHANNELS input
+#: channels.
+MOST_GROUPS, MOST_GROUPED_CHANNELS = 8, 128
+
+
+class TensorCoreWorkload(Workload):
+    """Products that are planned as a convolution."""
+
+    context: Context
+
+    @property
+    def shape(self) -> ConvShape:
+        """The convolution as the planner sees it."""
+        raise NotImplementedError
+
+
+W = TypeVar("W", bound=TensorCoreWorkload)
+
+
+class OnTensorCore(AcceleratorTemplate[W]):
+    """Products on the tensor core: their knobs are tilings of a convolution."""
+
+    track = Track.TENSOR
+
+    def space(self, workload: W) -> Space:
+        shape, budget = workload.shape, workload.context.budget
+        return Space(
+            tiling_space(shape, product_orders(shape), chunks=True),
+            lambda knobs: products_misfit(tiling_of(knobs), shape, budget),
+            lambda columns: fits_of(columns, lambda tiles: products_fit(tiles, shape, budget)),
+        )
+
+    def plan(self, workload: W, fixed: Knobs) -> Plan | Refusal:
+        wanted = tuple(sorted(fixed.items()))
+        found = plan_products(workload.shape, workload.context, self.machine, wanted)
+        if isinstance(found, str):
+            return Refusal(found)
+        return Plan(knobs_of(found[0], True), found[1])
+
+    def predict(self, workload: W, knobs: Knobs) -> int:
+        return products_cycles(tiling_of(knobs), workload.shape, self.machine)
+
+    def estimates(self, workload: W, columns: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        return estimates_of(columns, lambda t: products_estimates(t, workload.shape, self.machine))
+
+    def rows_first(self, workload: W) -> bool:
+        tiling = self._tiling(workload)
+        return tiling is not None and bool(tiling.rows_first(workload.shape))
+
+    def reads_parts(self, workload: W) -> bool:
+        tiling = self._tiling(workload)
+        return tiling is not None and bool(tiling.reads_parts(workload.shape))
+
+    def _tiling(self, workload: W) -> Tiling | None:
+        """The planner's tiling, if one fits."""
+        found = plan_products(workload.shape, workload.context, self.machine)
+        return None if isinstance(found, str) else found[0]
+
+
+@dataclass(frozen=True)
+class ProductsWorkload(TensorCoreWorkload):
+    """A convolution in blocks of channels; a dense layer is a convolution of a single pixel.
+
+    Each weight is the sum of ``parts`` int8 values. The image is padded with ``pad_value``, the
+    zero point.
+    """
+
+    ic_blocks: int
+    height: int
+    width: int
+    oc_blocks: int
+    window: Window
+    parts: int
+    context: Context
+    pad_value: int = field(compare=False)
+    ending: Ending = field(compare=False)
+    skips_cols: bool = field(compare=False)
+
+    @property
+    def shape(self) -> ConvShape:
+        """The convolution as the planner sees it."""
+        window = self.window
+        return ConvShape(
+            self.ic_blocks, self.oc_blocks, *window.output(self.height, self.width),
+            *window.kernel, *window.strides, *window.dilations, parts=self.parts,
+            blank=window.blank(self.height, self.width), skips_cols=self.skips_cols,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ThroughTmpWorkload(ProductsWorkload):
+    """Products whose results pass through ``tmp`` before they leave."""
+
+    in_turn: bool = field(compare=False)
+
+    #: Entries of tmp that a result has.
+    in_tmp: ClassVar[int] = 1
+
+    @property
+    def shape(self) -> ConvShape:
+        """The convolution, and the room for its results in ``tmp``."""
+        through = self.context.budget.tmp // self.in_tmp
+        return replace(super().shape, through_tmp=through, in_turn=self.in_turn)
+
+
+class Stages(NamedTuple):
+    """Operands of products, the image with its border, and the sums."""
+
+    data: Tensor
+    weight: Tensor
+    par: Tensor
+    image: Tensor
+    acc: Tensor
+
+
+class Between(NamedTuple):
+    """What is between sums and results: the ``first`` int8, of parameters ``par``; what is made of
+    them ``in_tmp``, int32; how many rows of that there are at a time; whether what results read
+    from par is the same for all channels, and is loaded ``once``; and another image that a tensor
+    in tmp reads, with that tensor."""
+
+    first: Tensor
+    in_tmp: tuple[Tensor, ...]
+    par: Tensor
+    rows: int
+    once: bool = False
+    other: tuple[Tensor, Tensor] | None = None
+
+
+class Products(OnTensorCore[ProductsWorkload]):
+    """Convolution and dense layer: ``acc += inp . wgt``, block by block of channels."""
+
+    name = "products"
+    ops = (QConv2d, QDense)
+
+    def handles(self, graph: Graph, node: Node) -> bool:
+        weight = graph[node.inputs[1]].shape
+        return not (isinstance(node.op, QConv2d) and node.op.is_depthwise(weight))
+
+    def takes(self, graph: Graph, node: Node) -> str | Refusal:
+        match node.op:
+            case QConv2d(groups=1):
+                return "convolution on the tensor core"
+            case QConv2d(groups=groups):
+                channels = graph[node.inputs[0]].shape[1]
+                if groups > MOST_GROUPS and channels > MOST_GROUPED_CHANNELS:
+                    return Refusal(f"convolution in {groups} groups that do not fill whole blocks")
+                return f"on the tensor core, with zeros between its {groups} groups"
+        return "matrix product on the tensor core"
+
+    def workload(self, graph: Graph, node: Node, context: Context) -> ProductsWorkload:
+        op, weight = node.op, graph[node.inputs[1]]
+        assert isinstance(op, QConv2d | QDense) and weight.data is not None
+        window = Window((1, 1))
+        if isinstance(op, QConv2d):
+            kernel = weight.shape[2], weight.shape[3]
+            window = Window(kernel, op.strides, op.pads, op.dilations)
+        ic_blocks, height, width = image_of(graph[node.inputs[0]].shape, self.machine)
+        oc_blocks, _, _ = image_of(graph.result(node).shape, self.machine)
+        return ProductsWorkload(
+            ic_blocks, height, width, oc_blocks, window,
+            len(int8_parts(weight.data)), context, op.x_zero_point, Ending.of(op.requant),
+            skips_cols=skips_cols(window, width, oc_blocks, self.machine),
+        )  # fmt: skip
+
+    def schedule(self, workload: ProductsWorkload, knobs: Knobs, name: str) -> PrimFunc:
+        """The bias in ``param`` contains ``-x_zero_point * sum(weight)``."""
+        stages, out = self.expression(workload)
+        tensors = (out, stages.acc, stages.image, stages.weight, stages.par)
+        s = schedule_products(*tensors, (0, 1, 2), tiling_of(knobs), self.machine)
+        return lower(s, [stages.data, stages.weight, stages.par, out], name)
+
+    def expression(self, workload: ProductsWorkload) -> tuple[Stages, Tensor]:
+        """What is computed: the sums with their operands, and the result."""
+        stages = self.stages(workload)
+        return stages, requantized(stages.acc, stages.par, workload.ending)
+
+    def stages(self, workload: ProductsWorkload) -> Stages:
+        """The operands, and the sums of products."""
+        params = self.machine.params
+        batch, block = params.batch, params.block
+        size = (workload.ic_blocks, workload.height, workload.width, batch, block)
+        data = placeholder(size, "int8", "data")
+        part, kernel = part_axes(workload.parts), workload.window.kernel
+        taps = (*(axis.extent for axis in part), *kernel)
+        blocks = (workload.oc_blocks, workload.ic_blocks)
+        weight = placeholder((*blocks, *taps, block, block), "int8", "weight")
+        par = placeholder((workload.oc_blocks, REQUANT_ENTRIES, block), "int32", "param")
+        window, pad_value = workload.window, workload.pad_value
+        acc, image = sums_of_products(window, pad_value, data, weight, part, workload.skips_cols)
+        return Stages(data, weight, par, image, acc)
+
+    def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
+        op, (weight, bias) = node.op, (graph[name].data for name in node.inputs[1:])
+        assert isinstance(op, QConv2d | QDense) and weight is not None and bias is not None
+        kernel = weight.reshape(*weight.shape, *(1,) * (4 - weight.ndim))
+        groups = op.groups if isinstance(op, QConv2d) else 1
+        packed = [
+            pack_weight(taken_together(part, groups, groups), self.machine.params)
+            for part in int8_parts(kernel)
+        ]
+        together = packed[0] if len(packed) == 1 else np.stack(packed, 2)
+        folded = folded_bias(kernel, bias, op.x_zero_point)
+        return {
+            "weight": together,
+            "requantisation": requant_parameters(folded, op.requant, self.machine),
+        }
+
+
+# ---- shared with convolutions in groups and transposed ones --------------------------------------
+
+
+def sums_of_products(
+    window: Window,
+    pad_value: int,
+    data: Tensor,
+    weight: Tensor,
+    part: tuple[IterVar, ...],
+    skips_cols: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """The sums of products, and the image with its border that they read.
+
+    ``data`` is [blocks, H, W, batch, block] and ``weight`` [blocks of results, blocks, part, KH,
+    KW, block, block]; in groups, both have a dimension more before these, and so have the sums. A
+    kernel of one place may read no column between those of its stride (``skips_cols``).
+    """
+    (kh, kw), (sh, sw), (dh, dw) = window.kernel, window.strides, window.dilations
+    # A kernel of one row reads no row between those of its stride.
+    row_step = sh if kh == 1 else 1
+    col_step = sw if skips_cols else 1
+    image = padded(data, window.pads, pad_value, row_step, col_step)
+    *groups, ic_blocks, height, width, batch, block = data.shape
+    cb, ky, kx, ci = (
+        reduce_axis(extent, axis)
+        for extent, axis in ((ic_blocks, "cb"), (kh, "ky"), (kw, "kx"), (block, "ci"))
+    )
+
+    def products(*index: Expr) -> Expr:
+        *group, c, y, x, b, i = index
+        row, col = y * (sh // row_step) + ky * dh, x * (sw // col_step) + kx * dw
+        element = image[(*group, cb, row, col, b, ci)].astype("int32")
+        factor = weight[(*group, c, cb, *part, ky, kx, i, ci)].astype("int32")
+        return sum_of(element * factor, (cb, *part, ky, kx, ci))
+
+    size = (*groups, weight.shape[len(groups)], *window.output(height, width), batch, block)
+    return compute(size, products, "acc"), image
+
+
+def schedule_products(
+    out: Tensor,
+    acc: Tensor,
+    image: Tensor,
+    weight: Tensor,
+    par: Tensor,
+    tiled: tuple[int, int, int],
+    tiling: Tiling,
+    machine: Machine,
+    between: Between | None = None,
+) -> Schedule:
+    """The schedule of a convolution that sums products of blocks in ``acc`` and requantises them to
+    ``out``. ``tiled`` has the indices of the dimensions of ``out`` that are channels, rows and
+    columns. The sums of ``acc`` run over blocks of channels, two taps and the channels of a block.
+    What is ``between`` both is in ``tmp``, some rows at a time.
+    """
+    s = create_schedule(out)
+    local = s.cache_write(out, "out")
+    weight_tile = s.cache_read(weight, "wgt", [acc])
+    par_tiles = [s.cache_read(par, "par", [local])]
+    others = []
+    if between is not None:
+        if between.once:
+            par_tiles.clear()
+        if between.other is not None:
+            image_read, reader = between.other
+            others.append(s.cache_read(image_read, "inp", [reader]))
+        par_tiles.append(s.cache_read(between.par, "par", [between.first]))
+        s[between.first].compute_inline()
+        part, _ = s[local].split(local.axes[tiled[1]], between.rows)
+        attach(s, dict.fromkeys(between.in_tmp, "tmp"), s[local], part)
+    s[acc].set_scope("acc")
+    s[image].set_scope("inp")
+    sizes = (tiling.oc_blocks, tiling.rows, tiling.cols)
+    (channels, rows, cols), (channel, *_) = split_tiles(s[out], sizes, tiled)
+    *places, b, i = acc.axes
+    cb, *taps, ci = acc.reduce_axes
+    cb_outer, cb_inner = s[acc].split(cb, tiling.ic_blocks)
+    s[acc].reorder(cb_outer, *places, cb_inner, *taps, b, i, ci)
+    s[acc].tensorize(b, gemm_intrin(machine.params))
+    # The tensors that stay on chip, and the loop in whose body each one stays.
+    staying: dict[Tensor, IterVar] = {}
+    match tiling.order:
+        case "weights":
+            tile = vthread_tiles(s[out], [rows, cols], tiling.vthreads)
+            staying = dict.fromkeys((weight_tile, *par_tiles), channels)
+        case "pixels":
+            s[out].reorder(rows, cols, channels)
+            pixels = s[out].fuse(rows, cols)
+            tile = vthread_tiles(s[out], [channels], tiling.vthreads)
+            staying = {image: pixels}
+        case _:
+            tile = vthread_tiles(s[out], [channels, rows, cols], tiling.vthreads)
+    for tensor in (acc, *par_tiles):
+        s[tensor].compute_at(s[out], staying.get(tensor, tile))
+    # Results are stored block by block of channels; a thread stores all its blocks in a row.
+    s[out].unroll(channel)
+    for tensor in (local, *others):
+        s[tensor].compute_at(s[out], channel)
+        if tiling.oc_blocks > 1:
+            s[tensor].double_buffer()
+    for tensor in (image, weight_tile):
+        if tensor in staying:
+            s[tensor].compute_at(s[out], staying[tensor])
+        else:
+            s[tensor].compute_at(s[acc], cb_outer)
+    if tiling.vthreads > 1:
+        for tensor in staying:
+            s[tensor].double_buffer()
+    return s
+
+
+# ---- weights -------------------------------------------------------------------------------------
+
+
+def int8_parts(weight: np.ndarray) -> list[np.ndarray]:
+    """Split weights into the fewest int8 arrays that add up to them. Weights are int8, or int16
+    where their zero point has been subtracted.
+    """
+    if weight.dtype == np.int8:
+        return [weight]
+    rest = weight.astype(np.int16)
+    parts: list[np.ndarray] = []
+    while not parts or rest.any():
+        parts.append(np.clip(rest, INT8_MIN, INT8_MAX).astype(np.int8))
+        rest = rest - parts[-1]
+    return parts
+
+
+def folded_bias(weight: np.ndarray, bias: np.ndarray, zero_point: int) -> np.ndarray:
+    """The bias for products of ``x`` instead of ``x - zero_point``:
+    ``sum((x - z) * w) = sum(x * w) - z * sum(w)``. Padding is the zero point, and so contributes
+    nothing.
+    """
+    offset = zero_point * weight.astype(np.int64).sum((1, 2, 3))
+    return (bias.astype(np.int64) - offset).astype(np.int32)
+
+
+def taken_together(weight: np.ndarray, groups: int, count: int) -> np.ndarray:
+    """A weight [OC,C/groups,KH,KW] with ``count`` groups at a time as one, [OC, count * C/groups,
+    KH,KW]: zero for the channels of other groups.
+    """
+    outputs, channels = weight.shape[0] // groups, weight.shape[1]
+    wide = np.zeros((weight.shape[0], count * channels, *weight.shape[2:]), weight.dtype)
+    for g in range(groups):
+        rows, first = slice(g * outputs, (g + 1) * outputs), g % count * channels
+        wide[rows, first : first + channels] = weight[rows]
+    return wide

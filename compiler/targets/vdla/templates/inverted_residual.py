@@ -1,0 +1,254 @@
+"""Depthwise convolutions of an image that a convolution of one place makes, on the tensor core and
+the vector unit: the image between both stays on chip."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+
+import numpy as np
+
+from .....isa.params import HwParams
+from ....choose.space import Knobs, Refusal, Space, Workload
+from ....choose.template import Plan
+from ....graph.ir import Graph, Node
+from ....graph.ops.convolution import QConv2d
+from ....graph.ops.joined import QConvTable, QConvWindow
+from ....te.expr import Expr
+from ....te.schedule import Schedule, create_schedule
+from ....te.tensor import Tensor, compute, placeholder, reduce_axis
+from ....tir.ir import PrimFunc
+from ....tir.lower import lower
+from ....tir.passes.share_buffers import share_buffers
+from ..cost.inverted_residual import Expansion, Part, plan_expansion
+from ..expressions import (
+    REQUANT_ENTRIES,
+    Ending,
+    Pads,
+    Window,
+    attach,
+    gemm_intrin,
+    padded,
+    requantized,
+    split_tiles,
+    value_looked_up,
+    vthread_tiles,
+)
+from ..machine import Budget, Context
+from .base import AcceleratorTemplate, Track, image_of
+from .convolution import Products, sums_of_products
+from .lookup_table import table_words
+from .windows import Slide, Windows, slid, slide_of
+
+
+@dataclass(frozen=True)
+class ExpandedWorkload(Workload):
+    """An image of ``ic_blocks`` blocks, its convolution to ``blocks`` blocks, and windows that
+    slide over these."""
+
+    ic_blocks: int
+    blocks: int
+    height: int
+    width: int
+    window: Window
+    slide: Slide
+    has_table: bool
+    context: Context
+    pad_value: int = field(compare=False)
+    first: Ending = field(compare=False)
+    last: Ending = field(compare=False)
+
+    @property
+    def expansion(self) -> Expansion:
+        """The operator as its planner sees it."""
+        return Expansion(
+            self.ic_blocks, self.blocks, self.height, self.width, self.window,
+            self.slide.sums, self.slide.phases, 1 + self.has_table,
+        )  # fmt: skip
+
+
+#: Scratchpads of which the operator has a share, beside operators of the tensor track.
+SHARED = ("inp", "out", "par", "wgt", "acc")
+
+
+class ExpandedWindows(AcceleratorTemplate[ExpandedWorkload]):
+    """For a part of the image, one block of channels after the other: products, which are rounded
+    to ``tmp``, and windows over these."""
+
+    name = "windows of products"
+    ops = (QConvWindow,)
+    track = Track.VECTOR
+    multiplies = True
+
+    @property
+    def share(self) -> Fraction:
+        return Fraction(1, 2)
+
+    def takes(self, graph: Graph, node: Node) -> str | Refusal:
+        return "convolution on the tensor core, a depthwise one of its results"
+
+    def handles(self, graph: Graph, node: Node) -> bool:
+        """Whether a convolution of single places comes first, and a window slides over its
+        result."""
+        op, (_, weight, _, taps, _) = node.op, (graph[name] for name in node.inputs[:5])
+        assert isinstance(op, QConvWindow)
+        first, last = _convolution(op), op.last
+        plain = first.groups == 1 and first.strides == (1, 1) and not any(first.pads)
+        if not plain or weight.shape[2:] != (1, 1):
+            return False
+        if weight.dtype != "int8" or taps.dtype != "int8" or not last.is_depthwise(taps.shape):
+            return False
+        window = Window((taps.shape[2], taps.shape[3]), last.strides, last.pads, last.dilations)
+        height, width = graph[node.inputs[0]].shape[2:]
+        if any(map(any, window.blank(height, width))):
+            return False  # a tile might be a border only
+        return slide_of(window, height, width, self.machine.params.vector_window) is not None
+
+    @property
+    def usual_context(self) -> Context:
+        """The context beside operators of the tensor track, in a network that loads much."""
+        params = self.machine.params
+        memories = {m: params.depth(m) - int(params.depth(m) * self.share) for m in SHARED}
+        return Context(Budget.whole(params).without(memories), beside=True, scarce_loads=True)
+
+    def workload(self, graph: Graph, node: Node, context: Context) -> ExpandedWorkload:
+        op, weight = node.op, graph[node.inputs[3]]
+        assert isinstance(op, QConvWindow)
+        first, has_table = _convolution(op), isinstance(op.first, QConvTable)
+        if has_table:
+            context = replace(
+                context, budget=context.budget.without({"par": self.machine.params.table_entries})
+            )
+        ic_blocks, height, width = image_of(graph[node.inputs[0]].shape, self.machine)
+        blocks, _, _ = image_of(graph.result(node).shape, self.machine)
+        kernel = weight.shape[2], weight.shape[3]
+        window = Window(kernel, op.last.strides, op.last.pads, op.last.dilations)
+        slide = slide_of(window, height, width, self.machine.params.vector_window)
+        assert slide is not None
+        return ExpandedWorkload(
+            ic_blocks, blocks, height, width, window, slide, has_table, context,
+            op.last.x_zero_point, Ending.of(first.requant), Ending.of(op.last.requant),
+        )  # fmt: skip
+
+    def space(self, workload: ExpandedWorkload) -> Space:
+        expansion, budget = workload.expansion, workload.context.budget
+        return Space(
+            expansion.knobs, lambda knobs: budget.lack(expansion.needs(Part.of(knobs), budget))
+        )
+
+    def plan(self, workload: ExpandedWorkload, fixed: Knobs) -> Plan | Refusal:
+        given = tuple(sorted(fixed.items()))
+        found = plan_expansion(workload.expansion, workload.context, self.machine, given)
+        return Refusal(found) if isinstance(found, str) else Plan(*found)
+
+    def predict(self, workload: ExpandedWorkload, knobs: Knobs) -> int:
+        part, budget = Part.of(knobs), workload.context.budget
+        return workload.expansion.cycles(part, budget, self.machine)
+
+    def schedule(self, workload: ExpandedWorkload, knobs: Knobs, name: str) -> PrimFunc:
+        """Parameters: data, weight and param of the convolution, weights (int32 [blocks, KH,
+        phases, block]) and param of the windows, out."""
+        w, params = workload, self.machine.params
+        batch, block = params.batch, params.block
+        data = placeholder((w.ic_blocks, w.height, w.width, batch, block), "int8", "data")
+        weight = placeholder((w.blocks, w.ic_blocks, 1, 1, block, block), "int8", "weight")
+        pars = (w.blocks, REQUANT_ENTRIES, block)
+        par, last = placeholder(pars, "int32", "param"), placeholder(pars, "int32", "last")
+        (kh, _), out_size = w.window.kernel, w.window.output(w.height, w.width)
+        words = placeholder((w.blocks, kh, w.slide.phases, block), "int32", "words")
+
+        acc, image = sums_of_products(Window((1, 1)), 0, data, weight, ())
+        first = requantized(acc, par, w.first)
+        rounded = compute(acc.shape, lambda *i: first[i].astype("int32"), "rounded")
+        pads = w.slide.pads(w.window, w.height, w.width)
+        between, inlined = padded(rounded, pads, w.pad_value), [first, rounded]
+        in_tmp, tables = [between], []
+        if w.has_table:
+            table = placeholder((params.table_entries, block), "int32", "table")
+            looked = _looked_up(between, table, acc, pads, params)
+            between = padded(looked, pads, w.pad_value)
+            tables, inlined, in_tmp = [table], [*inlined, looked], [*in_tmp, between]
+        rows = (reduce_axis(kh, "ky"),)
+        reduced = slid(w.window, out_size, between, words, rows, w.slide)
+        out = requantized(reduced, last, w.last)
+        part = Part.of(knobs)
+        s = create_schedule(out)
+        local = s.cache_write(out, "out")
+        weights = s.cache_read(weight, "wgt", [acc])
+        constants = [
+            s.cache_read(par, "par", [first]), s.cache_read(words, "par", [reduced]),
+            s.cache_read(last, "par", [local]),
+        ]  # fmt: skip
+        for tensor in inlined:
+            s[tensor].compute_inline()
+        for tensor in tables:
+            s.cache_read(tensor, "par", [looked])
+        (channels, *places), inner = split_tiles(s[out], (1, part.rows, part.cols))
+        s[out].reorder(*places, channels)
+        pixels = s[out].fuse(*places)
+        block = tile = vthread_tiles(s[out], [channels], part.vthreads)
+        s[image].set_scope("inp")
+        s[image].compute_at(s[out], pixels)
+        if workload.expansion.tiles(part) > 1:
+            s[image].double_buffer()
+        attach(s, {acc: "acc", **dict.fromkeys(in_tmp, "tmp")}, s[out], block)
+        leaving = workload.expansion.leaving(part, w.context.budget)
+        if leaving < part.rows:
+            tile, _ = s[out].split(inner[1], leaving)
+            s[out].unroll(tile)
+        attach(s, {reduced: "tmp", local: "out"}, s[out], tile)
+        if leaving < part.rows:
+            s[local].double_buffer()
+        stays = workload.expansion.stays(part, w.context.budget)
+        own = [*(() if "wgt" in stays else [weights]), *(() if "par" in stays else constants)]
+        for tensor in own:
+            s[tensor].compute_at(s[out], block)
+        _order(s, acc, reduced)
+        s[acc].tensorize(acc.axes[-2], gemm_intrin(params))
+        func = lower(s, [data, weight, par, words, last, *tables, out], name)
+        return share_buffers(func, "tmp", in_place=True)
+
+    def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
+        op, (image, *operands) = node.op, node.inputs
+        assert isinstance(op, QConvWindow)
+        first = replace(node, op=_convolution(op), inputs=(image, *operands[:2]))
+        last = replace(node, op=op.last, inputs=(image, *operands[2:]))
+        windows, tables = Windows(self.machine).constants(graph, last), {}
+        if isinstance(op.first, QConvTable):
+            tables["table"] = table_words(op.first.last, self.machine)
+        return {
+            **Products(self.machine).constants(graph, first),
+            **{f"window {kind}": data for kind, data in windows.items()},
+            **tables,
+        }
+
+
+def _convolution(op: QConvWindow) -> QConv2d:
+    """The first convolution."""
+    return op.first.first if isinstance(op.first, QConvTable) else op.first
+
+
+def _looked_up(
+    image: Tensor, table: Tensor, inside: Tensor, pads: Pads, params: HwParams
+) -> Tensor:
+    """The values of a table for an image, but not for its border: as many as ``inside`` has."""
+    top, left, *_ = pads
+
+    def rule(c: Expr, y: Expr, x: Expr, b: Expr, i: Expr) -> Expr:
+        return value_looked_up(
+            image[c, y + top, x + left, b, i], lambda *word: table[word], params.block,
+            params.vector_table,
+        )  # fmt: skip
+
+    return compute(inside.shape, rule, "looked")
+
+
+def _order(s: Schedule, acc: Tensor, reduced: Tensor) -> None:
+    """Sums run outside over what they reduce, but for what an instruction does."""
+    *places, b, i = acc.axes
+    cb, *taps, ci = acc.reduce_axes
+    # All sums are set to zero before the first product.
+    begin, cb = s[acc].split(cb, cb.extent)
+    s[acc].reorder(begin, *places, cb, *taps, b, i, ci)
+    s[reduced].reorder(*reduced.reduce_axes, *reduced.axes)

@@ -1,0 +1,425 @@
+"""Layer normalisation of the places of an image, in two operators.
+
+The first one finds the factor and the offset of each place. A place's channels are added up by the
+tensor core: 16 places, read as weights, times ones are their sums, and times the identity matrix
+the places in lanes, whose squares the vector unit looks up and adds up. So both sums, and all that
+follows from them, are one entry for 16 places. The result is their digits of 7 and 8 bits.
+
+The second one brings the digits of a place into all lanes, as products with matrices that have one
+column of ones, and computes ``requantize(x * factor + offset)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from .....isa.params import HwParams
+from .....runtime.layout import blocks, pack_parameters
+from ....choose.space import Knobs, Refusal, Space, Workload
+from ....choose.template import Plan
+from ....graph.ir import Graph, Node
+from ....graph.ops.base import Shape
+from ....graph.ops.normalisation import (
+    DIGIT_WEIGHTS,
+    DIGITS,
+    MOST_WIDTH,
+    PAIR_BITS,
+    VALUES,
+    Numbers,
+    QNormalise,
+    Row,
+    RowDigits,
+    Steps,
+    digits,
+    normaliser,
+    roots,
+)
+from ....te.expr import Expr, select
+from ....te.schedule import create_schedule
+from ....te.tensor import Tensor, clip, compute, placeholder, reduce_axis, sum_of
+from ....tir.ir import PrimFunc
+from ....tir.lower import lower
+from ....tir.passes.share_buffers import share_buffers
+from ....tir.passes.unroll import unroll_loops
+from ..cost.tiling import INSN_CYCLES, even_sizes, read_cycles, row_cycles
+from ..expressions import (
+    REQUANT_ENTRIES,
+    Ending,
+    attach,
+    gemm_intrin,
+    requantized,
+    split_tiles,
+    value_looked_up,
+)
+from ..machine import Budget, Context, Machine
+from .base import AcceleratorTemplate, Track
+from .matmul import reach_of_tiles, tile_bytes, tile_step, weight_tiles
+
+#: Entries of tmp for each block of places: the most values of the chain that live at one time.
+LIVE = 9
+#: Operators of the chain, each of which waits for the one before.
+CHAIN_OPS, WAIT_CYCLES = 100, 16
+
+
+@dataclass(frozen=True)
+class RowDigitsWorkload(Workload):
+    """Digits of ``places``, in ``tiles`` blocks, of ``channel_blocks`` blocks of channels."""
+
+    channel_blocks: int
+    places: int
+    tiles: int
+    context: Context
+    numbers: Numbers = field(compare=False)
+
+
+class RowFactors(AcceleratorTemplate[RowDigitsWorkload]):
+    """Sums of ``tiles`` blocks of places at a time, and one chain of operators for all of them."""
+
+    name = "row digits"
+    ops = (RowDigits,)
+    track = Track.TENSOR
+
+    def takes(self, graph: Graph, node: Node) -> str | Refusal:
+        return "sums on the tensor core and by a table, Newton's steps on the vector unit"
+
+    def workload(self, graph: Graph, node: Node, context: Context) -> RowDigitsWorkload:
+        op, [x], params = node.op, graph.operands(node), self.machine.params
+        assert isinstance(op, RowDigits)
+        sizes = blocks(x.shape[1], params), x.shape[2], blocks(x.shape[2], params)
+        return RowDigitsWorkload(*sizes, context, op.numbers)
+
+    def space(self, workload: RowDigitsWorkload) -> Space:
+        knobs = {"tiles": even_sizes(workload.tiles)}
+        return Space(knobs, lambda chosen: self._misfit(workload, chosen))
+
+    def _misfit(self, workload: RowDigitsWorkload, knobs: Knobs) -> str:
+        """Which scratchpad is too small, or an empty string."""
+        tiles = int(knobs["tiles"])
+        needs = _digits_needs(workload.channel_blocks, tiles, self.machine.params)
+        return workload.context.budget.lack(needs)
+
+    def plan(self, workload: RowDigitsWorkload, fixed: Knobs) -> Plan | Refusal:
+        return self.cheapest(workload, fixed)
+
+    def predict(self, workload: RowDigitsWorkload, knobs: Knobs) -> int:
+        """A tile's chain begins when its places are there and summed; the next tile's places are
+        loaded meanwhile."""
+        w, tiles, params = workload, int(knobs["tiles"]), self.machine.params
+        rows = w.channel_blocks * tiles * params.block
+        load = read_cycles(rows * params.entry_bytes("inp"), self.machine)
+        chain = rows + CHAIN_OPS * (WAIT_CYCLES + tiles)
+        return load + -(-w.tiles // tiles) * max(load, chain)
+
+    def schedule(self, workload: RowDigitsWorkload, knobs: Knobs, name: str) -> PrimFunc:
+        """Parameters: x, read as weights; the identity matrix and a row of ones; tables of squares
+        and of roots (int32 [entries of par, block]); out, [digits][tiles]. A last tile that reaches
+        beyond the places finds digits that nothing reads."""
+        params, w, block = self.machine.params, workload, self.machine.params.block
+        x = placeholder((tile_bytes(w.channel_blocks, w.places, block),), "int8", "image")
+        unit = placeholder((block, 1, block), "int8", "identity")
+        one = placeholder((1, block), "int8", "one")
+        tables = [
+            placeholder((params.table_entries, block), "int32", label)
+            for label in ("squares", "roots")
+        ]
+        tiles = weight_tiles(x, 1, w.tiles, w.channel_blocks, w.places, block)
+        cb, ci = reduce_axis(w.channel_blocks, "cb"), reduce_axis(block, "ci")
+        total = compute(
+            (w.tiles, 1, block),
+            lambda t, b, i: sum_of(
+                one[b, ci].astype("int32") * tiles[0, t, cb, 0, 0, i, ci].astype("int32"), (cb, ci)
+            ),
+            "total",
+        )
+        once, cj = reduce_axis(1, "once"), reduce_axis(block, "ci")
+        turned = compute(
+            (w.tiles, w.channel_blocks, block, 1, block),
+            lambda t, k, e, b, i: sum_of(
+                unit[e, b, cj].astype("int32") * tiles[0, t, k, once, 0, i, cj].astype("int32"),
+                (once, cj),
+            ),
+            "turned",
+        )
+        k, e = reduce_axis(w.channel_blocks, "k"), reduce_axis(block, "e")
+        squares = compute(
+            (w.tiles, 1, block),
+            lambda t, b, i: sum_of(
+                value_looked_up(turned[t, k, e, b, i], _reader(tables[0]), block), (k, e)
+            ),
+            "squares_sum",
+        )
+        chain = _Chain(tables[1], block)
+        out = _side_by_side(chain.digits(total, squares, w.numbers))
+        s = create_schedule(out)
+        local = s.cache_write(out, "out")
+        # What is constant stays on chip from the start.
+        s.cache_read(unit, "inp", [turned])
+        s.cache_read(one, "inp", [total])
+        s.cache_read(tables[0], "par", [squares])
+        s.cache_read(tables[1], "par", chain.lookers)
+        [tile], _ = split_tiles(s[out], (int(knobs["tiles"]),), (1,))
+        attach(s, {tiles: "wgt", total: "acc", squares: "tmp"}, s[out], tile)
+        for stage in chain.stages:
+            attach(s, {stage: "tmp"}, s[out], tile)
+        s[local].compute_at(s[out], tile)
+        s[local].unroll(local.axes[0])
+        s[tiles].double_buffer()
+        s[squares].reorder(squares.axes[0], k, e, *squares.axes[1:])
+        attach(s, {turned: "acc"}, s[squares], squares.axes[0])
+        s[turned].double_buffer()
+        for tensor, summed, lane in ((total, cb, ci), (turned, once, cj)):
+            *rows, b, i = tensor.axes
+            begin, steps = s[tensor].split(summed, summed.extent)
+            s[tensor].reorder(begin, *rows, steps, b, i, lane)
+            s[tensor].tensorize(b, gemm_intrin(params))
+        func = lower(s, [x, unit, one, *tables, out], name)
+        return share_buffers(unroll_loops(func), "tmp")
+
+    def reach(self, graph: Graph, node: Node) -> Mapping[str, int]:
+        return reach_of_tiles(graph[node.inputs[0]], self.machine.params)
+
+    def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
+        block = self.machine.params.block
+        return {
+            "identity": np.eye(block, dtype=np.int8),
+            "one": np.ones((1, block), np.int8),
+            "squares": (np.arange(256).astype(np.int8).astype(np.int32) ** 2).astype("<i2"),
+            "roots": roots().astype("<i2"),
+        }
+
+
+def _digits_needs(channel_blocks: int, tiles: int, params: HwParams) -> dict[str, int]:
+    """Entries of the scratchpads for sums of ``tiles`` blocks of places at a time."""
+    return {
+        "inp": params.block + 1,
+        "wgt": 2 * tiles * channel_blocks,
+        "acc": tiles + 2 * channel_blocks * params.block,
+        "tmp": LIVE * tiles,
+        "out": VALUES * DIGITS * tiles,
+        "par": 2 * params.table_entries,
+        "uop": 2 * tiles * channel_blocks,
+    }
+
+
+def _reader(table: Tensor) -> Callable[[Expr, Expr], Expr]:
+    return lambda *word: table[word]
+
+
+def _side_by_side(parts: list[Row]) -> Tensor:
+    """Values of int32 [tiles, batch, block] as int8 [parts, tiles, 1, batch, block]."""
+    tiles, batch, block = parts[0].shape
+
+    def rule(p: Expr, t: Expr, y: Expr, b: Expr, i: Expr) -> Expr:
+        values = [clip(part.rule(t, b, i), -128, 127).astype("int8") for part in parts]
+        chosen = values[-1]
+        for number in reversed(range(len(values) - 1)):
+            chosen = select(p < number + 1, values[number], chosen)
+        return chosen
+
+    return compute((len(parts), tiles, 1, batch, block), rule, "out")
+
+
+class _Chain:
+    """Operators of one pass on a value of each lane."""
+
+    def __init__(self, table: Tensor, block: int):
+        self.stages: list[Tensor] = []
+        #: Stages that look up values.
+        self.lookers: list[Tensor] = []
+        self.table, self.block = table, block
+
+    def digits(self, total: Tensor, squares: Tensor, numbers: Numbers) -> list[Row]:
+        """The digits of the factor and of the offset of rows with these sums."""
+        by = Steps(Row.least, self.look_up, lambda value: value)  # shifts take 5 bits anyway
+        sums = Row.of(total, self.one_pass), Row.of(squares, self.one_pass)
+        values = normaliser(sums[0], sums[1], numbers, by)
+        return [digit for value in values for digit in digits(value)]
+
+    def look_up(self, index: Row) -> Row:
+        """The values of the table."""
+        table = _reader(self.table)
+        found = index.of_each(lambda e: value_looked_up(e, table, self.block))
+        self.lookers.append(self.stages[-1])
+        return found
+
+    def one_pass(self, row: Row) -> Row:
+        """A stage of the result of an operator."""
+        self.stages.append(compute(row.shape, row.rule, f"chain{len(self.stages)}"))
+        return Row.of(self.stages[-1], row.each)
+
+
+@dataclass(frozen=True)
+class NormaliseWorkload(Workload):
+    """``channel_blocks`` times ``places``, in ``tiles`` blocks, of an image."""
+
+    channel_blocks: int
+    places: int
+    tiles: int
+    context: Context
+    ending: Ending = field(compare=False)
+
+
+class Normalise(AcceleratorTemplate[NormaliseWorkload]):
+    """``requantize(x * factor + offset)`` of ``channel_blocks`` of ``tiles`` blocks of places at a
+    time. The parameters of channels stay on chip if they are ``resident``, or are loaded with
+    each tile."""
+
+    name = "normalise"
+    ops = (QNormalise,)
+    track = Track.TENSOR
+
+    def takes(self, graph: Graph, node: Node) -> str | Refusal:
+        return "on the vector unit, its factors spread to all lanes by the tensor core"
+
+    def workload(self, graph: Graph, node: Node, context: Context) -> NormaliseWorkload:
+        op, x, params = node.op, graph[node.inputs[0]], self.machine.params
+        assert isinstance(op, QNormalise)
+        sizes = blocks(x.shape[1], params), x.shape[2], blocks(x.shape[2], params)
+        return NormaliseWorkload(*sizes, context, Ending(op.norm.zero_point))
+
+    def space(self, workload: NormaliseWorkload) -> Space:
+        knobs = {
+            "tiles": even_sizes(workload.tiles),
+            "channel_blocks": even_sizes(workload.channel_blocks),
+            "resident": (0, 1),
+        }
+        return Space(knobs, lambda chosen: self._misfit(workload, chosen))
+
+    def _misfit(self, workload: NormaliseWorkload, knobs: Knobs) -> str:
+        """Which scratchpad is too small, or an empty string."""
+        tiles, some = int(knobs["tiles"]), int(knobs["channel_blocks"])
+        held = workload.channel_blocks if knobs["resident"] else some
+        needs = _normalise_needs(tiles, some, held, self.machine.params)
+        return workload.context.budget.lack(needs)
+
+    def plan(self, workload: NormaliseWorkload, fixed: Knobs) -> Plan | Refusal:
+        return self.cheapest(workload, fixed)
+
+    def predict(self, workload: NormaliseWorkload, knobs: Knobs) -> int:
+        """As for a row of vectors, whose passes are two; and the values of each tile."""
+        w, params = workload, self.machine.params
+        tiles, some = int(knobs["tiles"]), int(knobs["channel_blocks"])
+        entries, size = w.channel_blocks * w.places, tiles * some * params.block
+        steps = -(-w.tiles // tiles)
+        row = row_cycles(entries, size, 2, 1, 2, self.machine)
+        # Each block of channels has a PARAM and an instruction of its own.
+        row += steps * w.channel_blocks * INSN_CYCLES
+        row += steps * 2 * VALUES * (INSN_CYCLES + tiles * params.block)
+        par_bytes = w.channel_blocks * REQUANT_ENTRIES * params.entry_bytes("par")
+        read_bytes = entries * params.entry_bytes("inp")
+        read_bytes += par_bytes * (1 if knobs["resident"] else steps)
+        return max(row, read_cycles(read_bytes, self.machine))
+
+    def schedule(self, workload: NormaliseWorkload, knobs: Knobs, name: str) -> PrimFunc:
+        """Parameters: x; digits, [VALUES * DIGITS][tiles]; for each weight of a digit and
+        each lane a matrix whose result is that lane's digit, in all lanes; par ([channel blocks, 3,
+        block]); out."""
+        params, w, block = self.machine.params, workload, self.machine.params.block
+        shape = (w.channel_blocks, w.places, 1, block)
+        x = placeholder(shape, "int8", "x")
+        found = placeholder((VALUES, 2, 2, w.tiles, 1, block), "int8", "digits")
+        spreading = placeholder((2, block, block, block), "int8", "spreading")
+        par = placeholder((w.channel_blocks, REQUANT_ENTRIES, block), "int32", "param")
+        d, ci = reduce_axis(2, "d"), reduce_axis(block, "ci")
+        pairs = compute(
+            (VALUES, 2, w.tiles, block, 1, block),
+            lambda v, p, t, r, b, i: sum_of(
+                found[v, p, d, t, b, ci].astype("int32") * spreading[d, r, i, ci].astype("int32"),
+                (d, ci),
+            ),
+            "pairs",
+        )
+        size = (VALUES, *pairs.shape[2:])
+        high = compute(size, lambda *at: pairs[(at[0], 1, *at[1:])] << PAIR_BITS, "high")
+        value = compute(size, lambda *at: pairs[(at[0], 0, *at[1:])] - high[at], "value")
+
+        def of_place(number: int, at: tuple[Expr, ...]) -> Expr:
+            _, p, b, i = at
+            return value[number, p // block, p % block, b, i]
+
+        scaled = compute(shape, lambda *at: x[at].astype("int32") * of_place(0, at), "scaled")
+        out = requantized(scaled, par, w.ending, addend=lambda at: of_place(1, at))
+        s = create_schedule(out)
+        local = s.cache_write(out, "out")
+        x_tile, par_tile = s.cache_read(x, "inp", [scaled]), s.cache_read(par, "par", [local])
+        digit_tile = s.cache_read(found, "inp", [pairs])
+        s.cache_read(spreading, "wgt", [pairs])  # it stays on chip from the start
+        sizes = (int(knobs["tiles"]) * block, int(knobs["channel_blocks"]))
+        (places, channels), _ = split_tiles(s[out], sizes, (1, 0))
+        attach(s, {digit_tile: "inp", pairs: "acc", value: "tmp"}, s[out], places)
+        attach(s, {high: "tmp"}, s[value], value.axes[0])
+        tiles = {x_tile: "inp", scaled: "tmp", local: "out"}
+        if not knobs["resident"]:
+            tiles[par_tile] = "par"
+        attach(s, tiles, s[out], channels)
+        for tensor in (
+            x_tile,
+            local,
+            digit_tile,
+            pairs,
+            *([] if knobs["resident"] else [par_tile]),
+        ):
+            s[tensor].double_buffer()
+        *rows, b, i = pairs.axes
+        begin, steps = s[pairs].split(d, d.extent)
+        s[pairs].reorder(begin, *rows, steps, b, i, ci)
+        s[pairs].tensorize(b, gemm_intrin(params))
+        return lower(s, [x, found, spreading, par, out], name)
+
+    def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
+        op, params = node.op, self.machine.params
+        assert isinstance(op, QNormalise)
+        column = np.eye(params.block, dtype=np.int8)[:, None].repeat(params.block, axis=1)
+        spreading = np.stack([column * np.int8(weight) for weight in DIGIT_WEIGHTS])
+        bias, multiplier, shift = op.norm.parameters
+        return {
+            "spreading": spreading,
+            "requantisation": pack_parameters(bias, multiplier, shift, params),
+        }
+
+
+def _normalise_needs(tiles: int, some: int, held: int, params: HwParams) -> dict[str, int]:
+    """Entries of the scratchpads for ``some`` blocks of channels of ``tiles`` blocks of places, and
+    the parameters of ``held`` blocks of channels."""
+    rows, block = tiles * params.block, params.block
+    copies = 1 if held > some else 2
+    return {
+        "inp": 2 * some * rows + 2 * 2 * VALUES * 2 * tiles,
+        "wgt": 2 * block,
+        "acc": 2 * 2 * VALUES * rows,
+        "tmp": VALUES * rows + some * rows,
+        "out": 2 * some * rows,
+        "par": copies * REQUANT_ENTRIES * held,
+        "uop": 2 * 2 * VALUES * rows,
+    }
+
+
+def most_norm_channels(params: HwParams) -> int:
+    """The most channels of an image whose places are normalised; 0 without a table of 16 bits."""
+    if params.vector_table < 2 or params.batch > 1:
+        return 0
+    whole = Budget.whole(params)
+    if whole.lack(_normalise_needs(1, 1, 1, params)):
+        return 0
+    counts = range(1, MOST_WIDTH // params.block + 1)
+    fits = (n for n in counts if not whole.lack(_digits_needs(n, 1, params)))
+    return params.block * max(fits, default=0)
+
+
+def normalised_by_host(shape: Shape, axis: int, machine: Machine) -> str:
+    """Why the host computes a layer normalisation of a tensor."""
+    params, width = machine.params, shape[axis]
+    if params.vector_table < 2:
+        return "a layer normalisation, which needs vector_table = 2"
+    if params.batch > 1:
+        return f"places as weights, which have no batch; the core has {params.batch}"
+    if width > (most := most_norm_channels(params)):
+        return f"a normalisation of {width} channels; there is room for {most}"
+    if width % params.block:
+        return f"channels in whole blocks of {params.block}, got {width}"
+    if shape[-2] % (step := tile_step(params)):
+        return f"a multiple of {step} places, which are read as tiles of weights, got {shape[-2]}"
+    return "a normalisation of what is no image of the accelerator"

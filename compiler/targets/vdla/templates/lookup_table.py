@@ -1,0 +1,117 @@
+"""A function of one int8 on the vector unit of a configuration that has a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from ....choose.space import Knobs, Refusal, Space, Workload
+from ....choose.template import Plan
+from ....graph.ir import Graph, Node
+from ....graph.ops.integer import QTable
+from ....te.schedule import create_schedule
+from ....te.tensor import compute, placeholder
+from ....tir.ir import PrimFunc
+from ....tir.lower import lower
+from ..cost.tiling import VTHREADS, row_cycles
+from ..expressions import attach, looked_up, tile_places, vectors_of
+from ..machine import Budget, Context, Machine
+from .base import AcceleratorTemplate, Track, image_of
+
+
+@dataclass(frozen=True)
+class LookUpWorkload(Workload):
+    """A table of 256 values, applied to an image of ``blocks`` times ``places`` vectors, or to a
+    row of ``places`` vectors where their order does not matter.
+    """
+
+    blocks: int
+    places: int
+    context: Context
+
+
+class LookUps(AcceleratorTemplate[LookUpWorkload]):
+    """``table[x + 128]``, in one pass: some ``places`` of some ``blocks`` of channels are loaded,
+    looked up and stored at a time.
+    """
+
+    name = "look-up"
+    ops = (QTable,)
+    track = Track.VECTOR
+    suits_reader = True
+
+    def handles(self, graph: Graph, node: Node) -> bool:
+        return bool(self.machine.params.vector_table)
+
+    def takes(self, graph: Graph, node: Node) -> str | Refusal:
+        return "on the vector unit, by its table"
+
+    def workload(self, graph: Graph, node: Node, context: Context) -> LookUpWorkload:
+        blocks, *size = image_of(graph[node.inputs[0]].shape, self.machine)
+        if not context.rows_first:
+            return LookUpWorkload(1, blocks * prod(size), context)
+        return LookUpWorkload(blocks, prod(size), context)
+
+    def space(self, workload: LookUpWorkload) -> Space:
+        budget = workload.context.budget
+        knobs = {
+            "blocks": range(1, workload.blocks + 1),
+            "places": range(1, min(workload.places, budget.inp, budget.out) + 1),
+            "vthreads": VTHREADS,
+        }
+        return Space(knobs, lambda chosen: self._misfit(budget, chosen))
+
+    def plan(self, workload: LookUpWorkload, fixed: Knobs) -> Plan | Refusal:
+        budget = workload.context.budget
+        vthreads = int(fixed.get("vthreads", self.machine.vthreads))
+        room = max(1, min(budget.inp, budget.out) // (2 * vthreads))
+        blocks = int(fixed.get("blocks", min(workload.blocks, room)))
+        places = int(fixed.get("places", min(workload.places, max(1, room // blocks))))
+        knobs = {"blocks": blocks, "places": places, "vthreads": vthreads}
+        if reason := self.space(workload).refuse(knobs):
+            return Refusal(reason)
+        return Plan(knobs, self.predict(workload, knobs))
+
+    def predict(self, workload: LookUpWorkload, knobs: Knobs) -> int:
+        entries, size = workload.blocks * workload.places, vectors_of(knobs)
+        return row_cycles(entries, size, 1, 1, int(knobs["vthreads"]), self.machine)
+
+    def _misfit(self, budget: Budget, knobs: Knobs) -> str:
+        """Which scratchpad is too small, or an empty string."""
+        needed = vectors_of(knobs) * int(knobs["vthreads"])
+        entries = self.machine.params.table_entries
+        return budget.lack({"inp": needed, "out": needed, "par": entries})
+
+    def schedule(self, workload: LookUpWorkload, knobs: Knobs, name: str) -> PrimFunc:
+        """Parameters: x, the table (int32 [entries of par, block]), out."""
+        params = self.machine.params
+        shape = (workload.blocks, workload.places, 1, params.batch, params.block)
+        x = placeholder(shape, "int8", "x")
+        table = placeholder((params.table_entries, params.block), "int32", "table")
+        out = compute(
+            shape,
+            lambda *at: looked_up(
+                x[at], lambda *word: table[word], params.block, params.vector_table
+            ),
+            "out",
+        )
+        s = create_schedule(out)
+        local = s.cache_write(out, "out")
+        x_tile, words = s.cache_read(x, "inp", [local]), s.cache_read(table, "par", [local])
+        tile = tile_places(s[out], knobs)
+        attach(s, {x_tile: "inp", local: "out"}, s[out], tile)
+        s[words].set_scope("par")  # the same for all tiles, so it is loaded once
+        return lower(s, [x, table, out], name)
+
+    def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
+        assert isinstance(node.op, QTable)
+        return {"table": table_words(node.op, self.machine)}
+
+
+def table_words(op: QTable, machine: Machine) -> np.ndarray:
+    """The values of a table as TABLE wants them: those of 0 to 127 first."""
+    first = np.roll(op.table, len(op.table) // 2)
+    return first.astype(f"<i{machine.params.vector_table}")

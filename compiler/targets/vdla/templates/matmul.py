@@ -1,0 +1,364 @@
+"""Products of two activations on the tensor core, as in attention.
+
+The first image is read as any activation, the second one as weights: 16 of its places, in a block
+of channels, lie in DRAM as a tile of weights does. With zero points ``a`` and ``b``::
+
+    sum((x - a) * (w - b)) = sum(x * w) - a * sum(w) - b * sum(x) + a * b * count
+
+The tensor core makes both sums as products with ones: ``sum(w)`` once for each tile of weights,
+``sum(x)`` once for each tile of places. The vector unit adds them to the products, the first of
+them in the pass that requantises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from math import prod
+
+import numpy as np
+
+from .....isa.params import HwParams
+from .....runtime.layout import blocks
+from ....choose.space import Knobs, Refusal, Space
+from ....choose.template import Plan
+from ....graph.ir import Graph, Node
+from ....graph.ir import Tensor as GraphTensor
+from ....graph.ops.linear import QMatMul
+from ....graph.ops.places import QGroupMatMul
+from ....te.expr import Expr
+from ....te.schedule import Schedule, create_schedule
+from ....te.tensor import IterVar, Tensor, compute, placeholder, reduce_axis, sum_of
+from ....tir.ir import PrimFunc
+from ....tir.lower import lower
+from ..cost.tiling import ConvShape, Tiling
+from ..expressions import (
+    REQUANT_ENTRIES,
+    Ending,
+    Window,
+    gemm_intrin,
+    requantized,
+    split_tiles,
+    vthread_tiles,
+)
+from ..machine import Budget, Context
+from .base import requant_parameters, tiling_of
+from .convolution import OnTensorCore, TensorCoreWorkload, sums_of_products
+
+
+@dataclass(frozen=True)
+class ActivationsWorkload(TensorCoreWorkload):
+    """Products of two images in ``groups``: each of ``places`` of the first, which has
+    ``image_places``, with each of ``others`` of the second, which make ``oc_blocks`` blocks of
+    results. Both have ``ic_blocks`` blocks of channels in each group. ``sums_weights`` and
+    ``sums_inputs`` say which sums are needed: those whose zero point, of the first or of the second
+    image, is not 0.
+    """
+
+    groups: int
+    ic_blocks: int
+    image_places: int
+    places: int
+    oc_blocks: int
+    others: int
+    sums_weights: bool
+    sums_inputs: bool
+    context: Context
+    a_zero_point: int = field(compare=False)
+    b_zero_point: int = field(compare=False)
+    ending: Ending = field(compare=False)
+
+    @property
+    def shape(self) -> ConvShape:
+        """A group's products as the planner sees them."""
+        return ConvShape(
+            self.ic_blocks, self.oc_blocks, self.places, 1, 1, 1,
+            sums_weights=self.sums_weights, sums_inputs=self.sums_inputs,
+        )  # fmt: skip
+
+
+class Activations(OnTensorCore[ActivationsWorkload]):
+    """Products of two activations. A tile has all channels, and does not reach over groups."""
+
+    name = "activations"
+    ops = (QMatMul, QGroupMatMul)
+
+    def takes(self, graph: Graph, node: Node) -> str | Refusal:
+        """A QMatMul becomes a QGroupMatMul before it is computed (``products_of_places``)."""
+        (a, b), batch = graph.operands(node), self.machine.params.batch
+        if a.is_constant or b.is_constant:
+            return Refusal("a product with a constant that is no weight of a dense layer")
+        if batch > 1:
+            return Refusal(f"an activation as weights, which have no batch; the core has {batch}")
+        if isinstance(node.op, QMatMul):
+            if a.shape[:-2] != b.shape[:-2] or 0 in (*a.shape, *b.shape):
+                return Refusal("a product of matrices that broadcast, or have no elements")
+            if (odd := self._between_beats(a.shape[-1], b.shape[-1])) is not None:
+                return odd
+            whole = Context(Budget.whole(self.machine.params))
+            groups, depth = prod(a.shape[:-2]), blocks(a.shape[-1], self.machine.params)
+            sizes = (groups, depth, a.shape[-2], a.shape[-2], b.shape[-1])
+            found = self.plan(self._of_sizes(node.op, *sizes, whole), {})
+            if isinstance(found, Refusal):
+                return found
+        return "product of two activations on the tensor core"
+
+    def _between_beats(self, *places: int) -> Refusal | None:
+        """Why images of so many places cannot be read as tiles, if a tile does not begin where the
+        load unit can begin to read."""
+        params = self.machine.params
+        for count in places:
+            if count % tile_step(params):
+                row = f"{count} places of {params.block} channels"
+                step_bytes = tile_step(params) * params.block
+                return Refusal(
+                    f"{row}: a tile of weights begins at a multiple of {step_bytes} bytes"
+                )
+        return None
+
+    def workload(self, graph: Graph, node: Node, context: Context) -> ActivationsWorkload:
+        op, (a, b) = node.op, graph.operands(node)
+        assert isinstance(op, QGroupMatMul)
+        depth = a.shape[1] // op.groups // self.machine.params.block
+        sizes = (op.groups, depth, a.shape[2], op.places, b.shape[2])
+        return self._of_sizes(op, *sizes, context)
+
+    def _of_sizes(
+        self, op: QMatMul | QGroupMatMul, groups: int, depth: int, image_places: int, places: int,
+        others: int, context: Context,
+    ) -> ActivationsWorkload:  # fmt: skip
+        zero_points = (op.a_zero_point, op.b_zero_point)
+        return ActivationsWorkload(
+            groups, depth, image_places, places, blocks(others, self.machine.params), others,
+            zero_points[0] != 0, zero_points[1] != 0, context, *zero_points,
+            Ending.of(op.requant),
+        )  # fmt: skip
+
+    def space(self, workload: ActivationsWorkload) -> Space:
+        tilings = super().space(workload)
+        return replace(tilings, knobs={**tilings.knobs, "ic_blocks": [workload.ic_blocks]})
+
+    def plan(self, workload: ActivationsWorkload, fixed: Knobs) -> Plan | Refusal:
+        found = super().plan(workload, {**fixed, "ic_blocks": workload.ic_blocks})
+        if isinstance(found, Refusal):
+            return found
+        assert found.cycles is not None
+        return replace(found, cycles=workload.groups * found.cycles)
+
+    def predict(self, workload: ActivationsWorkload, knobs: Knobs) -> int:
+        return workload.groups * super().predict(workload, knobs)
+
+    def estimates(
+        self, workload: ActivationsWorkload, columns: Mapping[str, np.ndarray]
+    ) -> Mapping[str, np.ndarray]:
+        """Cycles of all groups; entries of scratchpads are those of a tile."""
+        found = super().estimates(workload, columns)
+        times = {name: workload.groups * found[name] for name in ("cycles", "floor")}
+        return {**found, **times}
+
+    def schedule(self, workload: ActivationsWorkload, knobs: Knobs, name: str) -> PrimFunc:
+        """The bias in ``param`` is the product of the zero points for each channel."""
+        params, w = self.machine.params, workload
+        batch, block = params.batch, params.block
+        image = (w.groups, w.ic_blocks, w.image_places, 1, batch, block)
+        data = placeholder(image, "int8", "data")
+        read = tile_bytes(w.groups * w.ic_blocks, w.others, block)
+        other = placeholder((read,), "int8", "other")
+        one = placeholder((batch, block), "int8", "one")
+        ones = placeholder((block, block), "int8", "ones")
+        par = placeholder((w.groups, w.oc_blocks, REQUANT_ENTRIES, block), "int32", "param")
+        tiles = weight_tiles(other, w.groups, w.oc_blocks, w.ic_blocks, w.others, block)
+        # The places that are not multiplied are a border that is cut off.
+        window = Window((1, 1), pads=(0, 0, w.places - w.image_places, 0))
+        acc, copy = sums_of_products(window, 0, data, tiles, ())
+        stages = _Stages.of(w, acc, copy, tiles, one, ones, par)
+        s = stages.scheduled(tiling_of(knobs), self.machine.params)
+        needed = [one] * w.sums_weights + [ones] * w.sums_inputs
+        return lower(s, [data, other, *needed, par, stages.out], name)
+
+    def reach(self, graph: Graph, node: Node) -> Mapping[str, int]:
+        return reach_of_tiles(graph[node.inputs[1]], self.machine.params)
+
+    def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
+        op, params = node.op, self.machine.params
+        assert isinstance(op, QGroupMatMul)
+        w = self.workload(graph, node, Context(Budget.whole(params)))
+        ones = np.ones((params.block, params.block), np.int8)
+        found: dict[str, np.ndarray] = {}
+        if w.sums_weights:
+            found["one"] = ones[: params.batch]
+        if w.sums_inputs:
+            found["ones"] = ones
+        count = w.ic_blocks * params.block
+        bias = np.full(w.others, count * w.a_zero_point * w.b_zero_point, np.int32)
+        # Channels beyond the second image's places have multiplier 0: their result is requant(0).
+        packed = requant_parameters(bias, op.requant, self.machine)
+        return {**found, "requantisation": np.tile(packed, (w.groups, 1, 1, 1))}
+
+
+def tile_step(params: HwParams) -> int:
+    """Places are read as tiles of weights in images of a multiple of so many: the load unit begins
+    with a beat, and so must the blocks of channels."""
+    step_bytes = min(params.entry_bytes("wgt"), params.bus_bytes)
+    return max(1, step_bytes // params.block)
+
+
+def reach_of_tiles(image: GraphTensor, params: HwParams) -> dict[str, int]:
+    """The ``reach`` of a template that reads the places of an image as tiles of weights."""
+    _, channels, places, _ = image.shape
+    return {image.name: tile_bytes(blocks(channels, params), places, params.block)}
+
+
+def tile_bytes(channel_blocks: int, places: int, block: int) -> int:
+    """Bytes that are read of an image whose places are read as tiles of weights: the last tile may
+    reach beyond the image. What lies there makes results that are not used.
+    """
+    return ((channel_blocks - 1) * places + -(-places // block) * block) * block
+
+
+def weight_tiles(
+    image: Tensor, groups: int, tiles: int, channel_blocks: int, places: int, block: int
+) -> Tensor:
+    """Places of an image as tiles of weights, [groups, tiles, channel blocks, 1, 1, block, block].
+    ``image`` is flat: [groups][channel blocks][places][block]. Where places end within a tile, its
+    last rows are the next block's first places.
+    """
+
+    def element(g: Expr, c: Expr, k: Expr, y: Expr, x: Expr, i: Expr, ci: Expr) -> Expr:
+        return image[((g * channel_blocks + k) * places + c * block + i) * block + ci]
+
+    return compute((groups, tiles, channel_blocks, 1, 1, block, block), element, "tiles")
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """Sums of an operand: the ones that it is multiplied by, which lie in ``scope``, the sums in
+    acc, and their share of the products, sums times a zero point, in tmp.
+    """
+
+    operand: Tensor
+    ones: Tensor
+    scope: str
+    total: Tensor
+    share: Tensor
+
+    @classmethod
+    def of_weights(cls, tiles: Tensor, one: Tensor, zero_point: int) -> _Sums:
+        """For each tile of weights, the sums of its rows: products with a vector of ones."""
+        groups, oc_blocks, ic_blocks, *_, block = tiles.shape
+        cb, ci = reduce_axis(ic_blocks, "cb"), reduce_axis(block, "ci")
+
+        def products(g: Expr, c: Expr, b: Expr, i: Expr) -> Expr:
+            weight = tiles[g, c, cb, 0, 0, i, ci].astype("int32")
+            return sum_of(one[b, ci].astype("int32") * weight, (cb, ci))
+
+        total = compute((groups, oc_blocks, *one.shape), products, "weight_sums")
+        return cls(tiles, one, "inp", total, _times(total, -zero_point))
+
+    @classmethod
+    def of_inputs(cls, image: Tensor, ones: Tensor, zero_point: int) -> _Sums:
+        """For each place, the sum of its channels in every lane: products with a tile of ones."""
+        groups, ic_blocks, places, _, batch, block = image.shape
+        cb, ci = reduce_axis(ic_blocks, "cb"), reduce_axis(block, "ci")
+
+        def products(g: Expr, y: Expr, b: Expr, i: Expr) -> Expr:
+            element = image[g, cb, y, 0, b, ci].astype("int32")
+            return sum_of(element * ones[i, ci].astype("int32"), (cb, ci))
+
+        total = compute((groups, places, batch, block), products, "input_sums")
+        return cls(image, ones, "wgt", total, _times(total, -zero_point))
+
+    def at(self, dims: tuple[int, ...]) -> Callable[[tuple[Expr, ...]], Expr]:
+        """The share of an element of the products, of whose index it has some dimensions."""
+        return lambda index: self.share[tuple(index[d] for d in dims)]
+
+
+def _times(sums: Tensor, factor: int) -> Tensor:
+    return compute(sums.shape, lambda *i: sums[i] * factor, f"{sums.name}_share")
+
+
+@dataclass
+class _Stages:
+    """The tensors of a product: tiles of operands, products in acc, and sums."""
+
+    image: Tensor
+    tiles: Tensor
+    acc: Tensor
+    out: Tensor
+    par: Tensor
+    sums: list[_Sums]
+    #: Products with the sums of inputs added, where sums of weights come on top.
+    partial: Tensor | None
+
+    @classmethod
+    def of(
+        cls, w: ActivationsWorkload, acc: Tensor, image: Tensor, tiles: Tensor, one: Tensor,
+        ones: Tensor, par: Tensor,
+    ) -> _Stages:  # fmt: skip
+        sums, partial = [], None
+        by_channel = by_place = None
+        if w.sums_weights:
+            sums.append(_Sums.of_weights(tiles, one, w.a_zero_point))
+            by_channel = sums[-1].at((0, 1, 4, 5))
+        if w.sums_inputs:
+            sums.append(_Sums.of_inputs(image, ones, w.b_zero_point))
+            by_place = sums[-1].at((0, 2, 4, 5))
+        if by_channel and by_place:
+            partial = compute(acc.shape, lambda *i: acc[i] + by_place(i), "partial")
+        products = acc if partial is None else partial
+        out = requantized(products, par, w.ending, addend=by_channel or by_place)
+        return cls(image, tiles, acc, out, par, sums, partial)
+
+    def scheduled(self, tiling: Tiling, params: HwParams) -> Schedule:
+        """The schedule for a tiling."""
+        s = create_schedule(self.out)
+        local = s.cache_write(self.out, "out")
+        par = s.cache_read(self.par, "par", [local])
+        scopes = {self.tiles: "wgt", self.image: "inp", self.acc: "acc"}
+        for tensor, scope in scopes.items():
+            s[tensor].set_scope(scope)
+        sizes = (1, tiling.oc_blocks, tiling.rows)
+        (groups, channels, rows), (_, channel, *_) = split_tiles(s[self.out], sizes)
+        out, staying = s[self.out], {}
+        match tiling.order:
+            case "weights":
+                stay = out.fuse(groups, channels)
+                tile = vthread_tiles(out, [rows], tiling.vthreads)
+                staying = {self.tiles: stay, par: stay}
+            case "pixels":
+                out.reorder(groups, rows, channels)
+                stay = out.fuse(groups, rows)
+                tile = vthread_tiles(out, [channels], tiling.vthreads)
+                staying = {self.image: stay}
+            case _:
+                tile = vthread_tiles(out, [groups, channels, rows], tiling.vthreads)
+        for tensor in (self.image, self.tiles, self.acc, par):
+            s[tensor].compute_at(out, staying.get(tensor, tile))
+        for tensor in staying if tiling.vthreads > 1 else ():
+            s[tensor].double_buffer()
+        self._schedule_sums(s, {self.image: tile, self.tiles: tile, **staying}, channel)
+        out.unroll(channel)
+        s[local].compute_at(out, channel)
+        if tiling.oc_blocks > 1:
+            s[local].double_buffer()
+        for tensor in (self.acc, *(sums.total for sums in self.sums)):
+            *places, b, i = tensor.axes
+            cb, *rest, ci = tensor.reduce_axes
+            # Sums begin before the loops over places, so that these are loops of one instruction.
+            begin, steps = s[tensor].split(cb, cb.extent)
+            s[tensor].reorder(begin, *places, steps, *rest, b, i, ci)
+            s[tensor].tensorize(b, gemm_intrin(params))
+        return s
+
+    def _schedule_sums(self, s: Schedule, places: dict[Tensor, IterVar], channel: IterVar) -> None:
+        """Sums once for each operand, where that is loaded; the ones stay on chip from the
+        start."""
+        out = s[self.out]
+        for sums in self.sums:
+            s.cache_read(sums.ones, sums.scope, [sums.total])
+            for tensor, scope in ((sums.total, "acc"), (sums.share, "tmp")):
+                s[tensor].set_scope(scope)
+                s[tensor].compute_at(out, places[sums.operand])
+        if self.partial is not None:
+            s[self.partial].set_scope("tmp")
+            s[self.partial].compute_at(out, channel)

@@ -1,0 +1,164 @@
+"""Transpositions of images in groups on the tensor core: products with an identity matrix.
+
+A tile of weights is 16 places of 16 channels. Its product with a row of the identity matrix is one
+channel of these 16 places: a row of the transposed tile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from .....runtime.layout import blocks
+from ....choose.space import Knobs, Refusal, Space, Workload
+from ....choose.template import Plan
+from ....graph.arithmetic.requant import Requant
+from ....graph.ir import Graph, Node
+from ....graph.ops.places import TransposeGroups
+from ....te.expr import Expr
+from ....te.schedule import create_schedule
+from ....te.tensor import compute, placeholder, reduce_axis, sum_of
+from ....tir.ir import PrimFunc
+from ....tir.lower import lower
+from ..cost.tiling import VTHREADS, even_sizes, read_cycles, row_cycles
+from ..expressions import (
+    REQUANT_ENTRIES,
+    Ending,
+    gemm_intrin,
+    requantized,
+    split_tiles,
+    vthread_tiles,
+)
+from ..machine import Context
+from .base import AcceleratorTemplate, Track, requant_parameters
+from .matmul import reach_of_tiles, tile_bytes, weight_tiles
+
+#: Requantisation by one.
+MULTIPLIER, SHIFT = 1 << 30, 30
+
+
+@dataclass(frozen=True)
+class TransposedWorkload(Workload):
+    """Images in ``groups``, each of ``channel_blocks`` times ``tiles`` tiles; the last tiles of
+    each block have fewer than ``block`` of its ``places``."""
+
+    groups: int
+    channel_blocks: int
+    tiles: int
+    places: int
+    context: Context
+    fill: int = field(compare=False)
+
+
+class GroupsTransposed(AcceleratorTemplate[TransposedWorkload]):
+    """Channels and places of an image change places. A tile of the result is ``tiles`` blocks of
+    its channels, from ``channel_blocks`` of the operand."""
+
+    name = "groups transposed"
+    ops = (TransposeGroups,)
+    track = Track.TENSOR
+
+    def takes(self, graph: Graph, node: Node) -> str | Refusal:
+        return "a product with the identity matrix on the tensor core"
+
+    def workload(self, graph: Graph, node: Node, context: Context) -> TransposedWorkload:
+        op, [x], params = node.op, graph.operands(node), self.machine.params
+        assert isinstance(op, TransposeGroups)
+        channel_blocks = x.shape[1] // op.groups // params.block
+        tiles = blocks(x.shape[2], params)
+        return TransposedWorkload(op.groups, channel_blocks, tiles, x.shape[2], context, op.fill)
+
+    def space(self, workload: TransposedWorkload) -> Space:
+        knobs = {
+            "tiles": even_sizes(workload.tiles),
+            "channel_blocks": even_sizes(workload.channel_blocks),
+            "vthreads": VTHREADS,
+        }
+        return Space(knobs, lambda chosen: self._misfit(workload, chosen))
+
+    def _misfit(self, workload: TransposedWorkload, knobs: Knobs) -> str:
+        """Which scratchpad a choice exceeds, or an empty string."""
+        names = ("tiles", "channel_blocks", "vthreads")
+        tiles, channel_blocks, vthreads = (int(knobs[name]) for name in names)
+        rows = channel_blocks * self.machine.params.block
+        needs = {
+            "inp": self.machine.params.block,
+            "wgt": tiles * channel_blocks * vthreads,
+            "acc": tiles * rows * vthreads,
+            "out": min(tiles, 2) * rows * vthreads,
+            "par": REQUANT_ENTRIES * tiles * vthreads,
+            "uop": 2 * tiles * channel_blocks,
+        }
+        return workload.context.budget.lack(needs)
+
+    def plan(self, workload: TransposedWorkload, fixed: Knobs) -> Plan | Refusal:
+        return self.cheapest(workload, fixed)
+
+    def predict(self, workload: TransposedWorkload, knobs: Knobs) -> int:
+        """As for a row of vectors: a tile of weights is as many bytes as the vectors that it
+        becomes. Small tiles keep the bus busy with parameters and instructions."""
+        w, params = workload, self.machine.params
+        tiles, channel_blocks = int(knobs["tiles"]), int(knobs["channel_blocks"])
+        entries = w.groups * w.tiles * w.channel_blocks * params.block
+        size = tiles * channel_blocks * params.block
+        row = row_cycles(entries, size, 1, 1, int(knobs["vthreads"]), self.machine)
+        steps = w.groups * -(-w.tiles // tiles) * -(-w.channel_blocks // channel_blocks)
+        # Each block of results has a load, a PARAM, a VECTOR and a STORE; a tile has three more.
+        insns_bytes = (4 * tiles + 3) * params.insn_bytes
+        par_bytes = tiles * REQUANT_ENTRIES * params.entry_bytes("par")
+        read_bytes = entries * params.entry_bytes("inp") + steps * (insns_bytes + par_bytes)
+        return max(row, read_cycles(read_bytes, self.machine))
+
+    def schedule(self, workload: TransposedWorkload, knobs: Knobs, name: str) -> PrimFunc:
+        """The bias in ``param`` is the zero point with the opposite sign, so that values stay."""
+        params, w = self.machine.params, workload
+        block = params.block
+        read = tile_bytes(w.groups * w.channel_blocks, w.places, block)
+        x = placeholder((read,), "int8", "image")
+        unit = placeholder((block, 1, block), "int8", "identity")
+        par = placeholder((w.groups, w.tiles, REQUANT_ENTRIES, block), "int32", "param")
+        tiles = weight_tiles(x, w.groups, w.tiles, w.channel_blocks, w.places, block)
+        # Sums of one tile, of which the loop begins before those over rows.
+        once, ci = reduce_axis(1, "once"), reduce_axis(block, "ci")
+
+        def products(g: Expr, r: Expr, k: Expr, e: Expr, b: Expr, i: Expr) -> Expr:
+            weight = tiles[g, r, k, once, 0, i, ci].astype("int32")
+            return sum_of(unit[e, b, ci].astype("int32") * weight, (once, ci))
+
+        size = (w.groups, w.tiles, w.channel_blocks, block, 1, block)
+        acc = compute(size, products, "acc")
+        out = requantized(acc, par, Ending(w.fill))
+        s = create_schedule(out)
+        local = s.cache_write(out, "out")
+        s.cache_read(unit, "inp", [acc])  # it stays on chip from the start
+        par_tile = s.cache_read(par, "par", [local])
+        sizes = (1, int(knobs["tiles"]), int(knobs["channel_blocks"]))
+        outer, (_, row, *_) = split_tiles(s[out], sizes)
+        tile = vthread_tiles(s[out], outer, int(knobs["vthreads"]))
+        s[tiles].set_scope("wgt")
+        s[acc].set_scope("acc")
+        for tensor in (tiles, acc, par_tile):
+            s[tensor].compute_at(s[out], tile)
+        *rows, b, i = acc.axes
+        s[acc].reorder(once, *rows, b, i, ci)
+        s[acc].tensorize(b, gemm_intrin(params))
+        s[out].unroll(row)
+        s[local].compute_at(s[out], row)
+        if sizes[1] > 1:
+            s[local].double_buffer()
+        return lower(s, [x, unit, par, out], name)
+
+    def reach(self, graph: Graph, node: Node) -> Mapping[str, int]:
+        return reach_of_tiles(graph[node.inputs[0]], self.machine.params)
+
+    def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
+        op, params = node.op, self.machine.params
+        assert isinstance(op, TransposeGroups)
+        places = graph[node.inputs[0]].shape[2]
+        identity = np.eye(params.block, dtype=np.int8)
+        once = Requant(np.array([MULTIPLIER], np.int32), np.array([SHIFT], np.int32), op.fill)
+        # Channels beyond the places have multiplier 0: their result is the zero point.
+        packed = requant_parameters(np.full(places, -op.fill, np.int32), once, self.machine)
+        return {"identity": identity, "requantisation": np.tile(packed, (op.groups, 1, 1, 1))}

@@ -1,0 +1,154 @@
+"""What an operator takes of what all share: the program decides, or a given knob."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+import onnx
+import pytest
+from vdla.bench.net import Net
+from vdla.compiler.build import CompiledModel, build
+from vdla.compiler.targets.base import Options
+from vdla.compiler.targets.registry import find_target
+from vdla.compiler.targets.vdla.machine import USUAL_EIGHTHS
+from vdla.compiler.targets.vdla.plan import reservations as reserving
+from vdla.compiler.targets.vdla.plan.reservations import (
+    IMAGE_PARTS,
+    RESERVED,
+    SHARE_SIXTEENTHS,
+    USUAL_PARTS,
+    WGT_EIGHTHS,
+)
+from vdla.compiler.targets.vdla.target import Accelerator
+from vdla.isa.errors import VdlaError
+from vdla.isa.memory import MEMORY_PRESETS
+from vdla.isa.params import HwParams
+from vdla.sim.model.core import simulate
+
+VTA = MEMORY_PRESETS["vta"]
+WINDOWS = HwParams(vector_window=3)
+#: The convolutions of :func:`expansions`.
+LAYERS = ("conv_4", "conv_10", "conv_16", "conv_22")
+
+
+def expansions() -> onnx.ModelProto:
+    """Convolutions of one place with many weights and small images."""
+    net = Net("expansions")
+    image = net.input(1, 128, 7, 7)
+    for channels in (512, 128, 512, 128):
+        image = net.conv(image, channels, 1)
+    net.output(image)
+    return net.model()
+
+
+def depthwise() -> onnx.ModelProto:
+    """A depthwise convolution of a large image, between others."""
+    net = Net("depthwise")
+    image = net.conv(net.input(1, 32, 40, 40), 64, 1)
+    net.output(net.conv(net.conv(image, 64, 3, groups=64), 32, 1))
+    return net.model()
+
+
+def inverted_residuals() -> onnx.ModelProto:
+    """Depthwise convolutions of large images, between convolutions of one place."""
+    net = Net("inverted_residuals")
+    image = net.conv(net.input(1, 16, 28, 28), 48, 1)
+    for _ in range(2):
+        image = net.conv(net.conv(net.conv(image, 96, 1), 96, 3, groups=96), 48, 1)
+    net.output(image)
+    return net.model()
+
+
+def compiled(
+    knobs: dict | None = None, hw: HwParams = WINDOWS, model: onnx.ModelProto | None = None
+) -> CompiledModel:
+    target = find_target("sim", Options(hw, VTA, 2, 1))
+    return build(model or expansions(), target, knobs=knobs)
+
+
+def cycles_of(model: CompiledModel) -> int:
+    """The cycles of its one program."""
+    [program] = model.programs
+    dram = np.zeros(program.meta["dram_bytes"], np.uint8)
+    return simulate(program, dram, VTA, values=False).cycles
+
+
+def given(eighths: int) -> dict:
+    """The knobs for all layers."""
+    return {layer: {WGT_EIGHTHS: eighths} for layer in LAYERS}
+
+
+def chosen(model: CompiledModel) -> list:
+    """The eighths of each layer."""
+    by_name = {layer.name: layer for layer in model.layers}
+    return [(by_name[name].knobs or {}).get(WGT_EIGHTHS) for name in LAYERS]
+
+
+def parts_of(model: CompiledModel) -> set:
+    """The parts in which images of its layers come."""
+    every = [layer.knobs or {} for layer in model.layers]
+    return {knobs[IMAGE_PARTS] for knobs in every if IMAGE_PARTS in knobs}
+
+
+@pytest.mark.slow
+def test_that_is_taken_whose_program_ends_first() -> None:
+    cycles = {eighths: cycles_of(compiled(given(eighths))) for eighths in RESERVED[WGT_EIGHTHS]}
+    best = min(cycles, key=cycles.__getitem__)
+    assert cycles[best] < cycles[USUAL_EIGHTHS]
+    found = compiled()
+    assert chosen(found) == [best] * len(LAYERS) and cycles_of(found) == cycles[best]
+
+
+def test_of_equal_programs_the_usual_one_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Accelerator, "_cycles", lambda *_: 1000)
+    assert chosen(compiled()) == [USUAL_EIGHTHS] * len(LAYERS)
+
+
+@pytest.mark.slow
+def test_the_choice_is_open_for_each_layer() -> None:
+    found = compiled({"conv_16": {WGT_EIGHTHS: 4}})
+    others = chosen(compiled())
+    assert chosen(found) == [*others[:2], 4, others[3]]
+    assert [layer.chosen_by for layer in found.layers if layer.name == "conv_16"] == ["user"]
+
+
+@pytest.mark.slow
+def test_there_is_no_such_choice_where_loads_are_not_saved() -> None:
+    assert chosen(compiled(hw=HwParams())) == [None] * len(LAYERS)
+    with pytest.raises(VdlaError, match=r"'conv_16': expected knobs oc_blocks, .*'wgt_eighths'"):
+        compiled({"conv_16": {WGT_EIGHTHS: 4}}, HwParams())
+
+
+def test_what_is_legal_is_named() -> None:
+    with pytest.raises(VdlaError, match="'conv_10': knob wgt_eighths: expected 1 to 4, got 8"):
+        compiled({"conv_10": {WGT_EIGHTHS: 8}})
+
+
+@pytest.mark.more
+def test_images_come_in_parts_where_that_saves_cycles(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = inverted_residuals()
+    found = compiled(model=model)
+    assert parts_of(found) == {8}
+    assert parts_of(compiled(hw=HwParams(), model=model)) == set()
+    monkeypatch.setitem(reserving.RESERVED, IMAGE_PARTS, (USUAL_PARTS,))
+    whole = compiled(model=model)
+    assert parts_of(whole) == {USUAL_PARTS} and cycles_of(found) < cycles_of(whole)
+
+
+@pytest.mark.more
+def test_a_smaller_share_has_smaller_tiles() -> None:
+    apart, places = {"expansion": "apart"}, []
+    for share in range(2, 13, 2):
+        model = compiled({"conv_10": {SHARE_SIXTEENTHS: share, **apart}}, model=depthwise())
+        (layer,) = (layer for layer in model.layers if layer.name == "conv_10")
+        assert layer.knobs and layer.knobs[SHARE_SIXTEENTHS] == share
+        sizes = (layer.knobs[name] for name in ("oc_blocks", "rows", "cols"))
+        places.append(prod(map(int, sizes)))
+    assert places == sorted(places) and places[0] < places[-1]
+
+
+def test_what_is_legal_of_shares_is_named() -> None:
+    expected = "'conv_10': knob share_sixteenths: expected 1 to 15, got 16"
+    with pytest.raises(VdlaError, match=expected):
+        compiled({"conv_10": {SHARE_SIXTEENTHS: 16}}, model=depthwise())

@@ -1,0 +1,73 @@
+"""Places of images that are cut out, or come one behind another."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from vdla.compiler.graph.ir import Graph
+from vdla.compiler.graph.ops.movement import Concat, Slice
+from vdla.isa.params import PRESETS, HwParams
+
+from ....building import placed
+from .test_matmul import DEFAULT, SMALL, check_rtl, check_values, one_operator
+
+
+def joined(channels: int, *counts: int) -> Graph:
+    """Images of so many places, one behind another."""
+    return one_operator(Concat(2), *((1, channels, count, 1) for count in counts))
+
+
+def cut(channels: int, places: int, first: int, count: int, step: int = 1) -> Graph:
+    """Some places of an image."""
+    some = Slice((0, 0, first, 0), (1, 1, step, 1), (1, channels, count, 1))
+    return one_operator(some, (1, channels, places, 1))
+
+
+CASES = {
+    "one place before others": (joined(192, 1, 196), DEFAULT),
+    "one place behind others": (joined(48, 30, 1), DEFAULT),
+    "three images": (joined(40, 5, 17, 2), DEFAULT),
+    "the first place": (cut(192, 197, 0, 1), DEFAULT),
+    "places in the middle": (cut(40, 50, 7, 33), DEFAULT),
+    "blocks of 4": (joined(10, 3, 8), SMALL),
+    "batch 2": (joined(20, 3, 8), replace(PRESETS["8x8"], batch=2)),
+}
+
+
+@pytest.mark.fast(1)
+@pytest.mark.parametrize("case", CASES)
+def test_moves_equal_the_interpreter(case: str) -> None:
+    check_values(*CASES[case])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("knobs", [(1, 1), (2, 7), (4, 40), (1, 196)], ids=str)
+def test_tiles(knobs: tuple[int, int]) -> None:
+    """Also tiles with a remainder in both dimensions."""
+    sizes = {"channel_blocks": knobs[0], "places": knobs[1]}
+    check_values(joined(112, 3, 196), DEFAULT, sizes)
+    if knobs[1] < 40:
+        check_values(cut(112, 60, 5, 38), DEFAULT, sizes, vthreads=1)
+
+
+@pytest.mark.more
+@pytest.mark.slow
+@pytest.mark.parametrize("graph", [joined(10, 3, 8), cut(10, 12, 3, 8)], ids=["joined", "cut"])
+def test_the_rtl_takes_the_same_cycles(graph: Graph) -> None:
+    check_rtl(graph, SMALL)
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [
+        cut(32, 20, 0, 5, step=2),
+        one_operator(Slice((0, 3, 0, 0), (1, 1, 1, 1), (1, 5, 9, 1)), (1, 32, 9, 1)),
+        one_operator(Slice((0, 31, 0, 0), (1, -1, 1, 1), (1, 32, 9, 1)), (1, 32, 9, 1)),
+        one_operator(Slice((0, 0, 2, 0), (1, 1, 1, 1), (1, 32, 3, 4)), (1, 32, 9, 4)),
+    ],
+    ids=["every other place", "some channels", "channels in reverse", "an image of columns"],
+)
+def test_other_parts_are_the_hosts(graph: Graph) -> None:
+    (node,) = placed(graph, HwParams()).nodes
+    assert node.target == "cpu"

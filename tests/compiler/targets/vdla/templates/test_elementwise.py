@@ -1,0 +1,54 @@
+"""Additions whose operands have scales so far apart that one adds nothing, or are one tensor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from vdla.compiler.graph.interpret import interpret
+from vdla.compiler.graph.ops.integer import QAdd
+from vdla.isa.memory import MemoryParams
+from vdla.isa.params import HwParams
+from vdla.sim.model.core import simulate
+
+from ....building import build_for
+
+MEMORY = MemoryParams()
+#: Of an operand that adds nothing to a sum with a scale of about 0.1.
+TINY = 1e-12
+
+
+@pytest.mark.fast(1)
+@pytest.mark.parametrize("zeros", [(0, 0, 0), (7, -9, 3)])
+@pytest.mark.parametrize("scales", [(0.05, TINY), (TINY, 0.05), (TINY, TINY), (0.05, 0.07)])
+def test_operands_of_any_scale(
+    scales: tuple[float, float], zeros: tuple[int, int, int], builder: Any
+) -> None:
+    shape = [1, 16, 5, 7]
+    operands = [
+        builder.qdq(builder.input(name, shape), scale, zero)
+        for name, scale, zero in zip("ab", scales, zeros, strict=False)
+    ]
+    total = builder.node("Add", operands, "sum")
+    model = builder.model([builder.qdq(total, 0.1, zeros[2])])
+    arrays = [np.random.default_rng(i).normal(0, 5 * s, shape) for i, s in enumerate(scales)]
+    check(model, [array.astype(np.float32) for array in arrays])
+
+
+@pytest.mark.parametrize("scale", [0.05, TINY])
+def test_a_tensor_added_to_itself(scale: float, builder: Any) -> None:
+    shape = [1, 16, 5, 7]
+    x = builder.qdq(builder.input("a", shape), scale, 3)
+    model = builder.model([builder.qdq(builder.node("Add", [x, x], "sum"), 0.1, -5)])
+    check(model, [np.random.default_rng(0).normal(0, 5 * scale, shape).astype(np.float32)])
+
+
+def check(model: Any, inputs: list[np.ndarray]) -> None:
+    """The addition runs on the accelerator, and gives the values that the graph means."""
+    compiled = build_for("sim", model, HwParams(), MEMORY)
+    assert any(isinstance(node.op, QAdd) for node in compiled.graph.nodes)
+    assert [layer.target for layer in compiled.layers if layer.op == "QAdd"] == ["accel"]
+    found = compiled.run(inputs, lambda program, dram: simulate(program, dram, MEMORY))
+    for mine, wanted in zip(found, interpret(compiled.graph, *inputs), strict=True):
+        np.testing.assert_array_equal(mine, wanted)
