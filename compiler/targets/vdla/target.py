@@ -33,7 +33,7 @@ from .plan.fuse_inverted_residual import EXPANSION, Expanding
 from .plan.fuse_residual import ADDITION, APART, JOINED, Joining, has_own_knobs
 from .plan.options import ProgramChoices, first_to_end
 from .plan.pack_windows import PACKED, Packing
-from .plan.program import build_func, choose_operators, write_program
+from .plan.program import build_func, checked, choose_operators, write_program
 from .plan.reservations import IMAGE_PARTS, RESERVED, SHARE_SIXTEENTHS, WGT_EIGHTHS, Reserving
 from .plan.scratchpads import LoopPrograms, Operator
 from .rewrite.absorb_flatten import absorb_flatten
@@ -277,13 +277,15 @@ class Accelerator(Target):
         ready = self._ready if dumps.directory is None else {}
         made = choose_operators(part, templates, machine, chooser, dumps, ready)
         compiled = write_program(part, made, machine, chooser, dumps)
+        if isinstance(compiled.step, Program):
+            checked(compiled.step, dumps)
         if place is not None:
             cache.keep(place, compiled, chooser, time.perf_counter() - begin)
         return self._own(compiled)
 
     def attempt(self, part: Part, chooser: Chooser) -> tuple[list[Operator], Program]:
         """The operators of a part that have instructions, with their choices, and the part's
-        program, which is not kept."""
+        program, which is neither checked nor cached."""
         machine, dumps, templates = self._machine_of_programs, Dumps(None), self._templates(part)
         made = choose_operators(part, templates, machine, chooser, dumps, self._ready)
         compiled = self._own(write_program(part, made, machine, chooser, dumps))
