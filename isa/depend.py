@@ -37,7 +37,7 @@ def dependencies(found: Footprints, tracks: Sequence[int] | None = None) -> np.n
 
     Parameters
     ----------
-    found : the accesses of the instructions, in program order
+    found : the accesses of the instructions, in program order; some instructions may be left out
     tracks : track of each instruction, from 0; by default there is one
     """
     count = len(found.order)
@@ -45,7 +45,7 @@ def dependencies(found: Footprints, tracks: Sequence[int] | None = None) -> np.n
     rows = track_of * _UNITS + found.units[found.order]
     total = (int(track_of.max(initial=0)) + 1) * _UNITS
     needs = np.full((count, total), -1, np.int64)
-    row_of = np.empty(count, np.int64)
+    row_of = np.zeros(len(found.units), np.int64)
     row_of[found.order] = rows
     row_of = np.repeat(row_of, np.diff(found.bounds))
     slots, own = _slots(row_of, found)

@@ -129,7 +129,7 @@ def _ordered(
     kept = without_repeated_settings(insns, params, repeated)
     if len(kept) < len(insns):
         insns, order = [insns[i] for i in kept], [order[i] for i in kept]
-        needs = dependencies(Footprints.of(insns, params, image))[:, 0]
+        needs = dependencies(found.reordered([late[i] for i in order]))[:, 0]
     return order_by_tokens(insns, needs), [late[i] for i in order], image
 
 
