@@ -26,13 +26,13 @@ from vdla.compiler.graph.passes.fuse_qdq import _Fusion
 from vdla.compiler.graph.passes.fuse_softmax import _Softmax, fuse_softmax
 from vdla.compiler.graph.passes.merge_transposes import merge_transposes
 from vdla.compiler.graph.passes.split_batch import _is_shared, _of_fewer
+from vdla.compiler.targets.common.fuse_elementwise import _ends
 from vdla.compiler.targets.cpu import core, llvm_functions, micro_kernel_code
 from vdla.compiler.targets.cpu.core import Core
 from vdla.compiler.targets.cpu.llvm import _Emitter
 from vdla.compiler.targets.cpu.passes import block_channels, transposed_phases
 from vdla.compiler.targets.cpu.passes.bit_serial import _packed
 from vdla.compiler.targets.cpu.passes.fold_transposes import fold_transposes
-from vdla.compiler.targets.cpu.passes.fuse_elementwise import _ends
 from vdla.compiler.targets.cpu.passes.scale_weights import _pays, scale_weights
 from vdla.compiler.targets.gpu import overlays, traffic
 from vdla.compiler.targets.gpu.passes import narrow_tensors, window_rows

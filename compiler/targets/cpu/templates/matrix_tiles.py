@@ -30,6 +30,7 @@ from ....graph.ops.blocked.matrix import (
 from ....graph.ops.convolution import QConv2d
 from ....te.schedule import Schedule, Stage
 from ....te.tensor import IterVar, Tensor
+from ...common.workload import OperatorWorkload
 from ..micro_kernel_code import native_intrinsics
 from ..micro_kernels import (
     DOT,
@@ -43,7 +44,7 @@ from ..micro_kernels import (
     TILE_X,
 )
 from ..processor import Processor
-from .base import CpuTemplate, CpuWorkload
+from .base import CpuTemplate
 
 #: Values of the knob ``instruction``: products of four, or of matrices.
 DOTS, MATRICES = "dots", "matrices"
@@ -122,10 +123,10 @@ class MatrixTiles(CpuTemplate):
     name = "matrix tiles"
     ops = (BlockedMatrixConv2d,)
 
-    def space(self, workload: CpuWorkload) -> Space:
+    def space(self, workload: OperatorWorkload) -> Space:
         return Space(_sizes(workload).knobs)
 
-    def plan(self, workload: CpuWorkload, fixed: Knobs) -> Plan | Refusal:
+    def plan(self, workload: OperatorWorkload, fixed: Knobs) -> Plan | Refusal:
         sizes = _sizes(workload)
         points = [
             knobs for knobs in self.space(workload).points()
@@ -136,7 +137,7 @@ class MatrixTiles(CpuTemplate):
         best = min(points, key=lambda knobs: self._cost(sizes, knobs))
         return Plan(best, self.predict(workload, best))
 
-    def predict(self, workload: CpuWorkload, knobs: Knobs) -> int:
+    def predict(self, workload: OperatorWorkload, knobs: Knobs) -> int:
         return _sizes(workload).cycles(knobs, self.processor.core.l1_bytes)
 
     def _cost(self, sizes: _Sizes, knobs: Knobs) -> tuple[int, int]:
@@ -149,7 +150,7 @@ class MatrixTiles(CpuTemplate):
             traffic = weight * sizes.rows // rows if weight > cache else 0
         return sizes.cycles(knobs, self.processor.core.l1_bytes), traffic
 
-    def apply(self, workload: CpuWorkload, knobs: Knobs, schedule: Schedule) -> None:
+    def apply(self, workload: OperatorWorkload, knobs: Knobs, schedule: Schedule) -> None:
         (x, _), (weight, _), *_ = workload.operands
         op = workload.op
         assert isinstance(op, BlockedMatrixConv2d)
@@ -161,7 +162,7 @@ class MatrixTiles(CpuTemplate):
         schedule[acc.tensor].compute_at(out, around)
 
 
-class ProductInstruction(Decision[CpuWorkload]):
+class ProductInstruction(Decision[OperatorWorkload]):
     """How a convolution of int8 multiplies: four products at a time ("dots"), or by the products of
     matrices ("matrices"), where the processor has both. The results are the same to the bit.
     """
@@ -171,7 +172,7 @@ class ProductInstruction(Decision[CpuWorkload]):
     def __init__(self, processor: Processor):
         self.processor = processor
 
-    def is_open(self, workload: CpuWorkload) -> bool:
+    def is_open(self, workload: OperatorWorkload) -> bool:
         """Whether there is a choice."""
         op, ((_, channels, *_), _), (weight, dtype) = workload.op, *workload.operands[:2]
         assert isinstance(op, QConv2d)
@@ -179,15 +180,15 @@ class ProductInstruction(Decision[CpuWorkload]):
         fits = op.groups == 1 and channels >= DOT_LANES and dtype == "int8" and 0 not in weight
         return fits and {DOT, TILE_STORE} <= native
 
-    def space(self, workload: CpuWorkload) -> Space:
+    def space(self, workload: OperatorWorkload) -> Space:
         return Space({"instruction": (DOTS, MATRICES)})
 
-    def plan(self, workload: CpuWorkload, fixed: Knobs) -> Plan | Refusal:
+    def plan(self, workload: OperatorWorkload, fixed: Knobs) -> Plan | Refusal:
         found = [fixed["instruction"]] if fixed else [MATRICES, DOTS]
         plans = [Plan(k, self.predict(workload, k)) for k in ({"instruction": i} for i in found)]
         return min(plans, key=lambda plan: plan.cycles or 0)
 
-    def predict(self, workload: CpuWorkload, knobs: Knobs) -> int:
+    def predict(self, workload: OperatorWorkload, knobs: Knobs) -> int:
         if knobs["instruction"] == DOTS:  # which are rescaled while the next ones are added
             shapes = [shape for shape, _ in workload.operands]
             vectors = workload.op.macs(*shapes) / (DOT_LANES * DOT_WIDTH)
@@ -196,7 +197,7 @@ class ProductInstruction(Decision[CpuWorkload]):
         return min(sizes.cycles(knobs, near) for knobs in Space(sizes.knobs).points())
 
 
-def _sizes(workload: CpuWorkload) -> _Sizes:
+def _sizes(workload: OperatorWorkload) -> _Sizes:
     op, (weight, _) = workload.op, workload.operands[1]
     assert isinstance(op, BlockedMatrixConv2d)
     (images, blocks, rows, width, _), _ = workload.result
@@ -207,7 +208,7 @@ def _sizes(workload: CpuWorkload) -> _Sizes:
     )  # fmt: skip
 
 
-def _plain_sizes(workload: CpuWorkload) -> _Sizes:
+def _plain_sizes(workload: OperatorWorkload) -> _Sizes:
     """As :func:`_sizes`, of the convolution in the model's own layout."""
     op, (weight, _) = workload.op, workload.operands[1]
     assert isinstance(op, QConv2d)
