@@ -350,7 +350,7 @@ COMPILER = (
                  "::test_products_of_two_inputs_equal_onnx_runtime")),
     Mutant("powers of two half as large", "compiler", llvm_functions._scaled,
            "constant_of(whole, 127)", "constant_of(whole, 126)",
-           tests("compiler/targets/test_float_functions.py::test_how_far_from_the_exact_function")),
+           tests("compiler/targets/common/test_float_functions.py::test_how_far_from_the_exact_function")),
     Mutant("taps of a phase in their order", "compiler", transposed_phases._axes,
            "stride)][::-1]", "stride)]",
            tests("compiler/targets/cpu/test_transposed_phases.py::test_the_same_bits")),
@@ -649,11 +649,11 @@ COMPILER = (
            tests("compiler/targets/cpu/test_cpu_graph.py")),
     Mutant("outputs inside a chain are not stored", "compiler", _ends,
            "len(following) != 1 or name in graph.outputs", "len(following) != 1",
-           tests("compiler/targets/cpu/test_fuse_elementwise.py"
+           tests("compiler/targets/common/test_fuse_elementwise.py"
                  "::test_a_value_that_is_an_output_is_stored")),
     Mutant("operators of other shapes join", "compiler", _ends,
            "graph[end].shape == shape and", "",
-           tests("compiler/targets/cpu/test_fuse_elementwise.py::test_smaller_values_are_stored")),
+           tests("compiler/targets/common/test_fuse_elementwise.py::test_smaller_values_are_stored")),
     Mutant("any transpose ends blocks", "compiler", fold_transposes,
            "order == TO_LAST", "True", tests("compiler/targets/cpu/test_fold_transposes.py")),
     Mutant("any transpose begins blocks", "compiler", fold_transposes,
@@ -669,10 +669,10 @@ COMPILER = (
            tests("compiler/targets/cpu/test_scale_weights.py")),
     Mutant("anything may be the first of a chain", "compiler", _ends,
            "(_is_elementwise(node) or isinstance(node.op, parts))", "True",
-           tests("compiler/targets/cpu/test_fuse_elementwise.py"
+           tests("compiler/targets/common/test_fuse_elementwise.py"
                  "::test_parts_of_tensors_may_be_first")),
     Mutant("axes merged where one operand is broadcast", "compiler", merged_axes,
-           "present == before", "True", tests("compiler/targets/cpu/test_fuse_elementwise.py")),
+           "present == before", "True", tests("compiler/targets/common/test_fuse_elementwise.py")),
     Mutant("elements of more bits lose them", "compiler", _packed,
            "max(bits, weight_bits) > MAX_BITS", "weight_bits > MAX_BITS",
            tests("compiler/targets/cpu/test_bit_serial.py::test_what_has_more_bits_stays")),
