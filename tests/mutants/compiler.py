@@ -408,7 +408,7 @@ COMPILER = (
            tests(f"{ADDED}::test_which_additions_are_joined")),
     Mutant("a sum with the product's zero point", "compiler",
            AddedProducts.schedule,
-           "requantized(scaled, constants, w.last)", "requantized(scaled, constants, w.ending)",
+           "requantized(scaled, constants, w.last)", "requantized(scaled, constants, w.epilogue)",
            tests(f"{ADDED}::test_it_equals_the_interpreter")),
     Mutant("rows of all threads fill tmp", "compiler", planner._room_in_tmp,
            "tiles.vthreads", "1", tests(f"{ADDED}::test_tiles")),

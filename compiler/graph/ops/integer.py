@@ -135,8 +135,8 @@ def _finished(total: Expr, requant: Requant) -> Expr:
         scaled = _rescaled(total, *factors)
     else:
         scaled = topi.rescale(total, *factors, requant.rounding)
-    ending = requant.zero_point, requant.lo, requant.hi
-    return topi.quantisation.clipped(scaled.astype("int64"), *ending)
+    epilogue = requant.zero_point, requant.lo, requant.hi
+    return topi.quantisation.clipped(scaled.astype("int64"), *epilogue)
 
 
 @dataclass(frozen=True, eq=False)

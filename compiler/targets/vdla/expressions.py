@@ -60,8 +60,8 @@ class Window:
 
 
 @dataclass(frozen=True)
-class Ending:
-    """The end of a requantisation: its rounding ("even" or "tflite"), zero point and bounds."""
+class Epilogue:
+    """What a requantisation ends with: rounding ("even" or "tflite"), zero point, bounds."""
 
     zero_point: int = 0
     lo: int = INT8_MIN
@@ -69,9 +69,9 @@ class Ending:
     rounding: str = "even"
 
     @staticmethod
-    def of(requant: Requant) -> Ending:
-        """The ending of an operator's requantisation."""
-        return Ending(requant.zero_point, requant.lo, requant.hi, requant.rounding)
+    def from_requant(requant: Requant) -> Epilogue:
+        """The epilogue of an operator's requantisation."""
+        return Epilogue(requant.zero_point, requant.lo, requant.hi, requant.rounding)
 
 
 def gemm_intrin(params: HwParams) -> TensorIntrin:
@@ -104,7 +104,7 @@ def padded(data: Tensor, pads: Pads, value: int, row_step: int = 1, col_step: in
 def requantized(
     acc: Tensor,
     par: Tensor,
-    ending: Ending,
+    epilogue: Epilogue,
     per_channel: bool = True,
     addend: Callable[[tuple[Expr, ...]], Expr] | None = None,
 ) -> Tensor:
@@ -124,8 +124,8 @@ def requantized(
         row = [index[d] for d in choosing] if per_channel else [Const(0)]
         bias, multiplier, shift = (par[(*row, k, index[-1])] for k in range(REQUANT_ENTRIES))
         total = acc[index] if addend is None else acc[index] + addend(index)
-        scaled = rescale(total + bias, multiplier, shift, ending.rounding)
-        return clipped(scaled, ending.zero_point, ending.lo, ending.hi)
+        scaled = rescale(total + bias, multiplier, shift, epilogue.rounding)
+        return clipped(scaled, epilogue.zero_point, epilogue.lo, epilogue.hi)
 
     return compute(acc.shape, rule, "out")
 

@@ -91,11 +91,11 @@ class PackedDense(Op):
 
         acc = compute((*lead, x.shape[-2], blocks, block), product, "acc")
 
-        def ending(*index: Expr) -> Expr:
+        def epilogue(*index: Expr) -> Expr:
             total = acc[index] + bias[0][index[-2:]] if bias else acc[index]
             return topi.clip_between(total, self.lo, self.hi)
 
-        done = compute(acc.shape, ending, "blocks")
+        done = compute(acc.shape, epilogue, "blocks")
 
         def rule(*index: Expr) -> Expr:
             *places, o = index

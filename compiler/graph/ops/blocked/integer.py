@@ -68,7 +68,7 @@ def requantized(
     shape: Shape,
     requant: Requant,
     columns: Sequence[Tensor],
-    ending: Callable[[Expr], Expr] = lambda element: element,
+    epilogue: Callable[[Expr], Expr] = lambda element: element,
 ) -> Tensor:
     """Requantise ``sums``, a function of the result's indices that includes the bias (the first
     column), by the other columns."""
@@ -85,7 +85,7 @@ def requantized(
                 stored: Expr = Call("scaled_floor", (total, factor, offset), "int32")
             case _:
                 stored = Call(name, (total, *found), dtype) + requant.zero_point
-        return ending(clip(stored, requant.lo, requant.hi).astype("int8"))
+        return epilogue(clip(stored, requant.lo, requant.hi).astype("int8"))
 
     return compute(shape, rule, "out")
 
@@ -94,10 +94,10 @@ def _of_sums(
     acc: Tensor,
     requant: Requant,
     columns: Sequence[Tensor],
-    ending: Callable[[Expr], Expr] = lambda element: element,
+    epilogue: Callable[[Expr], Expr] = lambda element: element,
 ) -> Tensor:
     """:func:`requantized` of sums that have the result's shape."""
-    return requantized(lambda *index: acc[index], acc.shape, requant, columns, ending)
+    return requantized(lambda *index: acc[index], acc.shape, requant, columns, epilogue)
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,8 +219,8 @@ class BlockedDotConv2d(Windowed):
         inside = None if x.dtype == "uint8" else lifted
         image = padded_image(x, self.pads, border, inside=inside)
         acc = self._sums(image, weight, columns[0])
-        ending = lifted if self.lifts else lambda element: element
-        return Expression(_of_sums(acc, self.requant, columns, ending), tuple(inputs))
+        epilogue = lifted if self.lifts else lambda element: element
+        return Expression(_of_sums(acc, self.requant, columns, epilogue), tuple(inputs))
 
     def _sums(self, image: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         *_, lanes, four = weight.shape

@@ -66,8 +66,8 @@ class BlockedMatrixConv2d(BlockedDotConv2d):
         def sums(n: Expr, ob: Expr, oh: Expr, ow: Expr, o: Expr) -> Expr:
             return acc[n, ob, oh * pitch + ow, o] + columns[0][ob, o]
 
-        ending = lifted if self.lifts else lambda element: element
-        found = requantized(sums, result, self.requant, columns, ending)
+        epilogue = lifted if self.lifts else lambda element: element
+        found = requantized(sums, result, self.requant, columns, epilogue)
         return Expression(found, tuple(inputs))
 
     def _phases(self, weight: Shape) -> Pair:

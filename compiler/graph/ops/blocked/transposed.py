@@ -70,10 +70,10 @@ class BlockedConvTranspose2d(Op):
         sh, sw = weight.shape[:2]
         acc = self._phases(x, weight)
 
-        def ending(*index: Expr) -> Expr:
+        def epilogue(*index: Expr) -> Expr:
             return topi.clip_between(acc[index] + bias[index[3], index[6]], self.lo, self.hi)
 
-        phases = compute(acc.shape, ending, "phases")
+        phases = compute(acc.shape, epilogue, "phases")
 
         def rule(n: Expr, ob: Expr, oh: Expr, ow: Expr, o: Expr) -> Expr:
             return phases[oh % sh, ow % sw, n, ob, oh // sh, ow // sw, o]

@@ -20,7 +20,7 @@ from ....tir.lower import lower
 from ..cost.tiling import VTHREADS, even_sizes, row_cycles
 from ..expressions import (
     REQUANT_ENTRIES,
-    Ending,
+    Epilogue,
     attach,
     requantized,
     split_tiles,
@@ -40,7 +40,7 @@ class ChannelProductWorkload(Workload):
     places: int
     context: Context
     zeros: tuple[int, int] = field(compare=False)
-    ending: Ending = field(compare=False)
+    epilogue: Epilogue = field(compare=False)
 
     @property
     def rows_first(self) -> bool:
@@ -77,7 +77,7 @@ class ChannelProducts(AcceleratorTemplate[ChannelProductWorkload]):
         channel_blocks, height, width = image_of(graph[node.inputs[0]].shape, self.machine)
         zeros = op.zero_a, op.zero_b
         return ChannelProductWorkload(
-            channel_blocks, height * width, context, zeros, Ending.of(op.requant)
+            channel_blocks, height * width, context, zeros, Epilogue.from_requant(op.requant)
         )
 
     def space(self, workload: ChannelProductWorkload) -> Space:
@@ -123,7 +123,7 @@ class ChannelProducts(AcceleratorTemplate[ChannelProductWorkload]):
         product = compute(
             x.shape, lambda c, y, z, b, i: left[c, y, z, b, i] * right[c, 0, 0, b, i], "product"
         )
-        out = requantized(product, par, w.ending, per_channel=False)
+        out = requantized(product, par, w.epilogue, per_channel=False)
         s = create_schedule(out)
         local = s.cache_write(out, "out")
         s[product].compute_inline()

@@ -33,7 +33,7 @@ from ..cost.tiling import (
 )
 from ..expressions import (
     REQUANT_ENTRIES,
-    Ending,
+    Epilogue,
     Window,
     attach,
     gemm_intrin,
@@ -133,7 +133,7 @@ class ProductsWorkload(TensorCoreWorkload):
     parts: int
     context: Context
     pad_value: int = field(compare=False)
-    ending: Ending = field(compare=False)
+    epilogue: Epilogue = field(compare=False)
     skips_cols: bool = field(compare=False)
 
     @property
@@ -173,11 +173,18 @@ class Stages(NamedTuple):
     acc: Tensor
 
 
-class Between(NamedTuple):
-    """What is between sums and results: the ``first`` int8, of parameters ``par``; what is made of
-    them ``in_tmp``, int32; how many rows of that there are at a time; whether what results read
-    from par is the same for all channels, and is loaded ``once``; and another image that a tensor
-    in tmp reads, with that tensor."""
+class FusedEpilogue(NamedTuple):
+    """The stages of an epilogue that is fused into products.
+
+    Attributes
+    ----------
+    first : the int8 results of the products
+    in_tmp : the int32 stages that read them and lie in ``tmp``
+    par : the parameters of ``first``
+    rows : rows of ``in_tmp`` that are computed at a time
+    once : the epilogue reads the same entries of ``par`` for all channels; they are loaded once
+    other : a second image, and the stage in ``tmp`` that reads it
+    """
 
     first: Tensor
     in_tmp: tuple[Tensor, ...]
@@ -219,7 +226,8 @@ class Products(OnTensorCore[ProductsWorkload]):
         oc_blocks, _, _ = image_of(graph.result(node).shape, self.machine)
         return ProductsWorkload(
             ic_blocks, height, width, oc_blocks, window,
-            len(int8_parts(weight.data)), context, op.x_zero_point, Ending.of(op.requant),
+            len(int8_parts(weight.data)), context, op.x_zero_point,
+            Epilogue.from_requant(op.requant),
             skips_cols=skips_cols(window, width, oc_blocks, self.machine),
         )  # fmt: skip
 
@@ -233,7 +241,7 @@ class Products(OnTensorCore[ProductsWorkload]):
     def expression(self, workload: ProductsWorkload) -> tuple[Stages, Tensor]:
         """What is computed: the sums with their operands, and the result."""
         stages = self.stages(workload)
-        return stages, requantized(stages.acc, stages.par, workload.ending)
+        return stages, requantized(stages.acc, stages.par, workload.epilogue)
 
     def stages(self, workload: ProductsWorkload) -> Stages:
         """The operands, and the sums of products."""
@@ -315,28 +323,28 @@ def schedule_products(
     tiled: tuple[int, int, int],
     tiling: Tiling,
     machine: Machine,
-    between: Between | None = None,
+    epilogue: FusedEpilogue | None = None,
 ) -> Schedule:
     """The schedule of a convolution that sums products of blocks in ``acc`` and requantises them to
     ``out``. ``tiled`` has the indices of the dimensions of ``out`` that are channels, rows and
     columns. The sums of ``acc`` run over blocks of channels, two taps and the channels of a block.
-    What is ``between`` both is in ``tmp``, some rows at a time.
+    A fused ``epilogue`` lies in ``tmp``, some rows at a time.
     """
     s = create_schedule(out)
     local = s.cache_write(out, "out")
     weight_tile = s.cache_read(weight, "wgt", [acc])
     par_tiles = [s.cache_read(par, "par", [local])]
     others = []
-    if between is not None:
-        if between.once:
+    if epilogue is not None:
+        if epilogue.once:
             par_tiles.clear()
-        if between.other is not None:
-            image_read, reader = between.other
+        if epilogue.other is not None:
+            image_read, reader = epilogue.other
             others.append(s.cache_read(image_read, "inp", [reader]))
-        par_tiles.append(s.cache_read(between.par, "par", [between.first]))
-        s[between.first].compute_inline()
-        part, _ = s[local].split(local.axes[tiled[1]], between.rows)
-        attach(s, dict.fromkeys(between.in_tmp, "tmp"), s[local], part)
+        par_tiles.append(s.cache_read(epilogue.par, "par", [epilogue.first]))
+        s[epilogue.first].compute_inline()
+        part, _ = s[local].split(local.axes[tiled[1]], epilogue.rows)
+        attach(s, dict.fromkeys(epilogue.in_tmp, "tmp"), s[local], part)
     s[acc].set_scope("acc")
     s[image].set_scope("inp")
     sizes = (tiling.oc_blocks, tiling.rows, tiling.cols)

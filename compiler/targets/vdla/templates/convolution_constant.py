@@ -15,20 +15,26 @@ from ....te.tensor import compute, placeholder
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
 from ..cost.tiling import rows_through_tmp
-from ..expressions import REQUANT_ENTRIES, Ending, requantized
+from ..expressions import REQUANT_ENTRIES, Epilogue, requantized
 from ..machine import Context
 from .base import tiling_of
 from .channel_bias import addition_constants
-from .convolution import Between, Products, ProductsWorkload, ThroughTmpWorkload, schedule_products
+from .convolution import (
+    FusedEpilogue,
+    Products,
+    ProductsWorkload,
+    ThroughTmpWorkload,
+    schedule_products,
+)
 
 
 @dataclass(frozen=True)
 class AddedProductsWorkload(ThroughTmpWorkload):
-    """Products whose results are multiplied by ``mult``, before constants are added and the sums
-    have another ``last`` ending."""
+    """Products whose results are multiplied by ``mult``; constants are added, and ``last`` is the
+    epilogue of the sums."""
 
     mult: int = field(compare=False)
-    last: Ending = field(compare=False)
+    last: Epilogue = field(compare=False)
 
 
 class AddedProducts(Products):
@@ -54,7 +60,7 @@ class AddedProducts(Products):
         return AddedProductsWorkload(
             **own,
             mult=op.last.mult,
-            last=Ending(op.last.zero_point),
+            last=Epilogue(op.last.zero_point),
             in_turn="tmp" in self.machine.in_turn,
         )
 
@@ -63,7 +69,7 @@ class AddedProducts(Products):
         assert isinstance(workload, AddedProductsWorkload)
         stages = self.stages(workload)
         w, acc, par = workload, stages.acc, stages.par
-        first = requantized(acc, par, w.ending)
+        first = requantized(acc, par, w.epilogue)
         rounded = compute(acc.shape, lambda *i: first[i].astype("int32"), "rounded")
         shape = (w.oc_blocks, REQUANT_ENTRIES, self.machine.params.block)
         constants = placeholder(shape, "int32", "constants")
@@ -73,7 +79,7 @@ class AddedProducts(Products):
         rows = rows_through_tmp(tiling, w.shape)
         s = schedule_products(
             out, acc, stages.image, stages.weight, constants, (0, 1, 2), tiling, self.machine,
-            Between(first, (rounded,), par, rows),
+            FusedEpilogue(first, (rounded,), par, rows),
         )  # fmt: skip
         s[scaled].compute_inline()
         return lower(s, [stages.data, stages.weight, par, constants, out], name)

@@ -18,7 +18,13 @@ from ..cost.tiling import rows_through_tmp
 from ..expressions import looked_up, requantized
 from ..machine import Context
 from .base import tiling_of
-from .convolution import Between, Products, ProductsWorkload, ThroughTmpWorkload, schedule_products
+from .convolution import (
+    FusedEpilogue,
+    Products,
+    ProductsWorkload,
+    ThroughTmpWorkload,
+    schedule_products,
+)
 from .lookup_table import table_words
 
 
@@ -46,7 +52,7 @@ class ActivatedProducts(Products):
     def schedule(self, workload: ProductsWorkload, knobs: Knobs, name: str) -> PrimFunc:
         """Parameters: data, weight, param, the table (int32 [entries of par, block]), out."""
         params, stages = self.machine.params, self.stages(workload)
-        first = requantized(stages.acc, stages.par, workload.ending)
+        first = requantized(stages.acc, stages.par, workload.epilogue)
         shape = stages.acc.shape
         rounded = compute(shape, lambda *i: first[i].astype("int32"), "rounded")
         table = placeholder((params.table_entries, params.block), "int32", "table")
@@ -61,7 +67,7 @@ class ActivatedProducts(Products):
         rows = rows_through_tmp(tiling, workload.shape)
         s = schedule_products(
             out, stages.acc, stages.image, stages.weight, table, (0, 1, 2), tiling, self.machine,
-            Between(first, (rounded,), stages.par, rows, once=True),
+            FusedEpilogue(first, (rounded,), stages.par, rows, once=True),
         )  # fmt: skip
         return lower(s, [stages.data, stages.weight, stages.par, table, out], name)
 

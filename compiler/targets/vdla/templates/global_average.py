@@ -19,7 +19,7 @@ from ....te.tensor import Tensor, compute, placeholder, reduce_axis, sum_of
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
 from ..cost.tiling import VTHREADS, insn_price, row_cycles
-from ..expressions import REQUANT_ENTRIES, Ending, attach, requantized, split_tiles, vthread_tiles
+from ..expressions import REQUANT_ENTRIES, Epilogue, attach, requantized, split_tiles, vthread_tiles
 from ..machine import Context
 from .base import AcceleratorTemplate, Track, image_of, uniform_parameters
 
@@ -31,7 +31,7 @@ class MeanWorkload(Workload):
     channel_blocks: int
     places: int
     context: Context
-    ending: Ending = field(compare=False)
+    epilogue: Epilogue = field(compare=False)
 
 
 class Means(AcceleratorTemplate[MeanWorkload]):
@@ -67,7 +67,9 @@ class Means(AcceleratorTemplate[MeanWorkload]):
         op = node.op
         assert isinstance(op, QAvgPool)
         channel_blocks, height, width = image_of(graph[node.inputs[0]].shape, self.machine)
-        return MeanWorkload(channel_blocks, height * width, context, Ending.of(op.requant))
+        return MeanWorkload(
+            channel_blocks, height * width, context, Epilogue.from_requant(op.requant)
+        )
 
     def space(self, workload: MeanWorkload) -> Space:
         knobs = {"part": _parts(workload.places), "vthreads": VTHREADS}
@@ -118,7 +120,7 @@ class Means(AcceleratorTemplate[MeanWorkload]):
             (w.channel_blocks, 1, 1, *lanes),
             lambda c, y, z, b, i: sum_of(sums[c, part, b, i], (part,)), "total",
         )  # fmt: skip
-        out = requantized(total, par, w.ending, per_channel=False)
+        out = requantized(total, par, w.epilogue, per_channel=False)
         s = create_schedule(out)
         local = s.cache_write(out, "out")
         image = s.cache_read(x, "inp", [sums])

@@ -22,7 +22,7 @@ from ....te.tensor import placeholder
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
 from ..cost.tiling import ConvShape
-from ..expressions import REQUANT_ENTRIES, Ending, Window, part_axes, requantized
+from ..expressions import REQUANT_ENTRIES, Epilogue, Window, part_axes, requantized
 from ..machine import Context
 from .base import (
     image_of,
@@ -65,7 +65,7 @@ class GroupedWorkload(TensorCoreWorkload):
     parts: int
     context: Context
     pad_value: int = field(compare=False)
-    ending: Ending = field(compare=False)
+    epilogue: Epilogue = field(compare=False)
 
     @property
     def shape(self) -> ConvShape:
@@ -104,7 +104,7 @@ class Grouped(OnTensorCore[GroupedWorkload]):
         return GroupedWorkload(
             groups.count, groups.inputs, height, width, groups.outputs,
             Window(kernel, op.strides, op.pads, op.dilations), len(int8_parts(weight.data)),
-            context, op.x_zero_point, Ending.of(op.requant),
+            context, op.x_zero_point, Epilogue.from_requant(op.requant),
         )  # fmt: skip
 
     def schedule(self, workload: GroupedWorkload, knobs: Knobs, name: str) -> PrimFunc:
@@ -120,7 +120,7 @@ class Grouped(OnTensorCore[GroupedWorkload]):
         par = placeholder((*results, REQUANT_ENTRIES, block), "int32", "param")
         window, pad_value = workload.window, workload.pad_value
         acc, image = sums_of_products(window, pad_value, data, weight, part)
-        out = requantized(acc, par, workload.ending)
+        out = requantized(acc, par, workload.epilogue)
         tensors = (out, acc, image, weight, par)
         s = schedule_products(*tensors, (0, 2, 3), tiling_of(knobs), self.machine)
         return lower(s, [data, weight, par, out], name)

@@ -24,7 +24,7 @@ from ....tir.passes.share_buffers import share_buffers
 from ..cost.inverted_residual import Expansion, Part, plan_expansion
 from ..expressions import (
     REQUANT_ENTRIES,
-    Ending,
+    Epilogue,
     Pads,
     Window,
     attach,
@@ -56,8 +56,8 @@ class ExpandedWorkload(Workload):
     has_table: bool
     context: Context
     pad_value: int = field(compare=False)
-    first: Ending = field(compare=False)
-    last: Ending = field(compare=False)
+    first: Epilogue = field(compare=False)
+    last: Epilogue = field(compare=False)
 
     @property
     def expansion(self) -> Expansion:
@@ -128,7 +128,8 @@ class ExpandedWindows(AcceleratorTemplate[ExpandedWorkload]):
         assert slide is not None
         return ExpandedWorkload(
             ic_blocks, blocks, height, width, window, slide, has_table, context,
-            op.last.x_zero_point, Ending.of(first.requant), Ending.of(op.last.requant),
+            op.last.x_zero_point, Epilogue.from_requant(first.requant),
+            Epilogue.from_requant(op.last.requant),
         )  # fmt: skip
 
     def space(self, workload: ExpandedWorkload) -> Space:
@@ -162,15 +163,15 @@ class ExpandedWindows(AcceleratorTemplate[ExpandedWorkload]):
         first = requantized(acc, par, w.first)
         rounded = compute(acc.shape, lambda *i: first[i].astype("int32"), "rounded")
         pads = w.slide.pads(w.window, w.height, w.width)
-        between, inlined = padded(rounded, pads, w.pad_value), [first, rounded]
-        in_tmp, tables = [between], []
+        expanded, inlined = padded(rounded, pads, w.pad_value), [first, rounded]
+        in_tmp, tables = [expanded], []
         if w.has_table:
             table = placeholder((params.table_entries, block), "int32", "table")
-            looked = _looked_up(between, table, acc, pads, params)
-            between = padded(looked, pads, w.pad_value)
-            tables, inlined, in_tmp = [table], [*inlined, looked], [*in_tmp, between]
+            looked = _looked_up(expanded, table, acc, pads, params)
+            expanded = padded(looked, pads, w.pad_value)
+            tables, inlined, in_tmp = [table], [*inlined, looked], [*in_tmp, expanded]
         rows = (reduce_axis(kh, "ky"),)
-        reduced = slid(w.window, out_size, between, words, rows, w.slide)
+        reduced = slid(w.window, out_size, expanded, words, rows, w.slide)
         out = requantized(reduced, last, w.last)
         part = Part.of(knobs)
         s = create_schedule(out)

@@ -47,7 +47,7 @@ from ....tir.passes.unroll import unroll_loops
 from ..cost.tiling import INSN_CYCLES, even_sizes, read_cycles, row_cycles
 from ..expressions import (
     REQUANT_ENTRIES,
-    Ending,
+    Epilogue,
     attach,
     gemm_intrin,
     requantized,
@@ -259,7 +259,7 @@ class NormaliseWorkload(Workload):
     places: int
     tiles: int
     context: Context
-    ending: Ending = field(compare=False)
+    epilogue: Epilogue = field(compare=False)
 
 
 class Normalise(AcceleratorTemplate[NormaliseWorkload]):
@@ -278,7 +278,7 @@ class Normalise(AcceleratorTemplate[NormaliseWorkload]):
         op, x, params = node.op, graph[node.inputs[0]], self.machine.params
         assert isinstance(op, QNormalise)
         sizes = blocks(x.shape[1], params), x.shape[2], blocks(x.shape[2], params)
-        return NormaliseWorkload(*sizes, context, Ending(op.norm.zero_point))
+        return NormaliseWorkload(*sizes, context, Epilogue(op.norm.zero_point))
 
     def space(self, workload: NormaliseWorkload) -> Space:
         knobs = {
@@ -341,7 +341,7 @@ class Normalise(AcceleratorTemplate[NormaliseWorkload]):
             return value[number, p // block, p % block, b, i]
 
         scaled = compute(shape, lambda *at: x[at].astype("int32") * of_place(0, at), "scaled")
-        out = requantized(scaled, par, w.ending, addend=lambda at: of_place(1, at))
+        out = requantized(scaled, par, w.epilogue, addend=lambda at: of_place(1, at))
         s = create_schedule(out)
         local = s.cache_write(out, "out")
         x_tile, par_tile = s.cache_read(x, "inp", [scaled]), s.cache_read(par, "par", [local])

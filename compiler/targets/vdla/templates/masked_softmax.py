@@ -22,7 +22,7 @@ from ....graph.ops.softmax import QTableSoftmax, steps_of
 from ....tir.ir import PrimFunc
 from ..attention_mask import Span, spans_of
 from ..cost.tiling import INSN_CYCLES, even_sizes, read_cycles
-from ..expressions import REQUANT_ENTRIES, Ending
+from ..expressions import REQUANT_ENTRIES, Epilogue
 from ..machine import Context
 from .base import AcceleratorTemplate, Track, image_of
 from .masked_softmax_loops import APART, PARTS, Image, Loops, scores_of, tiles_of
@@ -39,7 +39,7 @@ class MaskedSoftmaxWorkload(Workload):
     rows: int
     room: int
     context: Context
-    ending: Ending = field(compare=False)
+    epilogue: Epilogue = field(compare=False)
 
 
 class MaskedSoftmax(AcceleratorTemplate[MaskedSoftmaxWorkload]):
@@ -84,8 +84,8 @@ class MaskedSoftmax(AcceleratorTemplate[MaskedSoftmaxWorkload]):
         assert isinstance(op, QTableSoftmax)
         _, places, _ = image_of(graph[node.inputs[0]].shape, self.machine)
         spans, rows = self._spans(graph, node)
-        ending = Ending(op.zero_point)
-        return MaskedSoftmaxWorkload(places, spans, len(rows), op.room, context, ending)
+        epilogue = Epilogue(op.zero_point)
+        return MaskedSoftmaxWorkload(places, spans, len(rows), op.room, context, epilogue)
 
     def space(self, workload: MaskedSoftmaxWorkload) -> Space:
         knobs = {
@@ -130,7 +130,7 @@ class MaskedSoftmax(AcceleratorTemplate[MaskedSoftmaxWorkload]):
         """Parameters: as those of :meth:`.softmax.Softmax.schedule`, with the rows of masks (int32
         [rows, block]), if there are any, before out."""
         params, w = self.machine.params, workload
-        image = Image(w.places, w.rows, w.room, w.ending)
+        image = Image(w.places, w.rows, w.room, w.epilogue)
         tiles = tiles_of(w.spans, int(knobs["blocks"]))
         return Loops(image, tiles, int(knobs["places"]), params).program(name)
 

@@ -19,7 +19,7 @@ from ....te.expr import Binary, Const, Expr, Read, Var, cast, maximum, minimum, 
 from ....tir.ir import Allocate, Buffer, For, PrimFunc, Stmt, Store, seq
 from ....topi.quantisation import clipped, rescale
 from ..attention_mask import Span
-from ..expressions import REQUANT_ENTRIES, Ending, difference_looked_up
+from ..expressions import REQUANT_ENTRIES, Epilogue, difference_looked_up
 
 #: What a mask subtracts from scores that it does not keep: more than 255, by which they can differ,
 #: and 31 modulo 32, which is how the vector unit takes the amount of a shift.
@@ -43,7 +43,7 @@ class Image:
     places: int
     rows: int
     room: int
-    ending: Ending
+    epilogue: Epilogue
 
 
 @dataclass(frozen=True)
@@ -356,12 +356,12 @@ class Loops:
 
     def requantised(self, value: Expr, lane: Lane) -> Expr:
         """An element of the result."""
-        ending = self.image.ending
+        epilogue = self.image.epilogue
         bias, multiplier, shift = (
             Read(self.param, (ZERO, Const(n), lane[-1])) for n in range(REQUANT_ENTRIES)
         )
-        scaled = rescale(value + bias, multiplier, shift, ending.rounding)
-        return clipped(scaled, ending.zero_point, ending.lo, ending.hi)
+        scaled = rescale(value + bias, multiplier, shift, epilogue.rounding)
+        return clipped(scaled, epilogue.zero_point, epilogue.lo, epilogue.hi)
 
     def stored(self, local: Buffer, p: Part) -> Stmt:
         """Results to DRAM."""

@@ -34,7 +34,7 @@ from ....tir.lower import lower
 from ..cost.tiling import ConvShape, Tiling
 from ..expressions import (
     REQUANT_ENTRIES,
-    Ending,
+    Epilogue,
     Window,
     gemm_intrin,
     requantized,
@@ -66,7 +66,7 @@ class ActivationsWorkload(TensorCoreWorkload):
     context: Context
     a_zero_point: int = field(compare=False)
     b_zero_point: int = field(compare=False)
-    ending: Ending = field(compare=False)
+    epilogue: Epilogue = field(compare=False)
 
     @property
     def shape(self) -> ConvShape:
@@ -131,7 +131,7 @@ class Activations(OnTensorCore[ActivationsWorkload]):
         return ActivationsWorkload(
             groups, depth, image_places, places, blocks(others, self.machine.params), others,
             zero_points[0] != 0, zero_points[1] != 0, context, *zero_points,
-            Ending.of(op.requant),
+            Epilogue.from_requant(op.requant),
         )  # fmt: skip
 
     def space(self, workload: ActivationsWorkload) -> Space:
@@ -306,7 +306,7 @@ class _Stages:
         if by_channel and by_place:
             partial = compute(acc.shape, lambda *i: acc[i] + by_place(i), "partial")
         products = acc if partial is None else partial
-        out = requantized(products, par, w.ending, addend=by_channel or by_place)
+        out = requantized(products, par, w.epilogue, addend=by_channel or by_place)
         return cls(image, tiles, acc, out, par, sums, partial)
 
     def scheduled(self, tiling: Tiling, params: HwParams) -> Schedule:

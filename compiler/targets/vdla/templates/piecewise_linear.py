@@ -19,7 +19,7 @@ from ....te.tensor import compute, placeholder, reduce_axis, sum_of
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
 from ..cost.tiling import VTHREADS, row_cycles
-from ..expressions import REQUANT_ENTRIES, Ending, attach, requantized, split_tiles, vthread_tiles
+from ..expressions import REQUANT_ENTRIES, Epilogue, attach, requantized, split_tiles, vthread_tiles
 from ..machine import Budget, Context
 from .base import AcceleratorTemplate, Track, image_of, uniform_parameters
 
@@ -43,7 +43,7 @@ class TableWorkload(Workload):
     entries: int
     pieces: int
     context: Context
-    ending: Ending = field(compare=False)
+    epilogue: Epilogue = field(compare=False)
 
 
 class Tables(AcceleratorTemplate[TableWorkload]):
@@ -69,8 +69,8 @@ class Tables(AcceleratorTemplate[TableWorkload]):
     def workload(self, graph: Graph, node: Node, context: Context) -> TableWorkload:
         found = _bends(node)
         entries = prod(image_of(graph[node.inputs[0]].shape, self.machine))
-        ending = Ending(0, found.lo, found.hi)
-        return TableWorkload(entries, len(found.knots), context, ending)
+        epilogue = Epilogue(0, found.lo, found.hi)
+        return TableWorkload(entries, len(found.knots), context, epilogue)
 
     def space(self, workload: TableWorkload) -> Space:
         budget = workload.context.budget
@@ -120,7 +120,7 @@ class Tables(AcceleratorTemplate[TableWorkload]):
         total = compute(
             shape, lambda c, h, w, b, i: sum_of(maxima[k, c, h, w, b, i] * slopes[k, i], k), "total"
         )
-        out = requantized(total, par, workload.ending, per_channel=False)
+        out = requantized(total, par, workload.epilogue, per_channel=False)
 
         s = create_schedule(out)
         local = s.cache_write(out, "out")
@@ -144,8 +144,8 @@ class Tables(AcceleratorTemplate[TableWorkload]):
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
         found, block = _bends(node), self.machine.params.block
         knots, slopes = (np.repeat(v[:, None], block, 1) for v in (found.knots, found.slopes))
-        ending = uniform_parameters(found.bias, 1, FRACTION_BITS, self.machine)
-        return {"knots": knots, "slopes": slopes, "requantisation": ending}
+        epilogue = uniform_parameters(found.bias, 1, FRACTION_BITS, self.machine)
+        return {"knots": knots, "slopes": slopes, "requantisation": epilogue}
 
 
 def _misfit(workload: TableWorkload, knobs: Knobs) -> str:

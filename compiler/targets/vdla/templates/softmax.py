@@ -35,7 +35,7 @@ from ....tir.lower import lower
 from ..cost.tiling import INSN_CYCLES, even_sizes, row_cycles
 from ..expressions import (
     REQUANT_ENTRIES,
-    Ending,
+    Epilogue,
     attach,
     difference_looked_up,
     requantized,
@@ -62,7 +62,7 @@ class SoftmaxWorkload(Workload):
     places: int
     room: int
     context: Context
-    ending: Ending = field(compare=False)
+    epilogue: Epilogue = field(compare=False)
 
 
 class Softmax(AcceleratorTemplate[SoftmaxWorkload]):
@@ -94,7 +94,7 @@ class Softmax(AcceleratorTemplate[SoftmaxWorkload]):
         op = node.op
         assert isinstance(op, QTableSoftmax)
         channel_blocks, places, _ = image_of(graph[node.inputs[0]].shape, self.machine)
-        return SoftmaxWorkload(channel_blocks, places, op.room, context, Ending(op.zero_point))
+        return SoftmaxWorkload(channel_blocks, places, op.room, context, Epilogue(op.zero_point))
 
     def space(self, workload: SoftmaxWorkload) -> Space:
         knobs = {
@@ -148,7 +148,7 @@ class Softmax(AcceleratorTemplate[SoftmaxWorkload]):
             )
             limits = [limit]
         product = compute(shape, lambda *at: limited[at] * inverse[_row(at)], "product")
-        out = requantized(product, par, w.ending, per_channel=False)
+        out = requantized(product, par, w.epilogue, per_channel=False)
         s = create_schedule(out)
         local = s.cache_write(out, "out")
         s[product].compute_inline()

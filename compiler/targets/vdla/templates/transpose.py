@@ -25,7 +25,7 @@ from ....tir.lower import lower
 from ..cost.tiling import VTHREADS, even_sizes, read_cycles, row_cycles
 from ..expressions import (
     REQUANT_ENTRIES,
-    Ending,
+    Epilogue,
     gemm_intrin,
     requantized,
     split_tiles,
@@ -129,7 +129,7 @@ class GroupsTransposed(AcceleratorTemplate[TransposedWorkload]):
 
         size = (w.groups, w.tiles, w.channel_blocks, block, 1, block)
         acc = compute(size, products, "acc")
-        out = requantized(acc, par, Ending(w.fill))
+        out = requantized(acc, par, Epilogue(w.fill))
         s = create_schedule(out)
         local = s.cache_write(out, "out")
         s.cache_read(unit, "inp", [acc])  # it stays on chip from the start

@@ -22,7 +22,7 @@ from ....te.tensor import Tensor, compute, placeholder, reduce_axis, sum_of
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
 from ..cost.tiling import ConvShape
-from ..expressions import REQUANT_ENTRIES, Ending, padded, requantized
+from ..expressions import REQUANT_ENTRIES, Epilogue, padded, requantized
 from ..machine import Context
 from .base import image_of, requant_parameters, tiling_of
 from .convolution import OnTensorCore, TensorCoreWorkload, folded_bias, schedule_products
@@ -40,7 +40,7 @@ class TransposedWorkload(TensorCoreWorkload):
     cols: Subpixel
     context: Context
     pad_value: int = field(compare=False)
-    ending: Ending = field(compare=False)
+    epilogue: Epilogue = field(compare=False)
 
     @property
     def shape(self) -> ConvShape:
@@ -71,8 +71,8 @@ class Transposed(OnTensorCore[TransposedWorkload]):
         assert isinstance(op, QConvTranspose2d) and phases is not None
         oc_blocks, _, _ = image_of(graph.result(node).shape, self.machine)
         image = image_of(graph[node.inputs[0]].shape, self.machine)
-        ending = Ending.of(op.requant)
-        return TransposedWorkload(*image, oc_blocks, *phases, context, op.x_zero_point, ending)
+        epilogue = Epilogue.from_requant(op.requant)
+        return TransposedWorkload(*image, oc_blocks, *phases, context, op.x_zero_point, epilogue)
 
     def schedule(self, workload: TransposedWorkload, knobs: Knobs, name: str) -> PrimFunc:
         """The bias in ``param`` contains ``-x_zero_point * sum(weight of the phase)``."""
@@ -86,7 +86,7 @@ class Transposed(OnTensorCore[TransposedWorkload]):
         weight = placeholder((*blocks, *phases, *taps, block, block), "int8", "weight")
         par = placeholder((workload.oc_blocks, *phases, REQUANT_ENTRIES, block), "int32", "param")
         acc, image = _sums(workload, data, weight)
-        out = requantized(acc, par, workload.ending)
+        out = requantized(acc, par, workload.epilogue)
         tensors = (out, acc, image, weight, par)
         s = schedule_products(*tensors, (0, 1, 3), tiling_of(knobs), self.machine)
         return lower(s, [data, weight, par, out], name)

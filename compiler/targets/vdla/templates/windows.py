@@ -35,7 +35,7 @@ from ..cost.tiling import (
 )
 from ..expressions import (
     REQUANT_ENTRIES,
-    Ending,
+    Epilogue,
     Pads,
     Window,
     attach,
@@ -142,7 +142,7 @@ class WindowWorkload(Workload):
     parts: int
     context: Context
     pad_value: int = field(compare=False)
-    ending: Ending = field(compare=False)
+    epilogue: Epilogue = field(compare=False)
 
     def shape(self, slide: Slide | None) -> ConvShape:
         """The windows as the planner sees them."""
@@ -199,17 +199,19 @@ class Windows(AcceleratorTemplate[WindowWorkload]):
         image = image_of(graph[node.inputs[0]].shape, self.machine)
         match node.op:
             case QMaxPool() as op:
-                window, ending = Window(op.kernel, op.strides, op.pads), Ending(0, op.lo, op.hi)
-                return WindowWorkload("max", *image, window, 1, context, INT8_MIN, ending)
+                window, epilogue = Window(op.kernel, op.strides, op.pads), Epilogue(0, op.lo, op.hi)
+                return WindowWorkload("max", *image, window, 1, context, INT8_MIN, epilogue)
             case QAvgPool() as op:
-                window, ending = Window(op.kernel, op.strides, op.pads), Ending.of(op.requant)
-                return WindowWorkload("sum", *image, window, 1, context, op.x_zero_point, ending)
+                window = Window(op.kernel, op.strides, op.pads)
+                epilogue = Epilogue.from_requant(op.requant)
+                return WindowWorkload("sum", *image, window, 1, context, op.x_zero_point, epilogue)
         op, weight = node.op, graph[node.inputs[1]]
         assert isinstance(op, QConv2d) and weight.data is not None
         kernel = weight.shape[2], weight.shape[3]
         return WindowWorkload(
             "weighted sum", *image, Window(kernel, op.strides, op.pads, op.dilations),
-            len(int8_parts(weight.data)), context, op.x_zero_point, Ending.of(op.requant),
+            len(int8_parts(weight.data)), context, op.x_zero_point,
+            Epilogue.from_requant(op.requant),
         )  # fmt: skip
 
     def slide(self, workload: WindowWorkload) -> Slide | None:
@@ -268,7 +270,7 @@ class Windows(AcceleratorTemplate[WindowWorkload]):
         sets = (blocks if weighted else 1, REQUANT_ENTRIES, params.block)
         par = placeholder(sets, "int32", "param")
         reduced, image = _reduced(workload, data, wide, part, slide)
-        out = requantized(reduced, par, workload.ending, per_channel=weighted)
+        out = requantized(reduced, par, workload.epilogue, per_channel=weighted)
         tensors = (out, reduced, image, par, wide if weighted else None)
         resident = self.shape(workload).resident
         s = _schedule(*tensors, part, tiling_of(knobs), resident)

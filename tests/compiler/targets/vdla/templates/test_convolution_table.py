@@ -31,8 +31,8 @@ def activated(
     """An image, its convolution with random weights, and a table in which neighbours differ."""
     rng = np.random.default_rng(2)
     pad = kernel // 2
-    ending = requant_for(depth * kernel * kernel)
-    conv = QConv2d((1, 1), (pad, pad, pad, pad), (1, 1), 1, 3, ending)
+    epilogue = requant_for(depth * kernel * kernel)
+    conv = QConv2d((1, 1), (pad, pad, pad, pad), (1, 1), 1, 3, epilogue)
     table = QTable(rng.permutation(np.arange(-128, 128)).astype(np.int8))
     weight = rng.integers(-128, 128, (channels, depth, kernel, kernel)).astype(np.int8)
     tensors = [
