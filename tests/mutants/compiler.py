@@ -61,11 +61,11 @@ from vdla.compiler.targets.vdla.plan import reservations as reserving
 from vdla.compiler.targets.vdla.plan import scratchpads as sharing
 from vdla.compiler.targets.vdla.plan.fuse_residual import has_own_knobs
 from vdla.compiler.targets.vdla.plan.program import _Writer
-from vdla.compiler.targets.vdla.rewrite import fuse_epilogues as joining
+from vdla.compiler.targets.vdla.rewrite import fuse_epilogues as fusing
 from vdla.compiler.targets.vdla.rewrite.fold_into_tables import _Function
-from vdla.compiler.targets.vdla.rewrite.fuse_tables_into_readers import look_up_again
+from vdla.compiler.targets.vdla.rewrite.fuse_tables_into_readers import fuse_tables_into_readers
 from vdla.compiler.targets.vdla.rewrite.matmul_as_convolution import _Images
-from vdla.compiler.targets.vdla.rewrite.order_by_first_use import needed_first
+from vdla.compiler.targets.vdla.rewrite.order_by_first_use import order_by_first_use
 from vdla.compiler.targets.vdla.templates import (
     concat_slice as places_moved,
 )
@@ -233,7 +233,7 @@ COMPILER = (
            "self.room // (threads *", "self.room // (",
            tests("compiler/targets/vdla/lower/test_prefetch_weights.py"
                  "::test_it_has_no_more_than_there_is_room_for")),
-    Mutant("what is needed last goes first", "compiler", needed_first,
+    Mutant("what is needed last goes first", "compiler", order_by_first_use,
            "uses[1] >= uses[0]", "uses[1] <= uses[0]",
            tests("compiler/targets/vdla/rewrite/test_order_by_first_use.py"
                  "::test_what_is_read_at_the_end_is_computed_later")),
@@ -254,7 +254,7 @@ COMPILER = (
            "b=Const(-number)", "b=Const(number)",
            tests("compiler/targets/vdla/templates/test_squeeze_tables.py"
                  "::test_it_equals_the_interpreter")),
-    Mutant("a table goes that others read", "compiler", look_up_again,
+    Mutant("a table goes that others read", "compiler", fuse_tables_into_readers,
            "or None in found", "",
            tests("compiler/targets/vdla/templates/test_squeeze_tables.py::test_which_tables_are_joined")),
     Mutant("all blocks have the factors of the first", "compiler", ChannelProducts.schedule,
@@ -293,7 +293,7 @@ COMPILER = (
     Mutant("the product's second zero point is the first", "compiler", ChannelProducts.schedule,
            'astype("int32") - of_factor', 'astype("int32") - zero',
            tests("compiler/targets/vdla/test_squeeze.py::test_a_product_equals_the_interpreter")),
-    Mutant("factors of a residual change places", "compiler", joining._joined,
+    Mutant("factors of a residual change places", "compiler", fusing._fuse,
            "replace(add, mult_a=b, mult_b=a)", "add",
            tests("compiler/targets/vdla/templates/test_convolution_residual.py::test_which_images_are_added")),
     Mutant("a table with the values of -128 first", "compiler", table_words,
@@ -403,7 +403,7 @@ COMPILER = (
     Mutant("a softmax of whatever is reduced", "compiler", _Softmax.is_reduced,
            "Reduce(kind, (last,), True)", "Reduce(kind, node.op.axes, True)",
            tests("compiler/graph/passes/test_passes.py::test_golden")),
-    Mutant("a sum that others read is joined", "compiler", joining.join_results,
+    Mutant("a sum that others read is joined", "compiler", fusing.fuse_epilogues,
            "len(readers[name]) == 1 and name not in graph.outputs", "True",
            tests(f"{ADDED}::test_which_additions_are_joined")),
     Mutant("a sum with the product's zero point", "compiler",

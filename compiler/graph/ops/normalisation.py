@@ -28,7 +28,7 @@ from ...te.expr import Const, Expr, minimum, select
 from ...te.tensor import Tensor, compute, placeholder, reduce_axis, sum_of
 from ..arithmetic.requant import INT8_MAX, INT8_MIN, requant_params
 from .base import Expression, Fusion, Op, Shape, Type, expect, expect_dtypes
-from .places import expect_image
+from .group_matmul import expect_image
 
 #: Elements of a row: its sum times a factor, and its squares, fit int32.
 LEAST_WIDTH, MOST_WIDTH = 16, 960

@@ -37,13 +37,13 @@ from .plan.program import build_func, choose_operators, write_program
 from .plan.reservations import IMAGE_PARTS, RESERVED, SHARE_SIXTEENTHS, WGT_EIGHTHS, Reserving
 from .plan.scratchpads import LoopPrograms, Operator
 from .rewrite.absorb_flatten import absorb_flatten
-from .rewrite.dense_as_convolution import rows_as_places
+from .rewrite.dense_as_convolution import dense_as_convolution
 from .rewrite.fit_layout import fit_layout
-from .rewrite.fuse_epilogues import join_results
-from .rewrite.fuse_inverted_residuals import join_windows
-from .rewrite.fuse_tables_into_readers import look_up_again
-from .rewrite.matmul_as_convolution import products_of_places
-from .rewrite.order_by_first_use import needed_first
+from .rewrite.fuse_epilogues import fuse_epilogues
+from .rewrite.fuse_inverted_residuals import fuse_inverted_residuals
+from .rewrite.fuse_tables_into_readers import fuse_tables_into_readers
+from .rewrite.matmul_as_convolution import matmul_as_convolution
+from .rewrite.order_by_first_use import order_by_first_use
 from .rewrite.pack_windows import pack_windows
 from .rewrite.reshape_blocks import reshape_blocks
 from .templates.base import AcceleratorTemplate, Track
@@ -127,11 +127,11 @@ class Accelerator(Target):
         most_places = min(params.wgt_depth, params.inp_depth) // 8
         return (
             ("absorb_flatten", partial(absorb_flatten, most_places=most_places)),
-            ("rows_as_places", partial(rows_as_places, batch=params.batch)),
+            ("dense_as_convolution", partial(dense_as_convolution, batch=params.batch)),
             (
-                "products_of_places",
+                "matmul_as_convolution",
                 partial(
-                    products_of_places,
+                    matmul_as_convolution,
                     block=params.block,
                     has_table=bool(params.vector_table),
                     longest_row=longest_row(params),
@@ -190,8 +190,8 @@ class Accelerator(Target):
         trial = chooser.copy()
         joined = self._join_results(trial, graph, choices.addition)
         if self._joins_tables:
-            joined = look_up_again(joined, TableMeans(self.machine).sums)
-        joined = self._join_windows(trial, needed_first(joined), choices.bound)
+            joined = fuse_tables_into_readers(joined, TableMeans(self.machine).sums)
+        joined = self._join_windows(trial, order_by_first_use(joined), choices.bound)
         for node in joined.nodes:
             if usual := self._reserved(joined, node, choices):
                 reserving = Reserving(usual)
@@ -235,7 +235,7 @@ class Accelerator(Target):
             workload = joining.workload(graph, source)
             return chooser.choose(joining, workload, source.name).knobs[ADDITION] == JOINED
 
-        return join_results(graph, self._joins_tables, adds_image)
+        return fuse_epilogues(graph, self._joins_tables, adds_image)
 
     def _join_windows(self, chooser: Chooser, graph: Graph, bound: float) -> Graph:
         """Join pairs of convolutions that as one cost up to ``bound`` times what both cost."""
@@ -249,7 +249,7 @@ class Accelerator(Target):
             workload = expanded.workload(graph, node, expanded.usual_context)
             return chooser.choose(expanding, workload, node.name).knobs[EXPANSION] == JOINED
 
-        return join_windows(graph, joins)
+        return fuse_inverted_residuals(graph, joins)
 
     def _packs(self, chooser: Chooser, graph: Graph, node: Node) -> bool:
         """Whether the host packs a convolution's windows; False where there is no choice."""

@@ -27,7 +27,7 @@ TURN = (2, 1, 0, 3)
 WHY = "rows become the places of an image, or these become rows"
 
 
-def rows_as_places(graph: Graph, batch: int) -> Graph:
+def dense_as_convolution(graph: Graph, batch: int) -> Graph:
     """Rewrite dense layers on the accelerator of more than ``batch`` rows."""
     images = _Images(graph)
     for node in graph.nodes:

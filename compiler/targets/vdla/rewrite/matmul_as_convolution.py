@@ -34,16 +34,16 @@ import numpy as np
 
 from ....graph.ir import Graph, Node, Tensor, infer
 from ....graph.ops.base import Op
+from ....graph.ops.group_matmul import PLACES, QGroupMatMul, TransposeGroups
 from ....graph.ops.integer import QAdd, QAddFixed, QTable
 from ....graph.ops.linear import QMatMul
 from ....graph.ops.movement import Concat, Identity, Pad, Reshape, Slice, Transpose
 from ....graph.ops.normalisation import QLayerNorm, QNormalise, RowDigits
-from ....graph.ops.places import PLACES, QGroupMatMul, TransposeGroups
 from ....graph.ops.softmax import QTableSoftmax
 from ....graph.passes.dead_code import dead_code
 from ..attention_mask import spans_of
 from ..machine import ACCELERATOR, HOST
-from .fold_into_tables import function_of_one
+from .fold_into_tables import find_table_function
 from .quantise_constant_add import constant_added
 
 MOVES = (Identity, Reshape, Slice, Transpose)
@@ -57,7 +57,7 @@ FACTORS = "what a normalisation multiplies and adds, for each place"
 TRANSPOSED = "channels and places change roles for a product of two activations"
 
 
-def products_of_places(
+def matmul_as_convolution(
     graph: Graph,
     block: int,
     has_table: bool = False,
@@ -307,7 +307,7 @@ class _Images:
 
     def as_table(self, node: Node) -> Node:
         """The node; as a table, if it ends several steps that are a function of one tensor."""
-        found = function_of_one(self.graph, self.before, node)
+        found = find_table_function(self.graph, self.before, node)
         if found is None:
             return node
         op, source = found

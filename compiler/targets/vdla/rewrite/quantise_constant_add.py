@@ -11,7 +11,7 @@ from ....graph.arithmetic.requant import INT8_MAX, INT8_MIN
 from ....graph.arithmetic.shifted_scale import constants_of
 from ....graph.ir import Graph, Node
 from ....graph.ops.elementwise import Add
-from ....graph.ops.places import QAddChannels
+from ....graph.ops.group_matmul import QAddChannels
 from ....graph.ops.quantisation import Dequantize, Quant, Quantize
 
 

@@ -12,7 +12,7 @@ from .....runtime.layout import pack_parameters
 from ....choose.space import Knobs, Refusal, Space, Workload
 from ....choose.template import Plan
 from ....graph.ir import Graph, Node
-from ....graph.ops.places import QAddChannels
+from ....graph.ops.group_matmul import QAddChannels
 from ....te.schedule import create_schedule
 from ....te.tensor import compute, placeholder
 from ....tir.ir import PrimFunc

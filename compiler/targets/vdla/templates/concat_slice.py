@@ -16,8 +16,8 @@ from ....choose.space import Knobs, Refusal, Space, Workload
 from ....choose.template import Plan
 from ....graph.ir import Graph, Node
 from ....graph.ops.base import Shape
+from ....graph.ops.group_matmul import PLACES
 from ....graph.ops.movement import Concat, Slice
-from ....graph.ops.places import PLACES
 from ....te.schedule import create_schedule
 from ....te.tensor import compute, placeholder
 from ....tir.ir import Buffer, PrimFunc, Stmt, Store, map_stmt, seq

@@ -10,7 +10,7 @@ import numpy as np
 
 from ....choose.space import Knobs, Refusal
 from ....graph.ir import Graph, Node
-from ....graph.ops.joined import QConvAdd
+from ....graph.ops.fused_pairs import QConvAdd
 from ....te.tensor import compute, placeholder
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower

@@ -14,7 +14,7 @@ from ....choose.space import Knobs, Refusal, Space, Workload
 from ....choose.template import Plan
 from ....graph.ir import Graph, Node
 from ....graph.ops.convolution import QConv2d
-from ....graph.ops.joined import QConvTable, QConvWindow
+from ....graph.ops.fused_pairs import QConvTable, QConvWindow
 from ....te.expr import Expr
 from ....te.schedule import Schedule, create_schedule
 from ....te.tensor import Tensor, compute, placeholder, reduce_axis

@@ -24,8 +24,8 @@ from ....choose.space import Knobs, Refusal, Space
 from ....choose.template import Plan
 from ....graph.ir import Graph, Node
 from ....graph.ir import Tensor as GraphTensor
+from ....graph.ops.group_matmul import QGroupMatMul
 from ....graph.ops.linear import QMatMul
-from ....graph.ops.places import QGroupMatMul
 from ....te.expr import Expr
 from ....te.schedule import Schedule, create_schedule
 from ....te.tensor import IterVar, Tensor, compute, placeholder, reduce_axis, sum_of
@@ -84,7 +84,7 @@ class Activations(OnTensorCore[ActivationsWorkload]):
     ops = (QMatMul, QGroupMatMul)
 
     def takes(self, graph: Graph, node: Node) -> str | Refusal:
-        """A QMatMul becomes a QGroupMatMul before it is computed (``products_of_places``)."""
+        """A QMatMul becomes a QGroupMatMul before it is computed (``matmul_as_convolution``)."""
         (a, b), batch = graph.operands(node), self.machine.params.batch
         if a.is_constant or b.is_constant:
             return Refusal("a product with a constant that is no weight of a dense layer")

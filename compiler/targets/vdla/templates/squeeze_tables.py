@@ -11,7 +11,7 @@ import numpy as np
 
 from ....choose.space import Workload
 from ....graph.ir import Graph, Node
-from ....graph.ops.joined import Pair, QTableMean, QTableMul
+from ....graph.ops.fused_pairs import FusedPair, QTableMean, QTableMul
 from ....te.expr import Expr
 from ....te.tensor import Tensor, placeholder
 from ..expressions import value_looked_up
@@ -70,5 +70,5 @@ class TableProducts(_LookedUp[ChannelProductWorkload], ChannelProducts):
 
 def _last(node: Node) -> Node:
     """The node as if the values had been looked up before."""
-    assert isinstance(node.op, Pair)
+    assert isinstance(node.op, FusedPair)
     return replace(node, op=node.op.last)

@@ -16,7 +16,7 @@ from ....choose.space import Knobs, Refusal, Space, Workload
 from ....choose.template import Plan
 from ....graph.arithmetic.requant import Requant
 from ....graph.ir import Graph, Node
-from ....graph.ops.places import TransposeGroups
+from ....graph.ops.group_matmul import TransposeGroups
 from ....te.expr import Expr
 from ....te.schedule import create_schedule
 from ....te.tensor import compute, placeholder, reduce_axis, sum_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from vdla.compiler.graph.arithmetic.shifted_scale import constants_of
-from vdla.compiler.graph.ops.places import QAddChannels
+from vdla.compiler.graph.ops.group_matmul import QAddChannels
 from vdla.compiler.graph.ops.quantisation import Dequantize, Quant, Quantize
 
 RNG = np.random.default_rng(5)
