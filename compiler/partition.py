@@ -60,7 +60,7 @@ def leave_host_for_enough(graph: Graph, target: Target) -> Graph:
     return graph.with_nodes([settled(node) for node in graph.nodes])
 
 
-def parts_of(graph: Graph, target: Target) -> list[tuple[Target, Part]]:
+def split_parts(graph: Graph, target: Target) -> list[tuple[Target, Part]]:
     """The parts of a graph in running order, in turn for host and target, as few as dependencies
     allow. The last part of the host also has the outputs that are constants.
     """

@@ -25,7 +25,7 @@ from vdla.compiler.graph.passes.fuse_layer_norm import _Steps
 from vdla.compiler.graph.passes.fuse_qdq import _Fusion
 from vdla.compiler.graph.passes.fuse_softmax import _Softmax, fuse_softmax
 from vdla.compiler.graph.passes.merge_transposes import merge_transposes
-from vdla.compiler.graph.passes.split_batch import _is_shared, _of_fewer
+from vdla.compiler.graph.passes.split_batch import _is_shared, _split_operator
 from vdla.compiler.targets.cpu import core, llvm_functions, micro_kernel_code
 from vdla.compiler.targets.cpu.core import Core
 from vdla.compiler.targets.cpu.llvm import _Emitter
@@ -41,7 +41,7 @@ from vdla.compiler.targets.gpu.templates.depthwise import Depthwise
 from vdla.compiler.targets.gpu.templates.product import Product
 from vdla.compiler.targets.gpu.text import _Printer
 from vdla.compiler.targets.vdla.cost import tiling as planner
-from vdla.compiler.targets.vdla.expressions import tile_places
+from vdla.compiler.targets.vdla.expressions import tile_positions
 from vdla.compiler.targets.vdla.lower import (
     order,
 )
@@ -81,7 +81,7 @@ from vdla.compiler.targets.vdla.templates import (
 )
 from vdla.compiler.targets.vdla.templates.channel_bias import addition_constants
 from vdla.compiler.targets.vdla.templates.channel_scale import ChannelProducts
-from vdla.compiler.targets.vdla.templates.convolution_constant import AddedProducts
+from vdla.compiler.targets.vdla.templates.convolution_constant import ConstantProducts
 from vdla.compiler.targets.vdla.templates.global_average import Means
 from vdla.compiler.targets.vdla.templates.grouped import Grouped
 from vdla.compiler.targets.vdla.templates.layer_norm import Normalise, RowFactors
@@ -89,7 +89,7 @@ from vdla.compiler.targets.vdla.templates.lookup_table import table_words
 from vdla.compiler.targets.vdla.templates.masked_softmax_loops import Loops
 from vdla.compiler.targets.vdla.templates.matmul import Activations
 from vdla.compiler.targets.vdla.templates.transpose import GroupsTransposed
-from vdla.compiler.targets.vdla.templates.windows import Slide, slid, slide_of
+from vdla.compiler.targets.vdla.templates.windows import Slide, plan_slide, slid
 from vdla.compiler.te import affine, relations, rfactor
 from vdla.compiler.tir import arrivals, bounds, disjoint, races
 from vdla.compiler.tir.lower import _StageLowering
@@ -267,7 +267,7 @@ COMPILER = (
            "(template.waits_for_image or not follows)", "True",
            tests("compiler/targets/vdla/test_suits_reader.py"
                  "::test_a_table_behind_a_convolution_does_not_wait_for_whole_rows")),
-    Mutant("tiles of an image go block by block", "compiler", tile_places,
+    Mutant("tiles of an image go block by block", "compiler", tile_positions,
            "sizes, (1, 0)", "sizes[::-1], (0, 1)", SUITS_READER),
     Mutant("a first tile waits for nothing", "compiler", planner.plan_products.__wrapped__,
            "context.maker_cycles * fitting", "0 * fitting",
@@ -306,18 +306,18 @@ COMPILER = (
     Mutant("weights of a window in reverse", "compiler", Slide.pack,
            "cut.transpose(0, 1, 2, 4, 5, 3)", "cut.transpose(0, 1, 2, 4, 5, 3)[..., ::-1]",
            SLIDING),
-    Mutant("a window slides with more loops than there are", "compiler", slide_of,
+    Mutant("a window slides with more loops than there are", "compiler", plan_slide,
            "parts > 1 and pieces > 1 and step > 1", "False", SLIDING),
-    Mutant("windows slide where that is slower", "compiler", slide_of,
+    Mutant("windows slide where that is slower", "compiler", plan_slide,
            "results * slide.phases < cols * kw", "True", SLIDING),
-    Mutant("a group has the channels of the first", "compiler", products.taken_together,
+    Mutant("a group has the channels of the first", "compiler", products.merge_groups,
            "g % count * channels", "0",
            tests("compiler/targets/vdla/templates/test_grouped.py::test_accelerator_equals_the_interpreter")),
     Mutant("tiles of padding only", "compiler", planner._has_blank_tile,
            "(size <= before) | (last <= behind)", "False",
            tests("compiler/targets/vdla/templates/test_grouped.py::test_no_tile_sees_padding_only"),
            (planner.plan_products,)),
-    Mutant("groups beyond the last block", "compiler", Grouped.groups_of,
+    Mutant("groups beyond the last block", "compiler", Grouped.find_groups,
            "if fits and", "if",
            tests("compiler/targets/vdla/templates/test_grouped.py::test_groups_fill_whole_blocks")),
     # ---- products of matrices, rows and functions on the processor
@@ -365,7 +365,7 @@ COMPILER = (
            "ones, w.b_zero_point", "ones, w.a_zero_point",
            tests(f"{PRODUCTS}_equal_the_interpreter")),
     Mutant("memory ends with an operand", "compiler", Activations.reach,
-           "reach_of_tiles(graph[node.inputs[1]], self.machine.params)", "{}",
+           "find_tile_reach(graph[node.inputs[1]], self.machine.params)", "{}",
            tests("compiler/targets/vdla/templates/test_matmul.py::test_what_is_read_behind_an_operand_is_memory")),
     Mutant("products of the last places", "compiler", Activations.schedule,
            "pads=(0, 0, w.places - w.image_places, 0)", "pads=(w.places - w.image_places, 0, 0, 0)",
@@ -385,13 +385,13 @@ COMPILER = (
     Mutant("scores of keys by queries", "compiler", _Images.by_places,
            "(order.reshape(groups, rows, columns) != rows_of_groups[:, :rows]).any()", "False",
            tests(f"{PLACES}::test_a_softmax_of_scores_that_are_turned")),
-    Mutant("a softmax of the product's rows", "compiler", _Images.scores_of,
+    Mutant("a softmax of the product's rows", "compiler", _Images.find_scores,
            "name = node.inputs[0]", "break",
            tests(f"{PLACES}::test_a_softmax_between_products_is_in_the_program")),
     Mutant("no limit where the inverse has more bits", "compiler", softmax.Softmax.schedule,
            "total[at] >> w.room", "total[at] + w.room",
            tests("compiler/targets/vdla/templates/test_softmax.py::test_softmax_equals_the_interpreter")),
-    Mutant("one of Newton's steps too few", "compiler", softmax_of_graph.steps_of,
+    Mutant("one of Newton's steps too few", "compiler", softmax_of_graph.newton_steps,
            "bit_length() + 4", "bit_length() + 3",
            tests("compiler/graph/ops/test_softmax.py::test_every_inverse_is_exact_and_fits_int32")),
     Mutant("inverses rounded down", "compiler", softmax_of_graph.refined,
@@ -407,7 +407,7 @@ COMPILER = (
            "len(readers[name]) == 1 and name not in graph.outputs", "True",
            tests(f"{ADDED}::test_which_additions_are_joined")),
     Mutant("a sum with the product's zero point", "compiler",
-           AddedProducts.schedule,
+           ConstantProducts.schedule,
            "requantized(scaled, constants, w.last)", "requantized(scaled, constants, w.epilogue)",
            tests(f"{ADDED}::test_it_equals_the_interpreter")),
     Mutant("rows of all threads fill tmp", "compiler", planner._room_in_tmp,
@@ -425,19 +425,19 @@ COMPILER = (
     Mutant("a row whose keys are all masked", "compiler", masks._masked,
            ".any(axis=-1).all()", ".any()",
            tests(f"{MASKS}::test_what_is_no_mask_stays_in_float32")),
-    Mutant("scores of another scale", "compiler", masks.scores_of,
+    Mutant("scores of another scale", "compiler", masks.find_scores,
            "scale = _step(found[0][:, best])", "scale = 0.06",
            tests(f"{MASKS}::test_constants_that_keep_all_are_no_mask")),
     Mutant("masked scores take part in the maximum", "compiler", Loops.maxima,
            "a(*at) - b(*at)", "a(*at) + b(*at)",
            tests(f"{MASKED}::test_masked_softmax_equals_the_interpreter")),
-    Mutant("a masked score that is the least", "compiler", Loops.kept_exponentials,
+    Mutant("a masked score that is the least", "compiler", Loops.masked_exponentials,
            "found(*at) >> mask(*at)", "found(*at) - mask(*at)",
            tests(f"{MASKED}::test_masked_softmax_equals_the_interpreter")),
     Mutant("masked blocks in one run", "compiler", masked_softmax_loops._runs,
            "(len(last) > 1 and row - last[-1] != last[1] - last[0])", "False",
            tests(f"{MASKED}::test_masked_softmax_equals_the_interpreter"),
-           (masked_softmax_loops.tiles_of,)),
+           (masked_softmax_loops.group_tiles,)),
     Mutant("the mask of the first queries", "compiler", Loops.mask,
            "span.row + p.begin - span.free", "span.row",
            tests(f"{MASKED}::test_masked_softmax_equals_the_interpreter")),
@@ -469,7 +469,7 @@ COMPILER = (
            "weight_tiles(x, 1, w.tiles, w.channel_blocks, w.tiles * block, block)",
            tests("compiler/targets/vdla/templates/test_layer_norm.py::test_it_equals_the_interpreter")),
     Mutant("a normalisation along places", "compiler", _Images.normalised,
-           "self.is_places(source) and _is_matrix(order, shape)", "self.is_places(source)",
+           "self.is_column(source) and _is_matrix(order, shape)", "self.is_column(source)",
            tests(f"{PLACES}::test_a_normalisation_between_matrices")),
     Mutant("a difference of other operands", "compiler", patterns.match_difference,
            'Arithmetic("table_diff", a, b, table)', 'Arithmetic("table_diff", b, a, table)',
@@ -477,12 +477,12 @@ COMPILER = (
     Mutant("images in any order are added", "compiler", _Images.by_elements,
            "(order == first[1]).all()", "True", tests(f"{PLACES}::test_images_in_another_order")),
     Mutant("constants along places", "compiler", _Images.by_channels,
-           "self.is_places(source) and _is_matrix(order, shape)", "self.is_places(source)",
+           "self.is_column(source) and _is_matrix(order, shape)", "self.is_column(source)",
            tests(f"{PLACES}::test_images_in_another_order")),
     Mutant("a table of two tensors", "compiler", _Function.operand,
            'source in ("", name)', "True",
            tests(f"{PLACES}::test_a_function_of_two_tensors_is_no_table")),
-    Mutant("constants that miss a value", "compiler", shifted_scale.constants_of,
+    Mutant("constants that miss a value", "compiler", shifted_scale.find_constants,
            "(low < high - 1).all() and fits", "fits",
            tests("compiler/graph/arithmetic/test_shifted_scale.py"
                  "::test_what_does_not_scale_has_no_constants")),
@@ -622,10 +622,10 @@ COMPILER = (
     Mutant("rows of a scan before the first", "compiler", _StageLowering._in_order,
            "if producer in parts", "if producer not in parts",
            tests("compiler/te/test_language.py")),
-    Mutant("images in another order", "compiler", _of_fewer,
+    Mutant("images in another order", "compiler", _split_operator,
            "(op.starts[0], op.steps[0]) == (0, 1)", "True",
            tests("compiler/graph/passes/test_split_batch.py")),
-    Mutant("a border between images", "compiler", _of_fewer,
+    Mutant("a border between images", "compiler", _split_operator,
            "op.pads[0] == op.pads[len(result)] == 0", "True",
            tests("compiler/graph/passes/test_split_batch.py")),
     Mutant("each image its own factor", "compiler", _is_shared,

@@ -21,7 +21,7 @@ from .base import Expression, Fusion, Op, Shape, Type, expect, expect_dtypes, in
 from .epilogue import requantized
 
 #: The axis of an image [1, C, N, 1] that are its places.
-PLACES = 2
+POSITIONS = 2
 
 
 @dataclass(frozen=True, eq=False)

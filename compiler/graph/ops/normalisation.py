@@ -136,9 +136,9 @@ class Numbers:
 
 @lru_cache(maxsize=1)
 def roots() -> np.ndarray:
-    """The first roots, int16 [256], by :func:`index_of` the energy: ``2**28.5 / sqrt(energy *
-    4**half)``, where half is in the lowest 5 bits and makes ``energy * 4**half`` as large as 30
-    bits allow."""
+    """The first roots, int16 [256], at :func:`find_root_index` of the energy: ``2**28.5 /
+    sqrt(energy * 4**half)``, where half is in the lowest 5 bits and makes ``energy * 4**half`` as
+    large as 30 bits allow."""
     found = np.zeros(256, np.int16)
     found[0] = 1 << 13
     for index in range(1, SEGMENTS * SEGMENT_VALUES + 1):
@@ -153,8 +153,8 @@ def roots() -> np.ndarray:
     return found
 
 
-def index_of(energy: Any, least: Callable[[Any, int], Any]) -> Any:
-    """The place of an energy's first root in the table. ``least`` is the minimum of a value and a
+def find_root_index(energy: Any, least: Callable[[Any, int], Any]) -> Any:
+    """The index of an energy's first root in the table. ``least`` is the minimum of a value and a
     number."""
     index = least(energy, SEGMENT_VALUES)
     for segment in range(1, SEGMENTS):
@@ -184,7 +184,7 @@ def normaliser(total: Any, squares: Any, numbers: Numbers, by: Steps) -> tuple[A
     around = squares - (total + rest) * mean
     rounded = rest * rest * n.square >> n.square_bits - n.fraction_bits
     energy = kept((around << n.fraction_bits) - rounded + n.least_energy)
-    first = kept(by.look_up(kept(index_of(energy, by.least))))
+    first = kept(by.look_up(kept(find_root_index(energy, by.least))))
     half = by.low_bits(first)
     part = kept(-1 * (energy << half << half >> PART_BITS))
     root = first
@@ -390,7 +390,7 @@ def digits(value: Any) -> tuple[Any, ...]:
     return first, second, *pair(rest - second >> 8)
 
 
-def value_of(places: np.ndarray) -> np.ndarray:
+def combine_digits(places: np.ndarray) -> np.ndarray:
     """The value of digits, int64; the digits lie along the first axis."""
     d0, d1, d2, d3 = places.astype(np.int64)
     return d0 - (d1 << 7) - ((d2 - (d3 << 7)) << PAIR_BITS)
@@ -457,7 +457,7 @@ class QNormalise(Op):
     def evaluate(self, *args: np.ndarray) -> np.ndarray:
         x, places = args
         found = places.reshape(VALUES, DIGITS, self.block, -1).transpose(0, 1, 3, 2)
-        factor, offset = (value_of(d).reshape(1, 1, -1, 1)[:, :, : x.shape[2]] for d in found)
+        factor, offset = (combine_digits(d).reshape(1, 1, -1, 1)[:, :, : x.shape[2]] for d in found)
         bias, multiplier, shift = (v.reshape(1, -1, 1, 1) for v in self.norm.parameters)
         total = (x.astype(np.int64) * factor + offset + bias).astype(np.int32)
         scaled = requantize_even(total, multiplier, shift) + self.norm.zero_point

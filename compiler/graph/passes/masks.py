@@ -46,7 +46,7 @@ class Scores:
     kept: np.ndarray | None = None
 
 
-def scores_of(graph: Graph, producers: Mapping[str, Node], name: str) -> Scores | str | None:
+def find_scores(graph: Graph, producers: Mapping[str, Node], name: str) -> Scores | str | None:
     """The scores that a float tensor has. A text says why a mask is none; None is for a tensor that
     is no function of one int8 tensor and constants."""
     node, shape = producers.get(name), graph[name].shape

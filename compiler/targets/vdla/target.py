@@ -49,33 +49,33 @@ from .rewrite.reshape_blocks import reshape_blocks
 from .templates.base import AcceleratorTemplate, Track
 from .templates.channel_bias import ChannelAddition
 from .templates.channel_scale import ChannelProducts
-from .templates.concat_slice import PlacesMoved
+from .templates.concat_slice import CopiedPositions
 from .templates.convolution import Products
-from .templates.convolution_constant import AddedProducts
+from .templates.convolution_constant import ConstantProducts
 from .templates.convolution_residual import ResidualProducts
 from .templates.convolution_table import ActivatedProducts
 from .templates.elementwise import ELEMENTWISE
 from .templates.global_average import Means
 from .templates.grouped import Grouped
-from .templates.inverted_residual import ExpandedWindows
+from .templates.inverted_residual import InvertedResiduals
 from .templates.layer_norm import Normalise, RowFactors, most_norm_channels, normalised_by_host
-from .templates.lookup_table import LookUps
+from .templates.lookup_table import LookupTables
 from .templates.masked_softmax import MaskedSoftmax, most_mask_rows
 from .templates.matmul import Activations, tile_step
-from .templates.piecewise_linear import Tables
+from .templates.piecewise_linear import PiecewiseLinearTables
 from .templates.softmax import Softmax, longest_row
 from .templates.squeeze_tables import TableMeans, TableProducts
 from .templates.transpose import GroupsTransposed
 from .templates.transposed_convolution import Transposed
-from .templates.views import Joined, Renamed
+from .templates.views import Concatenated, Reshaped
 from .templates.windows import Windows
 
 #: A node is computed by the first template that handles it; these have instructions.
 TEMPLATES: list[type[AcceleratorTemplate]] = [
-    Grouped, Products, AddedProducts, ActivatedProducts, ResidualProducts, Activations,
-    GroupsTransposed, Transposed, Means, TableMeans, Windows, ExpandedWindows, *ELEMENTWISE,
+    Grouped, Products, ConstantProducts, ActivatedProducts, ResidualProducts, Activations,
+    GroupsTransposed, Transposed, Means, TableMeans, Windows, InvertedResiduals, *ELEMENTWISE,
     ChannelProducts, TableProducts, MaskedSoftmax, Softmax, RowFactors, Normalise, ChannelAddition,
-    PlacesMoved, LookUps, Tables,
+    CopiedPositions, LookupTables, PiecewiseLinearTables,
 ]  # fmt: skip
 
 
@@ -99,7 +99,7 @@ class Accelerator(Target):
         self.machine = Machine(options.hw, options.memory, options.vthreads)
         self.batch = options.hw.batch
         self.host = Cpu(options)
-        self.templates = (*(kind(self.machine) for kind in TEMPLATES), Renamed(), Joined())
+        self.templates = (*(kind(self.machine) for kind in TEMPLATES), Reshaped(), Concatenated())
         self.machine_key = machine_key(options.hw, options.memory)
         self._ready: LoopPrograms = {}
 
@@ -124,9 +124,9 @@ class Accelerator(Target):
 
     def graph_passes(self, chooser: Chooser) -> Sequence[tuple[str, GraphPass]]:
         params = self.machine.params
-        most_places = min(params.wgt_depth, params.inp_depth) // 8
+        most_pixels = min(params.wgt_depth, params.inp_depth) // 8
         return (
-            ("absorb_flatten", partial(absorb_flatten, most_places=most_places)),
+            ("absorb_flatten", partial(absorb_flatten, most_pixels=most_pixels)),
             ("dense_as_convolution", partial(dense_as_convolution, batch=params.batch)),
             (
                 "matmul_as_convolution",
@@ -239,7 +239,7 @@ class Accelerator(Target):
 
     def _join_windows(self, chooser: Chooser, graph: Graph, bound: float) -> Graph:
         """Join pairs of convolutions that as one cost up to ``bound`` times what both cost."""
-        expanded, expanding = ExpandedWindows(self.machine), Expanding(self.machine, bound)
+        expanded, expanding = InvertedResiduals(self.machine), Expanding(self.machine, bound)
 
         def joins(first: Node, node: Node) -> bool:
             if has_own_knobs(chooser.given, EXPANSION, first, node):

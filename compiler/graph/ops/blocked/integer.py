@@ -18,10 +18,10 @@ from .windows import (
     Windowed,
     block_read,
     conv_sums,
+    count_groups,
     counts_inside,
     depthwise_sums,
     depthwise_value,
-    groups_of,
     image_blocks,
     plain_image,
     plain_weight,
@@ -121,7 +121,7 @@ class BlockedQConv2d(Windowed):
     def infer(self, *types: Type) -> Type:
         (x, _), (weight, _), *columns = types
         expect([dtype for _, dtype in types[:2]] == ["int8", "int32"], "int8, then int32")
-        groups = 1 if self.depthwise else groups_of(x, weight)
+        groups = 1 if self.depthwise else count_groups(x, weight)
         wide = (x[1], x[4]) if self.depthwise else (x[1], *x[4:])
         given = (weight[0], weight[3]) if self.depthwise else (weight[1] * groups, *weight[4:-1])
         expect(wide == given, "an image and a weight that fit it")
@@ -139,7 +139,7 @@ class BlockedQConv2d(Windowed):
             sums = depthwise_value(self, shifted, weight)
         else:
             kernels = plain_weight(weight).astype(np.int64)
-            groups = groups_of(x.shape, weight.shape)
+            groups = count_groups(x.shape, weight.shape)
             sums = convolve(shifted, kernels, self.strides, self.pads, self.dilations, groups)
         return _rescaled_value(self.requant, image_blocks(sums, weight.shape[-1]), columns)
 
@@ -180,7 +180,7 @@ class BlockedDotConv2d(Windowed):
         (x, x_dtype), (weight, _), *columns = types
         fits = x_dtype in ("int8", "uint8") and types[1][1] == "int8"
         expect(fits, "int8 or uint8, then int8")
-        groups = 1 if self.depthwise else groups_of(x, weight)
+        groups = 1 if self.depthwise else count_groups(x, weight)
         blocks = (weight[0], weight[3])
         given = blocks if self.depthwise else (weight[1] * groups, weight[4] * weight[6])
         expect((x[1], x[4]) == given, "an image and a weight that fit it")

@@ -17,7 +17,7 @@ from .integer import BlockedDotConv2d, requantized
 PLACES, GROUPS = 16, 2
 
 
-def pitch_of(width: int, kernel: int, stride: int, dilation: int) -> int:
+def row_pitch(width: int, kernel: int, stride: int, dilation: int) -> int:
     """The distance of two rows of ``width`` results in one long row of places, for a window of
     ``kernel`` columns."""
     return width + (kernel - 1) * dilation // stride
@@ -52,8 +52,8 @@ class BlockedMatrixConv2d(BlockedDotConv2d):
         return super().infer((regrouped, x_dtype), (weight, w_dtype), *rest)
 
     def pitch(self, weight: Shape, width: int) -> int:
-        """:func:`pitch_of` results of this convolution."""
-        return pitch_of(width, weight[3], self.strides[1], self.dilations[1])
+        """:func:`row_pitch` results of this convolution."""
+        return row_pitch(width, weight[3], self.strides[1], self.dilations[1])
 
     def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
         x, weight, *columns = inputs

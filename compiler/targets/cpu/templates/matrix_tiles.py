@@ -25,7 +25,7 @@ from ....graph.ops.blocked.matrix import (
     GROUPS,
     PLACES,
     BlockedMatrixConv2d,
-    pitch_of,
+    row_pitch,
 )
 from ....graph.ops.convolution import QConv2d
 from ....te.schedule import Schedule, Stage
@@ -214,7 +214,7 @@ def _plain_sizes(workload: CpuWorkload) -> _Sizes:
     (images, features, rows, width), _ = workload.result
     input_blocks = -(-weight[1] // DOT_LANES)
     depth = depth_of(input_blocks)
-    pitch = pitch_of(width, weight[3], op.strides[1], op.dilations[1])
+    pitch = row_pitch(width, weight[3], op.strides[1], op.dilations[1])
     return _of_convolution(
         (images, -(-features // DOT_LANES), rows, width), pitch, input_blocks * DOT_LANES // depth,
         (weight[2], weight[3]), depth, op.strides,

@@ -34,14 +34,14 @@ import numpy as np
 
 from ....graph.ir import Graph, Node, Tensor, infer
 from ....graph.ops.base import Op
-from ....graph.ops.group_matmul import PLACES, QGroupMatMul, TransposeGroups
+from ....graph.ops.group_matmul import POSITIONS, QGroupMatMul, TransposeGroups
 from ....graph.ops.integer import QAdd, QAddFixed, QTable
 from ....graph.ops.linear import QMatMul
 from ....graph.ops.movement import Concat, Identity, Pad, Reshape, Slice, Transpose
 from ....graph.ops.normalisation import QLayerNorm, QNormalise, RowDigits
 from ....graph.ops.softmax import QTableSoftmax
 from ....graph.passes.dead_code import dead_code
-from ..attention_mask import spans_of
+from ..attention_mask import find_visible_keys
 from ..machine import ACCELERATOR, HOST
 from .fold_into_tables import find_table_function
 from .quantise_constant_add import constant_added
@@ -119,7 +119,7 @@ class _Images:
     def __post_init__(self) -> None:
         self.before = self.graph.producers()
         softmaxes = filter(self.has_rows, self.graph.nodes)
-        self.exchanged = set(map(self.scores_of, softmaxes))
+        self.exchanged = set(map(self.find_scores, softmaxes))
 
     def has_rows(self, node: Node) -> bool:
         """Whether a node is a softmax that the vector unit can compute: along the last axis of
@@ -133,7 +133,7 @@ class _Images:
             return False
         masks = [self.rows_of_mask(node, name) for name in node.inputs[1:]]
         return all(
-            mask is not None and len(spans_of(mask, self.block)[1]) <= self.most_mask_rows
+            mask is not None and len(find_visible_keys(mask, self.block)[1]) <= self.most_mask_rows
             for mask in masks
         )
 
@@ -147,7 +147,7 @@ class _Images:
         behind = self.whole(shape[-2]) - shape[-2]
         return np.pad(matrices, ((0, 0), (0, behind), (0, 0)), "edge").reshape(-1, shape[-1])
 
-    def scores_of(self, softmax: Node) -> str:
+    def find_scores(self, softmax: Node) -> str:
         """The result of the product that a softmax takes, perhaps with functions of one int8
         between them; or what is there instead."""
         name = softmax.inputs[0]
@@ -247,7 +247,7 @@ class _Images:
             return False
         source, order, moves = self.origin(node.inputs[0])
         shape = self[source].shape
-        if not (moves and self.is_places(source) and _is_matrix(order, shape)):
+        if not (moves and self.is_column(source) and _is_matrix(order, shape)):
             return False
         whole = shape[1] % self.block == shape[2] % self.tile_step == 0
         fits = whole and shape[1] <= self.most_channels
@@ -282,7 +282,7 @@ class _Images:
         )
         moves = [Reshape((channels, places)), Transpose((1, 0)), Reshape(result.shape)]
         reason = "places of images one behind another"
-        self.on_images(node, Concat(PLACES), inputs, moves, reason)
+        self.on_images(node, Concat(POSITIONS), inputs, moves, reason)
         return True
 
     def flattened(self, node: Node) -> bool:
@@ -320,7 +320,7 @@ class _Images:
         if node.target != ACCELERATOR or not self.is_cheap(node.op):
             return False
         found = [self.origin(name) for name in node.inputs]
-        first = next((o for o in found if o[2] and self.is_places(o[0])), None)
+        first = next((o for o in found if o[2] and self.is_column(o[0])), None)
         if first is None or len(self.graph.result(node).shape) < 3:
             return False
         inputs = []
@@ -338,7 +338,7 @@ class _Images:
     def is_cheap(self, op: Op) -> bool:
         """Whether an operator is an element-wise one of few passes."""
         if isinstance(op, QTable) and not self.has_table:
-            return op.bends is not None and len(op.bends.knots) <= MOST_PIECES
+            return op.piecewise_linear is not None and len(op.piecewise_linear.knots) <= MOST_PIECES
         return isinstance(op, ELEMENTWISE)
 
     def by_channels(self, node: Node) -> bool:
@@ -349,7 +349,7 @@ class _Images:
             return False
         source, order, moves = self.origin(found.x)
         shape = self[source].shape
-        op = found.operator() if self.is_places(source) and _is_matrix(order, shape) else None
+        op = found.operator() if self.is_column(source) and _is_matrix(order, shape) else None
         if op is None or shape[1] != len(op.const):
             return False
         self.on_images(node, op, (source,), moves, "on the vector unit, its constants as biases")
@@ -380,7 +380,7 @@ class _Images:
         x = self.add(f"{name}.places", Reshape(column), (name,), f"{name}.places.column", HOST)
         return self.add(f"{name}.turned", turned, (x,), f"{name}.places.image", HOST)
 
-    def is_places(self, name: str) -> bool:
+    def is_column(self, name: str) -> bool:
         """Whether a tensor is an image [1, C, N, 1] that the accelerator makes."""
         shape = self[name].shape
         return self.is_made(name) and len(shape) == 4 and shape[0] == shape[3] == 1
@@ -449,7 +449,7 @@ class _Images:
         shape, image = self[name].shape, self[source].shape
         if self.is_made(source) and image == shape and (np.diff(origin.reshape(-1)) == 1).all():
             return source
-        if self.is_places(source) and shape[:2] == image[:2] and origin.size:
+        if self.is_column(source) and shape[:2] == image[:2] and origin.size:
             return self.some_places(name, source, origin.reshape(-1)) or name
         return name
 

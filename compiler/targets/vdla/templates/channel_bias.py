@@ -20,7 +20,7 @@ from ....tir.lower import lower
 from ..cost.tiling import VTHREADS, even_sizes, read_cycles, row_cycles
 from ..expressions import REQUANT_ENTRIES, Epilogue, attach, requantized, split_tiles, vthread_tiles
 from ..machine import Context, Machine
-from .base import AcceleratorTemplate, Track, image_of
+from .base import AcceleratorTemplate, Track, blocked_shape
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class ChannelAddition(AcceleratorTemplate[ChannelAdditionWorkload]):
     def workload(self, graph: Graph, node: Node, context: Context) -> ChannelAdditionWorkload:
         op = node.op
         assert isinstance(op, QAddChannels)
-        channel_blocks, places, _ = image_of(graph[node.inputs[0]].shape, self.machine)
+        channel_blocks, places, _ = blocked_shape(graph[node.inputs[0]].shape, self.machine)
         epilogue = Epilogue(op.zero_point)
         return ChannelAdditionWorkload(channel_blocks, places, context, op.mult, epilogue)
 

@@ -22,14 +22,14 @@ from ..expressions import (
     REQUANT_ENTRIES,
     Epilogue,
     attach,
+    count_vectors,
     requantized,
     split_tiles,
-    tile_places,
-    vectors_of,
+    tile_positions,
     vthread_tiles,
 )
 from ..machine import Context
-from .base import AcceleratorTemplate, Track, image_of, uniform_parameters
+from .base import AcceleratorTemplate, Track, blocked_shape, uniform_parameters
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class ChannelProducts(AcceleratorTemplate[ChannelProductWorkload]):
     def workload(self, graph: Graph, node: Node, context: Context) -> ChannelProductWorkload:
         op = node.op
         assert isinstance(op, QMul)
-        channel_blocks, height, width = image_of(graph[node.inputs[0]].shape, self.machine)
+        channel_blocks, height, width = blocked_shape(graph[node.inputs[0]].shape, self.machine)
         zeros = op.zero_a, op.zero_b
         return ChannelProductWorkload(
             channel_blocks, height * width, context, zeros, Epilogue.from_requant(op.requant)
@@ -88,10 +88,10 @@ class ChannelProducts(AcceleratorTemplate[ChannelProductWorkload]):
     def _misfit(self, workload: ChannelProductWorkload, knobs: Knobs) -> str:
         """Which scratchpad is too small, or an empty string."""
         vthreads = int(knobs["vthreads"])
-        vectors, factors = vectors_of(knobs) * vthreads, vthreads
+        vectors, factors = count_vectors(knobs) * vthreads, vthreads
         if workload.rows_first:
             factors = workload.channel_blocks
-        in_tmp = vectors_of(knobs) if "tmp" in self.machine.in_turn else vectors
+        in_tmp = count_vectors(knobs) if "tmp" in self.machine.in_turn else vectors
         needs = {
             "inp": vectors + factors, "tmp": in_tmp + factors, "out": vectors,
             "par": REQUANT_ENTRIES,
@@ -103,7 +103,7 @@ class ChannelProducts(AcceleratorTemplate[ChannelProductWorkload]):
 
     def predict(self, workload: ChannelProductWorkload, knobs: Knobs) -> int:
         entries = workload.channel_blocks * workload.places
-        return row_cycles(entries, vectors_of(knobs), 2, 1, int(knobs["vthreads"]), self.machine)
+        return row_cycles(entries, count_vectors(knobs), 2, 1, int(knobs["vthreads"]), self.machine)
 
     def reader(self) -> tuple[Callable[[Expr], Expr], tuple[Tensor, ...]]:
         """What makes int32 of an element of the image, and the constants in par that it reads."""
@@ -133,7 +133,7 @@ class ChannelProducts(AcceleratorTemplate[ChannelProductWorkload]):
             s.cache_read(constant, "par", [left])
         of_tile, of_block = {image: "inp", left: "tmp", local: "out"}, {values: "inp", right: "tmp"}
         if w.rows_first:
-            tile = tile_places(s[out], knobs)
+            tile = tile_positions(s[out], knobs)
             for tensor, scope in of_block.items():
                 s[tensor].set_scope(scope)
         else:

@@ -47,12 +47,12 @@ from ..machine import Context, Machine
 from .base import (
     AcceleratorTemplate,
     Track,
-    estimates_of,
-    fits_of,
-    image_of,
-    knobs_of,
+    blocked_shape,
+    check_tilings,
+    estimate_tilings,
+    list_knobs,
+    make_tiling,
     requant_parameters,
-    tiling_of,
     tiling_space,
 )
 
@@ -86,8 +86,10 @@ class OnTensorCore(AcceleratorTemplate[W]):
         shape, budget = workload.shape, workload.context.budget
         return Space(
             tiling_space(shape, product_orders(shape), chunks=True),
-            lambda knobs: products_misfit(tiling_of(knobs), shape, budget),
-            lambda columns: fits_of(columns, lambda tiles: products_fit(tiles, shape, budget)),
+            lambda knobs: products_misfit(make_tiling(knobs), shape, budget),
+            lambda columns: check_tilings(
+                columns, lambda tiles: products_fit(tiles, shape, budget)
+            ),
         )
 
     def plan(self, workload: W, fixed: Knobs) -> Plan | Refusal:
@@ -95,13 +97,15 @@ class OnTensorCore(AcceleratorTemplate[W]):
         found = plan_products(workload.shape, workload.context, self.machine, wanted)
         if isinstance(found, str):
             return Refusal(found)
-        return Plan(knobs_of(found[0], True), found[1])
+        return Plan(list_knobs(found[0], True), found[1])
 
     def predict(self, workload: W, knobs: Knobs) -> int:
-        return products_cycles(tiling_of(knobs), workload.shape, self.machine)
+        return products_cycles(make_tiling(knobs), workload.shape, self.machine)
 
     def estimates(self, workload: W, columns: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        return estimates_of(columns, lambda t: products_estimates(t, workload.shape, self.machine))
+        return estimate_tilings(
+            columns, lambda t: products_estimates(t, workload.shape, self.machine)
+        )
 
     def rows_first(self, workload: W) -> bool:
         tiling = self._tiling(workload)
@@ -222,11 +226,11 @@ class Products(OnTensorCore[ProductsWorkload]):
         if isinstance(op, QConv2d):
             kernel = weight.shape[2], weight.shape[3]
             window = Window(kernel, op.strides, op.pads, op.dilations)
-        ic_blocks, height, width = image_of(graph[node.inputs[0]].shape, self.machine)
-        oc_blocks, _, _ = image_of(graph.result(node).shape, self.machine)
+        ic_blocks, height, width = blocked_shape(graph[node.inputs[0]].shape, self.machine)
+        oc_blocks, _, _ = blocked_shape(graph.result(node).shape, self.machine)
         return ProductsWorkload(
             ic_blocks, height, width, oc_blocks, window,
-            len(int8_parts(weight.data)), context, op.x_zero_point,
+            len(split_int8(weight.data)), context, op.x_zero_point,
             Epilogue.from_requant(op.requant),
             skips_cols=skips_cols(window, width, oc_blocks, self.machine),
         )  # fmt: skip
@@ -235,7 +239,7 @@ class Products(OnTensorCore[ProductsWorkload]):
         """The bias in ``param`` contains ``-x_zero_point * sum(weight)``."""
         stages, out = self.expression(workload)
         tensors = (out, stages.acc, stages.image, stages.weight, stages.par)
-        s = schedule_products(*tensors, (0, 1, 2), tiling_of(knobs), self.machine)
+        s = schedule_products(*tensors, (0, 1, 2), make_tiling(knobs), self.machine)
         return lower(s, [stages.data, stages.weight, stages.par, out], name)
 
     def expression(self, workload: ProductsWorkload) -> tuple[Stages, Tensor]:
@@ -264,8 +268,8 @@ class Products(OnTensorCore[ProductsWorkload]):
         kernel = weight.reshape(*weight.shape, *(1,) * (4 - weight.ndim))
         groups = op.groups if isinstance(op, QConv2d) else 1
         packed = [
-            pack_weight(taken_together(part, groups, groups), self.machine.params)
-            for part in int8_parts(kernel)
+            pack_weight(merge_groups(part, groups, groups), self.machine.params)
+            for part in split_int8(kernel)
         ]
         together = packed[0] if len(packed) == 1 else np.stack(packed, 2)
         folded = folded_bias(kernel, bias, op.x_zero_point)
@@ -389,7 +393,7 @@ def schedule_products(
 # ---- weights -------------------------------------------------------------------------------------
 
 
-def int8_parts(weight: np.ndarray) -> list[np.ndarray]:
+def split_int8(weight: np.ndarray) -> list[np.ndarray]:
     """Split weights into the fewest int8 arrays that add up to them. Weights are int8, or int16
     where their zero point has been subtracted.
     """
@@ -412,7 +416,7 @@ def folded_bias(weight: np.ndarray, bias: np.ndarray, zero_point: int) -> np.nda
     return (bias.astype(np.int64) - offset).astype(np.int32)
 
 
-def taken_together(weight: np.ndarray, groups: int, count: int) -> np.ndarray:
+def merge_groups(weight: np.ndarray, groups: int, count: int) -> np.ndarray:
     """A weight [OC,C/groups,KH,KW] with ``count`` groups at a time as one, [OC, count * C/groups,
     KH,KW]: zero for the channels of other groups.
     """

@@ -17,7 +17,7 @@ from ....tir.lower import lower
 from ..cost.tiling import rows_through_tmp
 from ..expressions import REQUANT_ENTRIES, Epilogue, requantized
 from ..machine import Context
-from .base import tiling_of
+from .base import make_tiling
 from .channel_bias import addition_constants
 from .convolution import (
     FusedEpilogue,
@@ -29,7 +29,7 @@ from .convolution import (
 
 
 @dataclass(frozen=True)
-class AddedProductsWorkload(ThroughTmpWorkload):
+class ConstantProductsWorkload(ThroughTmpWorkload):
     """Products whose results are multiplied by ``mult``; constants are added, and ``last`` is the
     epilogue of the sums."""
 
@@ -37,7 +37,7 @@ class AddedProductsWorkload(ThroughTmpWorkload):
     last: Epilogue = field(compare=False)
 
 
-class AddedProducts(Products):
+class ConstantProducts(Products):
     """Products whose results stay in ``tmp``, some rows at a time, until constants are added."""
 
     name = "products and constants"
@@ -49,7 +49,7 @@ class AddedProducts(Products):
     def takes(self, graph: Graph, node: Node) -> str | Refusal:
         return "convolution on the tensor core, constants added to its results"
 
-    def workload(self, graph: Graph, node: Node, context: Context) -> AddedProductsWorkload:
+    def workload(self, graph: Graph, node: Node, context: Context) -> ConstantProductsWorkload:
         """The parameters of both passes share ``par``."""
         op = node.op
         assert isinstance(op, QConvAddChannels)
@@ -57,7 +57,7 @@ class AddedProducts(Products):
         context = replace(context, budget=budget)
         plain = super().workload(graph, replace(node, op=op.first), context)
         own = {f.name: getattr(plain, f.name) for f in fields(plain)}
-        return AddedProductsWorkload(
+        return ConstantProductsWorkload(
             **own,
             mult=op.last.mult,
             last=Epilogue(op.last.zero_point),
@@ -66,7 +66,7 @@ class AddedProducts(Products):
 
     def schedule(self, workload: ProductsWorkload, knobs: Knobs, name: str) -> PrimFunc:
         """Parameters: data, weight, param of the products, of the addition, out."""
-        assert isinstance(workload, AddedProductsWorkload)
+        assert isinstance(workload, ConstantProductsWorkload)
         stages = self.stages(workload)
         w, acc, par = workload, stages.acc, stages.par
         first = requantized(acc, par, w.epilogue)
@@ -75,7 +75,7 @@ class AddedProducts(Products):
         constants = placeholder(shape, "int32", "constants")
         scaled = compute(acc.shape, lambda *i: rounded[i] * w.mult, "scaled")
         out = requantized(scaled, constants, w.last)
-        tiling = tiling_of(knobs)
+        tiling = make_tiling(knobs)
         rows = rows_through_tmp(tiling, w.shape)
         s = schedule_products(
             out, acc, stages.image, stages.weight, constants, (0, 1, 2), tiling, self.machine,

@@ -18,7 +18,7 @@ from ....tir.passes.share_buffers import share_buffers
 from ..cost.tiling import ConvShape, rows_through_tmp
 from ..expressions import REQUANT_ENTRIES, Epilogue, requantized
 from ..machine import Context
-from .base import tiling_of, uniform_parameters
+from .base import make_tiling, uniform_parameters
 from .convolution import (
     FusedEpilogue,
     Products,
@@ -87,7 +87,7 @@ class ResidualProducts(Products):
         total = compute(acc.shape, lambda *i: scaled[i] + added[i], "total")
         last = placeholder((1, REQUANT_ENTRIES, self.machine.params.block), "int32", "last")
         out = requantized(total, last, w.last, per_channel=False)
-        tiling = tiling_of(knobs)
+        tiling = make_tiling(knobs)
         rows = rows_through_tmp(tiling, w.shape)
         s = schedule_products(
             out, acc, stages.image, stages.weight, last, (0, 1, 2), tiling, self.machine,

@@ -15,9 +15,9 @@ from ....te.tensor import compute, placeholder
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
 from ..cost.tiling import rows_through_tmp
-from ..expressions import looked_up, requantized
+from ..expressions import lookup_int8, requantized
 from ..machine import Context
-from .base import tiling_of
+from .base import make_tiling
 from .convolution import (
     FusedEpilogue,
     Products,
@@ -58,12 +58,12 @@ class ActivatedProducts(Products):
         table = placeholder((params.table_entries, params.block), "int32", "table")
         out = compute(
             shape,
-            lambda *i: looked_up(
+            lambda *i: lookup_int8(
                 rounded[i], lambda *word: table[word], params.block, params.vector_table
             ),
             "out",
         )
-        tiling = tiling_of(knobs)
+        tiling = make_tiling(knobs)
         rows = rows_through_tmp(tiling, workload.shape)
         s = schedule_products(
             out, stages.acc, stages.image, stages.weight, table, (0, 1, 2), tiling, self.machine,

@@ -27,7 +27,7 @@ from ....tir.lower import lower
 from ..cost.tiling import VTHREADS, row_cycles
 from ..expressions import REQUANT_ENTRIES, Epilogue, attach, requantized, tile_row
 from ..machine import Context, Machine
-from .base import AcceleratorTemplate, Track, image_of, uniform_parameters
+from .base import AcceleratorTemplate, Track, blocked_shape, uniform_parameters
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class ScaledAddition(AcceleratorTemplate[ScaledWorkload]):
     def workload(self, graph: Graph, node: Node, context: Context) -> ScaledWorkload:
         op = node.op
         assert isinstance(op, QAdd)
-        entries = prod(image_of(graph[node.inputs[0]].shape, self.machine))
+        entries = prod(blocked_shape(graph[node.inputs[0]].shape, self.machine))
         factors, epilogue = (op.mult_a, op.mult_b), Epilogue(op.zero_point, op.lo, op.hi)
         return ScaledWorkload(entries, 2, context, factors, epilogue)
 
@@ -177,7 +177,7 @@ class LiftedAddition(AcceleratorTemplate[LiftedWorkload]):
     def workload(self, graph: Graph, node: Node, context: Context) -> LiftedWorkload:
         op = node.op
         assert isinstance(op, QAddFixed)
-        found, entries = _lifts(op), prod(image_of(graph[node.inputs[0]].shape, self.machine))
+        found, entries = _lifts(op), prod(blocked_shape(graph[node.inputs[0]].shape, self.machine))
         assert found is not None
         steps = sum(map(_step_count, found))
         epilogue = Epilogue.from_requant(op.requant)

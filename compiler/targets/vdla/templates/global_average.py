@@ -21,7 +21,7 @@ from ....tir.lower import lower
 from ..cost.tiling import VTHREADS, insn_price, row_cycles
 from ..expressions import REQUANT_ENTRIES, Epilogue, attach, requantized, split_tiles, vthread_tiles
 from ..machine import Context
-from .base import AcceleratorTemplate, Track, image_of, uniform_parameters
+from .base import AcceleratorTemplate, Track, blocked_shape, uniform_parameters
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Means(AcceleratorTemplate[MeanWorkload]):
         """Windows take the image as a whole, where each virtual thread has room for it."""
         op = node.op
         assert isinstance(op, QAvgPool)
-        _, height, width = image_of(graph[node.inputs[0]].shape, self.machine)
+        _, height, width = blocked_shape(graph[node.inputs[0]].shape, self.machine)
         is_mean = op.kernel == (height, width) and not any(op.pads)
         return is_mean and height * width > self._room and self.sums(height * width)
 
@@ -66,7 +66,7 @@ class Means(AcceleratorTemplate[MeanWorkload]):
     def workload(self, graph: Graph, node: Node, context: Context) -> MeanWorkload:
         op = node.op
         assert isinstance(op, QAvgPool)
-        channel_blocks, height, width = image_of(graph[node.inputs[0]].shape, self.machine)
+        channel_blocks, height, width = blocked_shape(graph[node.inputs[0]].shape, self.machine)
         return MeanWorkload(
             channel_blocks, height * width, context, Epilogue.from_requant(op.requant)
         )

@@ -29,21 +29,21 @@ from ..expressions import (
     Window,
     attach,
     gemm_intrin,
+    lookup_int32,
     padded,
     requantized,
     split_tiles,
-    value_looked_up,
     vthread_tiles,
 )
 from ..machine import Budget, Context
-from .base import AcceleratorTemplate, Track, image_of
+from .base import AcceleratorTemplate, Track, blocked_shape
 from .convolution import Products, sums_of_products
 from .lookup_table import table_words
-from .windows import Slide, Windows, slid, slide_of
+from .windows import Slide, Windows, plan_slide, slid
 
 
 @dataclass(frozen=True)
-class ExpandedWorkload(Workload):
+class InvertedResidualWorkload(Workload):
     """An image of ``ic_blocks`` blocks, its convolution to ``blocks`` blocks, and windows that
     slide over these."""
 
@@ -72,7 +72,7 @@ class ExpandedWorkload(Workload):
 SHARED = ("inp", "out", "par", "wgt", "acc")
 
 
-class ExpandedWindows(AcceleratorTemplate[ExpandedWorkload]):
+class InvertedResiduals(AcceleratorTemplate[InvertedResidualWorkload]):
     """For a part of the image, one block of channels after the other: products, which are rounded
     to ``tmp``, and windows over these."""
 
@@ -103,7 +103,7 @@ class ExpandedWindows(AcceleratorTemplate[ExpandedWorkload]):
         height, width = graph[node.inputs[0]].shape[2:]
         if any(map(any, window.blank(height, width))):
             return False  # a tile might be a border only
-        return slide_of(window, height, width, self.machine.params.vector_window) is not None
+        return plan_slide(window, height, width, self.machine.params.vector_window) is not None
 
     @property
     def usual_context(self) -> Context:
@@ -112,7 +112,7 @@ class ExpandedWindows(AcceleratorTemplate[ExpandedWorkload]):
         memories = {m: params.depth(m) - int(params.depth(m) * self.share) for m in SHARED}
         return Context(Budget.whole(params).without(memories), beside=True, scarce_loads=True)
 
-    def workload(self, graph: Graph, node: Node, context: Context) -> ExpandedWorkload:
+    def workload(self, graph: Graph, node: Node, context: Context) -> InvertedResidualWorkload:
         op, weight = node.op, graph[node.inputs[3]]
         assert isinstance(op, QConvWindow)
         first, has_table = _convolution(op), isinstance(op.first, QConvTable)
@@ -120,34 +120,34 @@ class ExpandedWindows(AcceleratorTemplate[ExpandedWorkload]):
             context = replace(
                 context, budget=context.budget.without({"par": self.machine.params.table_entries})
             )
-        ic_blocks, height, width = image_of(graph[node.inputs[0]].shape, self.machine)
-        blocks, _, _ = image_of(graph.result(node).shape, self.machine)
+        ic_blocks, height, width = blocked_shape(graph[node.inputs[0]].shape, self.machine)
+        blocks, _, _ = blocked_shape(graph.result(node).shape, self.machine)
         kernel = weight.shape[2], weight.shape[3]
         window = Window(kernel, op.last.strides, op.last.pads, op.last.dilations)
-        slide = slide_of(window, height, width, self.machine.params.vector_window)
+        slide = plan_slide(window, height, width, self.machine.params.vector_window)
         assert slide is not None
-        return ExpandedWorkload(
+        return InvertedResidualWorkload(
             ic_blocks, blocks, height, width, window, slide, has_table, context,
             op.last.x_zero_point, Epilogue.from_requant(first.requant),
             Epilogue.from_requant(op.last.requant),
         )  # fmt: skip
 
-    def space(self, workload: ExpandedWorkload) -> Space:
+    def space(self, workload: InvertedResidualWorkload) -> Space:
         expansion, budget = workload.expansion, workload.context.budget
         return Space(
             expansion.knobs, lambda knobs: budget.lack(expansion.needs(Part.of(knobs), budget))
         )
 
-    def plan(self, workload: ExpandedWorkload, fixed: Knobs) -> Plan | Refusal:
+    def plan(self, workload: InvertedResidualWorkload, fixed: Knobs) -> Plan | Refusal:
         given = tuple(sorted(fixed.items()))
         found = plan_expansion(workload.expansion, workload.context, self.machine, given)
         return Refusal(found) if isinstance(found, str) else Plan(*found)
 
-    def predict(self, workload: ExpandedWorkload, knobs: Knobs) -> int:
+    def predict(self, workload: InvertedResidualWorkload, knobs: Knobs) -> int:
         part, budget = Part.of(knobs), workload.context.budget
         return workload.expansion.cycles(part, budget, self.machine)
 
-    def schedule(self, workload: ExpandedWorkload, knobs: Knobs, name: str) -> PrimFunc:
+    def schedule(self, workload: InvertedResidualWorkload, knobs: Knobs, name: str) -> PrimFunc:
         """Parameters: data, weight and param of the convolution, weights (int32 [blocks, KH,
         phases, block]) and param of the windows, out."""
         w, params = workload, self.machine.params
@@ -167,7 +167,7 @@ class ExpandedWindows(AcceleratorTemplate[ExpandedWorkload]):
         in_tmp, tables = [expanded], []
         if w.has_table:
             table = placeholder((params.table_entries, block), "int32", "table")
-            looked = _looked_up(expanded, table, acc, pads, params)
+            looked = _apply_table(expanded, table, acc, pads, params)
             expanded = padded(looked, pads, w.pad_value)
             tables, inlined, in_tmp = [table], [*inlined, looked], [*in_tmp, expanded]
         rows = (reduce_axis(kh, "ky"),)
@@ -230,14 +230,14 @@ def _convolution(op: QConvWindow) -> QConv2d:
     return op.first.first if isinstance(op.first, QConvTable) else op.first
 
 
-def _looked_up(
+def _apply_table(
     image: Tensor, table: Tensor, inside: Tensor, pads: Pads, params: HwParams
 ) -> Tensor:
     """The values of a table for an image, but not for its border: as many as ``inside`` has."""
     top, left, *_ = pads
 
     def rule(c: Expr, y: Expr, x: Expr, b: Expr, i: Expr) -> Expr:
-        return value_looked_up(
+        return lookup_int32(
             image[c, y + top, x + left, b, i], lambda *word: table[word], params.block,
             params.vector_table,
         )  # fmt: skip

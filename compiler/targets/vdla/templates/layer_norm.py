@@ -50,13 +50,13 @@ from ..expressions import (
     Epilogue,
     attach,
     gemm_intrin,
+    lookup_int32,
     requantized,
     split_tiles,
-    value_looked_up,
 )
 from ..machine import Budget, Context, Machine
 from .base import AcceleratorTemplate, Track
-from .matmul import reach_of_tiles, tile_bytes, tile_step, weight_tiles
+from .matmul import find_tile_reach, tile_bytes, tile_step, weight_tiles
 
 #: Entries of tmp for each block of places: the most values of the chain that live at one time.
 LIVE = 9
@@ -147,7 +147,7 @@ class RowFactors(AcceleratorTemplate[RowDigitsWorkload]):
         squares = compute(
             (w.tiles, 1, block),
             lambda t, b, i: sum_of(
-                value_looked_up(turned[t, k, e, b, i], _reader(tables[0]), block), (k, e)
+                lookup_int32(turned[t, k, e, b, i], _reader(tables[0]), block), (k, e)
             ),
             "squares_sum",
         )
@@ -179,7 +179,7 @@ class RowFactors(AcceleratorTemplate[RowDigitsWorkload]):
         return share_buffers(unroll_loops(func), "tmp")
 
     def reach(self, graph: Graph, node: Node) -> Mapping[str, int]:
-        return reach_of_tiles(graph[node.inputs[0]], self.machine.params)
+        return find_tile_reach(graph[node.inputs[0]], self.machine.params)
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
         block = self.machine.params.block
@@ -241,7 +241,7 @@ class _Chain:
     def look_up(self, index: Row) -> Row:
         """The values of the table."""
         table = _reader(self.table)
-        found = index.of_each(lambda e: value_looked_up(e, table, self.block))
+        found = index.of_each(lambda e: lookup_int32(e, table, self.block))
         self.lookers.append(self.stages[-1])
         return found
 

@@ -42,7 +42,7 @@ from ..expressions import (
     vthread_tiles,
 )
 from ..machine import Budget, Context
-from .base import requant_parameters, tiling_of
+from .base import make_tiling, requant_parameters
 from .convolution import OnTensorCore, TensorCoreWorkload, sums_of_products
 
 
@@ -98,7 +98,7 @@ class Activations(OnTensorCore[ActivationsWorkload]):
             whole = Context(Budget.whole(self.machine.params))
             groups, depth = prod(a.shape[:-2]), blocks(a.shape[-1], self.machine.params)
             sizes = (groups, depth, a.shape[-2], a.shape[-2], b.shape[-1])
-            found = self.plan(self._of_sizes(node.op, *sizes, whole), {})
+            found = self.plan(self._make_workload(node.op, *sizes, whole), {})
             if isinstance(found, Refusal):
                 return found
         return "product of two activations on the tensor core"
@@ -121,9 +121,9 @@ class Activations(OnTensorCore[ActivationsWorkload]):
         assert isinstance(op, QGroupMatMul)
         depth = a.shape[1] // op.groups // self.machine.params.block
         sizes = (op.groups, depth, a.shape[2], op.places, b.shape[2])
-        return self._of_sizes(op, *sizes, context)
+        return self._make_workload(op, *sizes, context)
 
-    def _of_sizes(
+    def _make_workload(
         self, op: QMatMul | QGroupMatMul, groups: int, depth: int, image_places: int, places: int,
         others: int, context: Context,
     ) -> ActivationsWorkload:  # fmt: skip
@@ -172,12 +172,12 @@ class Activations(OnTensorCore[ActivationsWorkload]):
         window = Window((1, 1), pads=(0, 0, w.places - w.image_places, 0))
         acc, copy = sums_of_products(window, 0, data, tiles, ())
         stages = _Stages.of(w, acc, copy, tiles, one, ones, par)
-        s = stages.scheduled(tiling_of(knobs), self.machine.params)
+        s = stages.scheduled(make_tiling(knobs), self.machine.params)
         needed = [one] * w.sums_weights + [ones] * w.sums_inputs
         return lower(s, [data, other, *needed, par, stages.out], name)
 
     def reach(self, graph: Graph, node: Node) -> Mapping[str, int]:
-        return reach_of_tiles(graph[node.inputs[1]], self.machine.params)
+        return find_tile_reach(graph[node.inputs[1]], self.machine.params)
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
         op, params = node.op, self.machine.params
@@ -203,7 +203,7 @@ def tile_step(params: HwParams) -> int:
     return max(1, step_bytes // params.block)
 
 
-def reach_of_tiles(image: GraphTensor, params: HwParams) -> dict[str, int]:
+def find_tile_reach(image: GraphTensor, params: HwParams) -> dict[str, int]:
     """The ``reach`` of a template that reads the places of an image as tiles of weights."""
     _, channels, places, _ = image.shape
     return {image.name: tile_bytes(blocks(channels, params), places, params.block)}

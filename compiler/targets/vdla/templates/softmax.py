@@ -24,7 +24,7 @@ from ....graph.ops.softmax import (
     PRODUCT_BITS,
     QTableSoftmax,
     first_inverse,
-    steps_of,
+    newton_steps,
     sums,
 )
 from ....te.expr import Const, Expr, minimum
@@ -37,15 +37,15 @@ from ..expressions import (
     REQUANT_ENTRIES,
     Epilogue,
     attach,
-    difference_looked_up,
+    lookup_difference,
     requantized,
     split_tiles,
 )
 from ..machine import Budget, Context, Machine
-from .base import AcceleratorTemplate, Track, image_of, uniform_parameters
+from .base import AcceleratorTemplate, Track, blocked_shape, uniform_parameters
 
 #: The axis of an image [1, C, N, 1] that are its places.
-PLACES = 2
+POSITIONS = 2
 #: Entries of tmp for each block: maximum, sum, inverse and limit, which stay; parts of the last of
 #: Newton's steps beside the inverses of all.
 STAYING, PARTS = 4, 10
@@ -84,16 +84,16 @@ class Softmax(AcceleratorTemplate[SoftmaxWorkload]):
         if self.machine.params.vector_table < 2:
             return Refusal("a softmax, which needs vector_table = 2")
         shape = graph[node.inputs[0]].shape
-        if not (len(shape) == 4 and shape[0] == shape[3] == 1 and node.op.axis == PLACES):
+        if not (len(shape) == 4 and shape[0] == shape[3] == 1 and node.op.axis == POSITIONS):
             return Refusal("a softmax whose rows are not the places of an image")
-        if shape[PLACES] > (longest := longest_row(self.machine.params)):
-            return Refusal(f"rows of {shape[PLACES]} elements; there is room for {longest}")
+        if shape[POSITIONS] > (longest := longest_row(self.machine.params)):
+            return Refusal(f"rows of {shape[POSITIONS]} elements; there is room for {longest}")
         return "on the vector unit, by its table and Newton's steps"
 
     def workload(self, graph: Graph, node: Node, context: Context) -> SoftmaxWorkload:
         op = node.op
         assert isinstance(op, QTableSoftmax)
-        channel_blocks, places, _ = image_of(graph[node.inputs[0]].shape, self.machine)
+        channel_blocks, places, _ = blocked_shape(graph[node.inputs[0]].shape, self.machine)
         return SoftmaxWorkload(channel_blocks, places, op.room, context, Epilogue(op.zero_point))
 
     def space(self, workload: SoftmaxWorkload) -> Space:
@@ -120,7 +120,7 @@ class Softmax(AcceleratorTemplate[SoftmaxWorkload]):
         entries, passes = w.channel_blocks * w.places, 4 + bool(w.room)
         size = blocks * places
         row = row_cycles(entries, size, passes, 1, 2, self.machine)
-        chain = STEP_OPS * steps_of(w.places) + LAST_OPS
+        chain = STEP_OPS * newton_steps(w.places) + LAST_OPS
         return row + tiles * chain * (INSN_CYCLES + blocks)
 
     def schedule(self, workload: SoftmaxWorkload, knobs: Knobs, name: str) -> PrimFunc:
@@ -134,7 +134,7 @@ class Softmax(AcceleratorTemplate[SoftmaxWorkload]):
 
         def look_up(most: Expr, element: Expr) -> Expr:
             wide = element.astype("int32")
-            return difference_looked_up(wide, most, lambda *word: table[word], params.block)
+            return lookup_difference(wide, most, lambda *word: table[word], params.block)
 
         most, total = sums(x, 1, look_up)
         chain = Chain(total)
@@ -200,7 +200,7 @@ def _needs(row: int, room: int, blocks: int, places: int, params: HwParams) -> d
     multiplied at a time."""
     # Maximum, sum, inverse and limit stay; the inverses of all steps wait for the last one's,
     # beside the parts of a step.
-    chain = STAYING + steps_of(row) + PARTS
+    chain = STAYING + newton_steps(row) + PARTS
     tile = STAYING + places * (1 + bool(room))
     return {
         "inp": 2 * blocks * row,
@@ -222,7 +222,7 @@ class Chain:
         """``graph.ops.softmax.inverses`` of the sums."""
         total, bits = self.total, PRODUCT_BITS - room
         inverse = None
-        for _ in range(steps_of(keys)):
+        for _ in range(newton_steps(keys)):
             before, factor = inverse, _factor(inverse, first_inverse(keys))
             inverse = self.line(
                 lambda at, of=factor: total[at] * of(at),

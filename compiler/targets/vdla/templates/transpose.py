@@ -33,7 +33,7 @@ from ..expressions import (
 )
 from ..machine import Context
 from .base import AcceleratorTemplate, Track, requant_parameters
-from .matmul import reach_of_tiles, tile_bytes, weight_tiles
+from .matmul import find_tile_reach, tile_bytes, weight_tiles
 
 #: Requantisation by one.
 MULTIPLIER, SHIFT = 1 << 30, 30
@@ -151,7 +151,7 @@ class GroupsTransposed(AcceleratorTemplate[TransposedWorkload]):
         return lower(s, [x, unit, par, out], name)
 
     def reach(self, graph: Graph, node: Node) -> Mapping[str, int]:
-        return reach_of_tiles(graph[node.inputs[0]], self.machine.params)
+        return find_tile_reach(graph[node.inputs[0]], self.machine.params)
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
         op, params = node.op, self.machine.params

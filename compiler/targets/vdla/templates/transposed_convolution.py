@@ -24,7 +24,7 @@ from ....tir.lower import lower
 from ..cost.tiling import ConvShape
 from ..expressions import REQUANT_ENTRIES, Epilogue, padded, requantized
 from ..machine import Context
-from .base import image_of, requant_parameters, tiling_of
+from .base import blocked_shape, make_tiling, requant_parameters
 from .convolution import OnTensorCore, TensorCoreWorkload, folded_bias, schedule_products
 
 
@@ -47,7 +47,7 @@ class TransposedWorkload(TensorCoreWorkload):
         """The convolution as the planner sees it: one phase, and the number of phases."""
         rows, cols = self.rows, self.cols
         return ConvShape(
-            self.ic_blocks, self.oc_blocks, rows.places, cols.places, rows.taps, cols.taps,
+            self.ic_blocks, self.oc_blocks, rows.positions, cols.positions, rows.taps, cols.taps,
             skips_rows=False, phases=rows.stride * cols.stride,
             shift_h=rows.reach - rows.taps, shift_w=cols.reach - cols.taps,
         )  # fmt: skip
@@ -69,8 +69,8 @@ class Transposed(OnTensorCore[TransposedWorkload]):
     def workload(self, graph: Graph, node: Node, context: Context) -> TransposedWorkload:
         op, phases = node.op, _phases(graph, node)
         assert isinstance(op, QConvTranspose2d) and phases is not None
-        oc_blocks, _, _ = image_of(graph.result(node).shape, self.machine)
-        image = image_of(graph[node.inputs[0]].shape, self.machine)
+        oc_blocks, _, _ = blocked_shape(graph.result(node).shape, self.machine)
+        image = blocked_shape(graph[node.inputs[0]].shape, self.machine)
         epilogue = Epilogue.from_requant(op.requant)
         return TransposedWorkload(*image, oc_blocks, *phases, context, op.x_zero_point, epilogue)
 
@@ -88,7 +88,7 @@ class Transposed(OnTensorCore[TransposedWorkload]):
         acc, image = _sums(workload, data, weight)
         out = requantized(acc, par, workload.epilogue)
         tensors = (out, acc, image, weight, par)
-        s = schedule_products(*tensors, (0, 1, 3), tiling_of(knobs), self.machine)
+        s = schedule_products(*tensors, (0, 1, 3), make_tiling(knobs), self.machine)
         return lower(s, [data, weight, par, out], name)
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
@@ -136,6 +136,6 @@ def _sums(workload: TransposedWorkload, data: Tensor, weight: Tensor) -> tuple[T
         return sum_of(element * weight[c, cb, p, q, u, v, i, ci].astype("int32"), (cb, u, v, ci))
 
     shape = (
-        workload.oc_blocks, rows.places, rows.stride, cols.places, cols.stride, batch, block,
+        workload.oc_blocks, rows.positions, rows.stride, cols.positions, cols.stride, batch, block,
     )  # fmt: skip
     return compute(shape, products, "acc"), image

@@ -13,7 +13,7 @@ from .base import InPlace
 NO_MOVE = "no data moves"
 
 
-class Renamed(InPlace):
+class Reshaped(InPlace):
     """A reshape whose elements stay in their order in the blocked layout."""
 
     name = "renamed"
@@ -31,7 +31,7 @@ class Renamed(InPlace):
         return Refusal("the elements change places in the blocked layout")
 
 
-class Joined(InPlace):
+class Concatenated(InPlace):
     """A concatenation of channels: its operands are parts of the result from the start."""
 
     name = "joined"

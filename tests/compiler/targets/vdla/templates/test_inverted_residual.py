@@ -31,7 +31,7 @@ from vdla.compiler.targets.vdla.machine import ACCELERATOR, HOST, Budget, Contex
 from vdla.compiler.targets.vdla.plan import options as program_choices
 from vdla.compiler.targets.vdla.plan.fuse_inverted_residual import Expanding
 from vdla.compiler.targets.vdla.rewrite.fuse_inverted_residuals import fuse_inverted_residuals
-from vdla.compiler.targets.vdla.templates.inverted_residual import ExpandedWindows
+from vdla.compiler.targets.vdla.templates.inverted_residual import InvertedResiduals
 from vdla.isa.insn import Load
 from vdla.isa.params import HwParams
 from vdla.sim.model.core import simulate
@@ -290,9 +290,9 @@ def test_what_it_handles(case: str) -> None:
     node = replace(
         graph.nodes[0], op=QConvWindow(replace(op.first, **first), replace(op.last, **last))
     )
-    expanded = ExpandedWindows(Machine(DEFAULT, VTA, 2))
+    expanded = InvertedResiduals(Machine(DEFAULT, VTA, 2))
     assert expanded.handles(graph, node) is expected
-    assert not ExpandedWindows(Machine(HwParams(), VTA, 2)).handles(graph, node)
+    assert not InvertedResiduals(Machine(HwParams(), VTA, 2)).handles(graph, node)
 
 
 def expansion(**changed: int) -> Expansion:
@@ -333,7 +333,7 @@ def test_weights_that_have_room_are_loaded_once() -> None:
 @pytest.mark.parametrize(("bound", "expected"), [(0.0, "apart"), (99.0, "joined")])
 def test_the_bound_decides(bound: float, expected: str) -> None:
     graph, machine = block(32, 96, (14, 14)), Machine(DEFAULT, VTA, 2)
-    expanded = ExpandedWindows(machine)
+    expanded = InvertedResiduals(machine)
     workload = expanded.workload(graph, graph.nodes[0], expanded.usual_context)
     planned = Expanding(machine, bound).plan(workload, {})
     assert isinstance(planned, Plan) and planned.knobs == {"expansion": expected}
