@@ -28,7 +28,7 @@ from .graph.ir import Graph, dump
 from .graph.passes import GRAPH_PASSES
 from .graph.passes.split_batch import split_batch
 from .graph.verify import verify
-from .partition import leave_host_for_enough, place, split_parts
+from .partition import assign_targets, drop_small_programs, split_parts
 from .targets.base import GraphPass, Target
 from .te.errors import own_schedules
 
@@ -105,9 +105,9 @@ def _graph_passes(target: Target, chooser: Chooser) -> list[tuple[str, GraphPass
     return [
         *((apply.__name__, apply) for apply in GRAPH_PASSES),
         *((("split_batch", partial(split_batch, batch=target.batch)),) * target.splits_batches),
-        ("place", partial(place, target=target)),
+        ("assign_targets", partial(assign_targets, target=target)),
         *target.graph_passes(chooser),
-        ("leave_host_for_enough", partial(leave_host_for_enough, target=target)),
+        ("drop_small_programs", partial(drop_small_programs, target=target)),
     ]
 
 
