@@ -67,14 +67,12 @@ from vdla.compiler.targets.vdla.rewrite.fuse_tables_into_readers import fuse_tab
 from vdla.compiler.targets.vdla.rewrite.matmul_as_convolution import _Images
 from vdla.compiler.targets.vdla.rewrite.order_by_first_use import order_by_first_use
 from vdla.compiler.targets.vdla.templates import (
-    concat_slice as places_moved,
+    concat_slice,
+    masked_softmax_loops,
+    softmax,
 )
 from vdla.compiler.targets.vdla.templates import (
     convolution as products,
-)
-from vdla.compiler.targets.vdla.templates import (
-    masked_softmax_loops,
-    softmax,
 )
 from vdla.compiler.targets.vdla.templates import (
     matmul as activations,
@@ -370,19 +368,19 @@ COMPILER = (
     Mutant("products of the last places", "compiler", Activations.schedule,
            "pads=(0, 0, w.places - w.image_places, 0)", "pads=(w.places - w.image_places, 0, 0, 0)",
            tests(f"{PRODUCTS}_equal_the_interpreter")),
-    Mutant("parts of a join lie in one place", "compiler", places_moved._behind,
+    Mutant("parts of a join lie in one place", "compiler", concat_slice._behind,
            "place + first", "place",
            tests("compiler/targets/vdla/templates/test_concat_slice.py::test_moves_equal_the_interpreter")),
     Mutant("rows of tiles close up", "compiler", _Walker.load_shape,
            "loop.extent + pad.before + pad.after", "loop.extent",
            tests("compiler/targets/vdla/templates/test_matmul.py::test_tiles_of_transpositions")),
     Mutant("a transposed image keeps what is beyond", "compiler", GroupsTransposed.constants,
-           "np.full(places,", "np.full(-(-places // params.block) * params.block,",
+           "np.full(positions,", "np.full(-(-positions // params.block) * params.block,",
            tests("compiler/targets/vdla/templates/test_matmul.py::test_transpositions_equal_the_interpreter")),
     Mutant("any image of the right shape", "compiler", _Images.operand,
-           "as_it_is = (order == (g * width + c) * places + p).all()", "as_it_is = True",
+           "as_it_is = (order == (g * width + c) * positions + p).all()", "as_it_is = True",
            tests(f"{PLACES}::test_as_many_tokens_as_channels")),
-    Mutant("scores of keys by queries", "compiler", _Images.by_places,
+    Mutant("scores of keys by queries", "compiler", _Images.by_positions,
            "(order.reshape(groups, rows, columns) != rows_of_groups[:, :rows]).any()", "False",
            tests(f"{PLACES}::test_a_softmax_of_scores_that_are_turned")),
     Mutant("a softmax of the product's rows", "compiler", _Images.find_scores,

@@ -390,9 +390,9 @@ def digits(value: Any) -> tuple[Any, ...]:
     return first, second, *pair(rest - second >> 8)
 
 
-def combine_digits(places: np.ndarray) -> np.ndarray:
+def combine_digits(digits: np.ndarray) -> np.ndarray:
     """The value of digits, int64; the digits lie along the first axis."""
-    d0, d1, d2, d3 = places.astype(np.int64)
+    d0, d1, d2, d3 = digits.astype(np.int64)
     return d0 - (d1 << 7) - ((d2 - (d3 << 7)) << PAIR_BITS)
 
 
@@ -401,7 +401,7 @@ class RowDigits(Op):
     """Digits of the factor and of the offset of each place of an image: int8 [1,C,N,1] to int8
     [1,8*B,T,1], B is ``block`` and T is N/B, rounded up. Digit d of place ``t*B + l`` is channel
     ``d*B + l`` of place t; those of the offset follow those of the factor. Nothing reads digits of
-    places from N on: here they are the last place's.
+    positions from N on: here they are the last place's.
     """
 
     numbers: Numbers
@@ -418,8 +418,8 @@ class RowDigits(Op):
         wide = np.pad(args[0][0, :, :, 0], ((0, 0), (0, missing)), "edge").astype(np.int64)
         values = normaliser(wide.sum(0), (wide * wide).sum(0), self.numbers, array_steps())
         found = np.stack([d for value in values for d in digits(value.astype(np.int32))])
-        places = found.reshape(VALUES * DIGITS, -1, self.block).transpose(0, 2, 1)
-        return places.reshape(1, VALUES * DIGITS * self.block, -1, 1).astype(np.int8)
+        positions = found.reshape(VALUES * DIGITS, -1, self.block).transpose(0, 2, 1)
+        return positions.reshape(1, VALUES * DIGITS * self.block, -1, 1).astype(np.int8)
 
     def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
         [x], block = inputs, self.block
@@ -443,20 +443,20 @@ class RowDigits(Op):
 @dataclass(frozen=True, eq=False)
 class QNormalise(Op):
     """The rest of a QLayerNorm along the channels of an image: x int8 [1,C,N,1], and the
-    :class:`RowDigits` of its places in blocks of ``block``, to int8 of the shape of x."""
+    :class:`RowDigits` of its positions in blocks of ``block``, to int8 of the shape of x."""
 
     norm: QLayerNorm
     block: int
 
     def infer(self, *types: Type) -> Type:
-        x, places = expect_dtypes(types, "int8", "int8")
+        x, positions = expect_dtypes(types, "int8", "int8")
         wanted, _ = RowDigits(self.norm.numbers, self.block).infer((x, "int8"))
-        expect(places == wanted, f"digits of shape {wanted}")
+        expect(positions == wanted, f"digits of shape {wanted}")
         return x, "int8"
 
     def evaluate(self, *args: np.ndarray) -> np.ndarray:
-        x, places = args
-        found = places.reshape(VALUES, DIGITS, self.block, -1).transpose(0, 1, 3, 2)
+        x, positions = args
+        found = positions.reshape(VALUES, DIGITS, self.block, -1).transpose(0, 1, 3, 2)
         factor, offset = (combine_digits(d).reshape(1, 1, -1, 1)[:, :, : x.shape[2]] for d in found)
         bias, multiplier, shift = (v.reshape(1, -1, 1, 1) for v in self.norm.parameters)
         total = (x.astype(np.int64) * factor + offset + bias).astype(np.int32)
@@ -464,12 +464,12 @@ class QNormalise(Op):
         return np.clip(scaled, INT8_MIN, INT8_MAX).astype(np.int8)
 
     def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
-        (x, places), block = inputs, self.block
+        (x, positions), block = inputs, self.block
         parameters = parameter_placeholders(x.shape[1])
 
         def digit(value: int, number: int, place: Expr) -> Expr:
             channel = (value * DIGITS + number) * block + place % block
-            return places[0, channel, place // block, 0].astype("int32")
+            return positions[0, channel, place // block, 0].astype("int32")
 
         def whole(value: int) -> Tensor:
             def rule(place: Expr) -> Expr:
@@ -485,4 +485,4 @@ class QNormalise(Op):
             return self.norm.requantised(wide, [values[c] for values in parameters])
 
         out = compute(x.shape, rule, "out")
-        return Expression(out, (x, places, *parameters), self.norm.parameters)
+        return Expression(out, (x, positions, *parameters), self.norm.parameters)

@@ -157,8 +157,8 @@ class BlockedQConv2d(Windowed):
 @dataclass(frozen=True, eq=False)
 class BlockedDotConv2d(Windowed):
     """:class:`~..convolution.QConv2d` by an instruction that adds four products of uint8 and int8
-    at once: of four channels, or, where ``depthwise``, of four places of a row for each channel by
-    itself.
+    at once: of four channels, or, where ``depthwise``, of four positions of a row for each channel
+    by itself.
 
     x is int8 [N, C/X, H, W, X], X a multiple of 4; weight int8 [OC/B, C/X, KH, KW, X/4, B, 4], with
     fewer channels where there are groups as in :class:`~.convolution.BlockedConv2d`, or

@@ -22,7 +22,7 @@ FLOAT32 = "float32"
 
 @dataclass(frozen=True)
 class BlockedConvTranspose2d(Op):
-    """Transposed convolution, bias and clip. The places with one remainder by the stride are the
+    """Transposed convolution, bias and clip. The positions with one remainder by the stride are the
     result of a convolution with every stride-th tap; each remainder has a weight of its own.
 
     x [N, C/B, H, W, B]; weight [SH, SW, OC/B, C/B, TH, TW, B of input, B of output]; bias

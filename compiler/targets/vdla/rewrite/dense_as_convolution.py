@@ -1,6 +1,6 @@
 """Let the accelerator compute a dense layer of more rows than its batch.
 
-Rows become places of one image, and the layer becomes a convolution with a kernel of one place::
+Rows become positions of one image, and the layer becomes a 1x1 convolution::
 
     y = QDense(x [N,K], w [OC,K]) [N,OC]
       ->

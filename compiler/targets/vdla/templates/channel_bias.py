@@ -48,9 +48,9 @@ class ChannelAddition(AcceleratorTemplate[ChannelAdditionWorkload]):
     def workload(self, graph: Graph, node: Node, context: Context) -> ChannelAdditionWorkload:
         op = node.op
         assert isinstance(op, QAddChannels)
-        channel_blocks, places, _ = blocked_shape(graph[node.inputs[0]].shape, self.machine)
+        channel_blocks, positions, _ = blocked_shape(graph[node.inputs[0]].shape, self.machine)
         epilogue = Epilogue(op.zero_point)
-        return ChannelAdditionWorkload(channel_blocks, places, context, op.mult, epilogue)
+        return ChannelAdditionWorkload(channel_blocks, positions, context, op.mult, epilogue)
 
     def space(self, workload: ChannelAdditionWorkload) -> Space:
         knobs = {"places": even_sizes(workload.places), "vthreads": VTHREADS}

@@ -44,8 +44,8 @@ class ChannelProductWorkload(Workload):
 
     @property
     def rows_first(self) -> bool:
-        """Whether all channels of some places come before other places: if that is wanted, and the
-        factors of all channels have room beside a vector of each virtual thread."""
+        """Whether all channels of some positions come before other positions: if that is wanted,
+        and the factors of all channels have room beside a vector of each virtual thread."""
         budget = self.context.budget
         needed = self.channel_blocks + max(VTHREADS)
         return bool(self.context.rows_first) and needed <= min(budget.inp, budget.tmp)
@@ -55,9 +55,8 @@ class ChannelProducts(AcceleratorTemplate[ChannelProductWorkload]):
     """``requantize((x - zero) * (factor[c] - zero))``: some ``places`` of some ``blocks`` of
     channels at a time. One pass subtracts the zero point, and a second one multiplies.
 
-    If results come rows first, places are the outer loop, and the factors of all channels stay on
-    chip. Else a tile has one block of channels.
-    """
+    If results come rows first, positions are the outer loop, and the factors of all channels stay
+    on chip. Else a tile has one block of channels."""
 
     name = "channel product"
     ops = (QMul,)
@@ -137,12 +136,12 @@ class ChannelProducts(AcceleratorTemplate[ChannelProductWorkload]):
             for tensor, scope in of_block.items():
                 s[tensor].set_scope(scope)
         else:
-            (block, places), _ = split_tiles(s[out], (1, int(knobs["places"])), (0, 1))
-            if self.machine.saves_loads and places.extent > 1:
-                tile = vthread_tiles(s[out], [places], int(knobs["vthreads"]))
+            (block, positions), _ = split_tiles(s[out], (1, int(knobs["places"])), (0, 1))
+            if self.machine.saves_loads and positions.extent > 1:
+                tile = vthread_tiles(s[out], [positions], int(knobs["vthreads"]))
                 attach(s, of_block, s[out], block)
             else:
-                tile = vthread_tiles(s[out], [block, places], int(knobs["vthreads"]))
+                tile = vthread_tiles(s[out], [block, positions], int(knobs["vthreads"]))
                 of_tile |= of_block
         attach(s, of_tile, s[out], tile)
         return lower(s, [x, factor, par, *constants, out], name)

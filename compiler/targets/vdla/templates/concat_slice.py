@@ -1,8 +1,7 @@
 """Places of images that are cut out, or come one behind another, on the vector unit.
 
-An image [1, C, N, 1] lies in DRAM as [C/block][N][block], so that a few of its places, or those of
-several images, are no memory in a row. Each image's places are loaded, copied and stored.
-"""
+An image [1, C, N, 1] lies in DRAM as [C/block][N][block], so that a few of its positions, or those
+of several images, are no memory in a row. Each image's positions are loaded, copied and stored."""
 
 from __future__ import annotations
 
@@ -29,9 +28,9 @@ from .base import AcceleratorTemplate, Track, blocked_shape
 
 
 class Part(NamedTuple):
-    """``count`` places of an image of ``places``, from ``begin`` on."""
+    """``count`` positions of an image of ``positions``, from ``begin`` on."""
 
-    places: int
+    positions: int
     begin: int
     count: int
 
@@ -46,7 +45,7 @@ class CopyWorkload(Workload):
 
 
 class CopiedPositions(AcceleratorTemplate[CopyWorkload]):
-    """At most ``places`` of ``channel_blocks`` at a time."""
+    """At most ``positions`` of ``channel_blocks`` at a time."""
 
     name = "places moved"
     ops = (Concat, Slice)
@@ -85,8 +84,8 @@ class CopiedPositions(AcceleratorTemplate[CopyWorkload]):
     def _misfit(self, workload: CopyWorkload, knobs: Knobs) -> str:
         """Which scratchpad is too small, or an empty string."""
         names = ("channel_blocks", "places", "vthreads")
-        channel_blocks, places, vthreads = (int(knobs[name]) for name in names)
-        vectors = channel_blocks * places * vthreads
+        channel_blocks, positions, vthreads = (int(knobs[name]) for name in names)
+        vectors = channel_blocks * positions * vthreads
         return workload.context.budget.lack({"inp": vectors, "out": vectors})
 
     def plan(self, workload: CopyWorkload, fixed: Knobs) -> Plan | Refusal:
@@ -94,13 +93,13 @@ class CopiedPositions(AcceleratorTemplate[CopyWorkload]):
 
     def predict(self, workload: CopyWorkload, knobs: Knobs) -> int:
         """As for a row of vectors, for each part."""
-        blocks, places, vthreads = (
+        blocks, positions, vthreads = (
             int(knobs[name]) for name in ("channel_blocks", "places", "vthreads")
         )
         cycles = 0
         for part in workload.parts:
             entries = workload.channel_blocks * part.count
-            size = blocks * min(places, part.count)
+            size = blocks * min(positions, part.count)
             cycles += row_cycles(entries, size, 1, 1, vthreads, self.machine)
         return cycles
 
@@ -123,7 +122,7 @@ class CopiedPositions(AcceleratorTemplate[CopyWorkload]):
     def _copied(self, channel_blocks: int, part: Part, knobs: Knobs, name: str) -> PrimFunc:
         """A part by itself. Parameters: its image, out."""
         vector = (self.machine.params.batch, self.machine.params.block)
-        image = placeholder((channel_blocks, part.places, *vector), "int8", "image")
+        image = placeholder((channel_blocks, part.positions, *vector), "int8", "image")
         out = compute(
             (channel_blocks, part.count, *vector),
             lambda c, p, b, i: image[c, part.begin + p, b, i],

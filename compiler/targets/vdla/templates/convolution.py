@@ -353,10 +353,10 @@ def schedule_products(
     s[image].set_scope("inp")
     sizes = (tiling.oc_blocks, tiling.rows, tiling.cols)
     (channels, rows, cols), (channel, *_) = split_tiles(s[out], sizes, tiled)
-    *places, b, i = acc.axes
+    *positions, b, i = acc.axes
     cb, *taps, ci = acc.reduce_axes
     cb_outer, cb_inner = s[acc].split(cb, tiling.ic_blocks)
-    s[acc].reorder(cb_outer, *places, cb_inner, *taps, b, i, ci)
+    s[acc].reorder(cb_outer, *positions, cb_inner, *taps, b, i, ci)
     s[acc].tensorize(b, gemm_intrin(machine.params))
     # The tensors that stay on chip, and the loop in whose body each one stays.
     staying: dict[Tensor, IterVar] = {}

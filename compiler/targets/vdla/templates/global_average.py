@@ -35,8 +35,8 @@ class MeanWorkload(Workload):
 
 
 class Means(AcceleratorTemplate[MeanWorkload]):
-    """``requantize(sum of x)``: ``part`` places of one block of channels are loaded at a time, and
-    the sums of all parts wait in tmp."""
+    """``requantize(sum of x)``: ``part`` positions of one block of channels are loaded at a time,
+    and the sums of all parts wait in tmp."""
 
     name = "mean"
     ops = (QAvgPool,)
@@ -55,10 +55,10 @@ class Means(AcceleratorTemplate[MeanWorkload]):
         """Entries of inp for a part."""
         return int(self.share * self.machine.params.inp_depth) // self.machine.vthreads
 
-    def sums(self, places: int) -> bool:
-        """Whether the sums of parts of so many places have room in tmp."""
-        part = max(n for n in _parts(places) if n <= self._room)
-        return places // part <= self.machine.params.tmp_depth
+    def sums(self, positions: int) -> bool:
+        """Whether the sums of parts of so many positions have room in tmp."""
+        part = max(n for n in _parts(positions) if n <= self._room)
+        return positions // part <= self.machine.params.tmp_depth
 
     def takes(self, graph: Graph, node: Node) -> str | Refusal:
         return "on the vector unit, as sums of parts"
@@ -149,7 +149,7 @@ class Means(AcceleratorTemplate[MeanWorkload]):
         return {"requantisation": uniform_parameters(bias, multiplier, shift, self.machine)}
 
 
-def _parts(places: int) -> list[int]:
+def _parts(positions: int) -> list[int]:
     """Sizes of equal parts that one instruction sums."""
     most = (1 << VECTOR_EXTENT_BITS) - 1
-    return [n for n in range(1, min(places, most) + 1) if places % n == 0]
+    return [n for n in range(1, min(positions, most) + 1) if positions % n == 0]

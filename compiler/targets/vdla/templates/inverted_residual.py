@@ -1,5 +1,5 @@
-"""Depthwise convolutions of an image that a convolution of one place makes, on the tensor core and
-the vector unit: the image between both stays on chip."""
+"""Fused inverted residuals: a 1x1 convolution on the tensor core and a depthwise one on the vector
+unit. The expanded image stays on chip."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ from .windows import Slide, Windows, plan_slide, slid
 
 @dataclass(frozen=True)
 class InvertedResidualWorkload(Workload):
-    """An image of ``ic_blocks`` blocks, its convolution to ``blocks`` blocks, and windows that
-    slide over these."""
+    """An image of ``ic_blocks`` blocks, its 1x1 convolution to ``blocks`` blocks, and the windows
+    of a depthwise convolution that slide over them."""
 
     ic_blocks: int
     blocks: int
@@ -68,13 +68,13 @@ class InvertedResidualWorkload(Workload):
         )  # fmt: skip
 
 
-#: Scratchpads of which the operator has a share, beside operators of the tensor track.
+#: The scratchpads that the operator shares with operators of the tensor track.
 SHARED = ("inp", "out", "par", "wgt", "acc")
 
 
 class InvertedResiduals(AcceleratorTemplate[InvertedResidualWorkload]):
-    """For a part of the image, one block of channels after the other: products, which are rounded
-    to ``tmp``, and windows over these."""
+    """Tile by tile of the image, and block by block of channels: products, which are rounded to
+    ``tmp``, and windows over them."""
 
     name = "windows of products"
     ops = (QConvWindow,)
@@ -89,8 +89,7 @@ class InvertedResiduals(AcceleratorTemplate[InvertedResidualWorkload]):
         return "convolution on the tensor core, a depthwise one of its results"
 
     def handles(self, graph: Graph, node: Node) -> bool:
-        """Whether a convolution of single places comes first, and a window slides over its
-        result."""
+        """Whether a 1x1 convolution comes first, and a window slides over its result."""
         op, (_, weight, _, taps, _) = node.op, (graph[name] for name in node.inputs[:5])
         assert isinstance(op, QConvWindow)
         first, last = _convolution(op), op.last
@@ -185,9 +184,9 @@ class InvertedResiduals(AcceleratorTemplate[InvertedResidualWorkload]):
             s[tensor].compute_inline()
         for tensor in tables:
             s.cache_read(tensor, "par", [looked])
-        (channels, *places), inner = split_tiles(s[out], (1, part.rows, part.cols))
-        s[out].reorder(*places, channels)
-        pixels = s[out].fuse(*places)
+        (channels, *positions), inner = split_tiles(s[out], (1, part.rows, part.cols))
+        s[out].reorder(*positions, channels)
+        pixels = s[out].fuse(*positions)
         block = tile = vthread_tiles(s[out], [channels], part.vthreads)
         s[image].set_scope("inp")
         s[image].compute_at(s[out], pixels)
@@ -233,7 +232,7 @@ def _convolution(op: QConvWindow) -> QConv2d:
 def _apply_table(
     image: Tensor, table: Tensor, inside: Tensor, pads: Pads, params: HwParams
 ) -> Tensor:
-    """The values of a table for an image, but not for its border: as many as ``inside`` has."""
+    """The LUT values of an image without its border; the result has the shape of ``inside``."""
     top, left, *_ = pads
 
     def rule(c: Expr, y: Expr, x: Expr, b: Expr, i: Expr) -> Expr:
@@ -247,9 +246,9 @@ def _apply_table(
 
 def _order(s: Schedule, acc: Tensor, reduced: Tensor) -> None:
     """Sums run outside over what they reduce, but for what an instruction does."""
-    *places, b, i = acc.axes
+    *positions, b, i = acc.axes
     cb, *taps, ci = acc.reduce_axes
     # All sums are set to zero before the first product.
     begin, cb = s[acc].split(cb, cb.extent)
-    s[acc].reorder(begin, *places, cb, *taps, b, i, ci)
+    s[acc].reorder(begin, *positions, cb, *taps, b, i, ci)
     s[reduced].reorder(*reduced.reduce_axes, *reduced.axes)

@@ -69,8 +69,8 @@ class LookupTables(AcceleratorTemplate[LookupTableWorkload]):
         vthreads = int(fixed.get("vthreads", self.machine.vthreads))
         room = max(1, min(budget.inp, budget.out) // (2 * vthreads))
         blocks = int(fixed.get("blocks", min(workload.blocks, room)))
-        places = int(fixed.get("places", min(workload.places, max(1, room // blocks))))
-        knobs = {"blocks": blocks, "places": places, "vthreads": vthreads}
+        positions = int(fixed.get("places", min(workload.places, max(1, room // blocks))))
+        knobs = {"blocks": blocks, "places": positions, "vthreads": vthreads}
         if reason := self.space(workload).refuse(knobs):
             return Refusal(reason)
         return Plan(knobs, self.predict(workload, knobs))

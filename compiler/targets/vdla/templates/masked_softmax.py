@@ -1,4 +1,4 @@
-"""Softmax along the places of an image with a mask, on the vector unit.
+"""Softmax along the positions of an image with a mask, on the vector unit.
 
 As :mod:`.softmax`, but every block of queries has keys of its own that it sees, so that the loops
 of one block are not those of the next: ``masked_softmax_loops`` writes them out. Keys that no query
@@ -82,10 +82,10 @@ class MaskedSoftmax(AcceleratorTemplate[MaskedSoftmaxWorkload]):
     def workload(self, graph: Graph, node: Node, context: Context) -> MaskedSoftmaxWorkload:
         op = node.op
         assert isinstance(op, QTableSoftmax)
-        _, places, _ = blocked_shape(graph[node.inputs[0]].shape, self.machine)
+        _, positions, _ = blocked_shape(graph[node.inputs[0]].shape, self.machine)
         spans, rows = self._spans(graph, node)
         epilogue = Epilogue(op.zero_point)
-        return MaskedSoftmaxWorkload(places, spans, len(rows), op.room, context, epilogue)
+        return MaskedSoftmaxWorkload(positions, spans, len(rows), op.room, context, epilogue)
 
     def space(self, workload: MaskedSoftmaxWorkload) -> Space:
         knobs = {
@@ -96,8 +96,8 @@ class MaskedSoftmax(AcceleratorTemplate[MaskedSoftmaxWorkload]):
 
     def _misfit(self, workload: MaskedSoftmaxWorkload, knobs: Knobs) -> str:
         """Which scratchpad is too small, or an empty string."""
-        blocks, places = int(knobs["blocks"]), int(knobs["places"])
-        needs = _needs(workload, blocks, places, self.machine.params)
+        blocks, positions = int(knobs["blocks"]), int(knobs["places"])
+        needs = _needs(workload, blocks, positions, self.machine.params)
         return workload.context.budget.lack(needs)
 
     def plan(self, workload: MaskedSoftmaxWorkload, fixed: Knobs) -> Plan | Refusal:
@@ -106,7 +106,7 @@ class MaskedSoftmax(AcceleratorTemplate[MaskedSoftmaxWorkload]):
     def predict(self, workload: MaskedSoftmaxWorkload, knobs: Knobs) -> int:
         """Passes of the vector unit, each of which waits for the first result of the one before;
         and the load of the first scores, and the stores if they take longer."""
-        w, places = workload, int(knobs["places"])
+        w, positions = workload, int(knobs["places"])
         tiles, cycles = group_tiles(w.spans, int(knobs["blocks"])), 0
 
         def passes(entries: int, count: int) -> int:
@@ -117,7 +117,7 @@ class MaskedSoftmax(AcceleratorTemplate[MaskedSoftmaxWorkload]):
             cycles += passes(sum(g.count for g in groups), chain)
             for g in groups:
                 cycles += passes(g.count * g.span.free, 2) if g.span.free else 0
-                for chunk in g.chunks(places, places):
+                for chunk in g.chunks(positions, positions):
                     count = (8 if chunk.masked else 2) + bool(w.room)
                     cycles += passes(g.count * chunk.keys, count) + PARAM_ITERATIONS
         entries = [count_scores(groups) for groups in tiles]
@@ -147,12 +147,14 @@ def most_mask_rows(params: HwParams) -> int:
     return max(0, params.par_depth - REQUANT_ENTRIES - params.table_entries)
 
 
-def _needs(w: MaskedSoftmaxWorkload, blocks: int, places: int, params: HwParams) -> dict[str, int]:
-    """Entries of the scratchpads for tiles of so many blocks, of which some places are multiplied
-    at a time."""
+def _needs(
+    w: MaskedSoftmaxWorkload, blocks: int, positions: int, params: HwParams
+) -> dict[str, int]:
+    """Entries of the scratchpads for tiles of so many blocks, of which some positions are
+    multiplied at a time."""
     tiles = group_tiles(w.spans, blocks)
     size, slots = min(blocks, len(w.spans)), 1 + (len(tiles) > 1)
-    chunk = places * max(g.count for groups in tiles for g in groups)
+    chunk = positions * max(g.count for groups in tiles for g in groups)
     # Maximum, inverse and limit stay. Exponentials are summed up beside the sums and parts of them;
     # then there are steps of the chain; at last, exponentials that are masked and limited.
     staying, summing = size * (2 + bool(w.room)), 2 * (size + chunk)

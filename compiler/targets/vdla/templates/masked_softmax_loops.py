@@ -37,10 +37,10 @@ Combine = Callable[[Expr, Expr], Expr]
 
 @dataclass(frozen=True)
 class Image:
-    """What is computed: rows of so many ``places``, with so many ``rows`` of masks; ``room`` as of
-    the operator."""
+    """What is computed: rows of so many ``positions``, with so many ``rows`` of masks; ``room`` as
+    of the operator."""
 
-    places: int
+    positions: int
     rows: int
     room: int
     epilogue: Epilogue
@@ -121,16 +121,16 @@ def count_scores(tile: Tile) -> int:
 
 
 class Loops:
-    """Writes the loop program, in which ``places`` are multiplied at a time. Every statement is a
-    nest over blocks of a group, keys of a chunk, and lanes."""
+    """Writes the loop program, in which ``positions`` are multiplied at a time. Every statement is
+    a nest over blocks of a group, keys of a chunk, and lanes."""
 
-    def __init__(self, image: Image, tiles: list[Tile], places: int, params: HwParams):
-        self.image, self.tiles, self.places, self.params = image, tiles, places, params
+    def __init__(self, image: Image, tiles: list[Tile], positions: int, params: HwParams):
+        self.image, self.tiles, self.positions, self.params = image, tiles, positions, params
         self.entry = (params.batch, params.block)
         self.size = max(sum(g.count for g in tile) for tile in tiles)
         self.count = max(g.count for tile in tiles for g in tile)
         blocks = sum(g.count for tile in tiles for g in tile)
-        shape = (blocks, image.places, 1, *self.entry)
+        shape = (blocks, image.positions, 1, *self.entry)
         self.x, self.out = (Buffer(name, shape, "int8") for name in ("x", "out"))
         constants = {
             "table": (params.table_entries, params.block),
@@ -146,7 +146,7 @@ class Loops:
         # The scores of the next tile are loaded meanwhile.
         most = max(map(count_scores, tiles)), *self.entry
         self.scores = [Buffer(f"x.inp{n}", most, "int8", "inp") for n in range(min(2, len(tiles)))]
-        chunk = self.count * places, *self.entry
+        chunk = self.count * positions, *self.entry
         names = ("out.even", "out.odd", "blank")
         *self.results, self.blank = (Buffer(name, chunk, "int8", "out") for name in names)
         self.most, self.inverse, self.limit, self.total = (
@@ -160,7 +160,7 @@ class Loops:
 
     def chunk_buffer(self, name: str) -> Buffer:
         """A buffer of an entry for each block of a group and each key of a chunk."""
-        return Buffer(name, (self.count * self.places, *self.entry), "int32", "tmp")
+        return Buffer(name, (self.count * self.positions, *self.entry), "int32", "tmp")
 
     def program(self, name: str) -> PrimFunc:
         """All tiles, behind the constants."""
@@ -267,7 +267,7 @@ class Loops:
     def chunks(self, tile: Tile) -> Iterator[Chunk]:
         """The keys that are reduced at a time."""
         for g in tile:
-            yield from g.chunks(max(1, g.span.free), self.places)
+            yield from g.chunks(max(1, g.span.free), self.positions)
 
     def folded(
         self, p: Chunk, into: Buffer, partial: Buffer, start: int, combine: Combine, rule: Rule
@@ -293,8 +293,8 @@ class Loops:
         buffers = tuple(self.row_buffer(f"part{n}") for n in range(PARTS))
         at = tuple(Var(f"at{n}") for n in range(1 + len(self.entry)))
         total, inverse, *parts = (Read(b, at) for b in (self.total, self.inverse, *buffers))
-        first = newton(total, Const(first_inverse(self.image.places)))
-        again = [newton(total, inverse)] * (newton_steps(self.image.places) - 1)
+        first = newton(total, Const(first_inverse(self.image.positions)))
+        again = [newton(total, inverse)] * (newton_steps(self.image.positions) - 1)
         stmts = [
             self.rows(
                 into.source, size,
@@ -309,7 +309,7 @@ class Loops:
         """Exponentials times inverses, to DRAM."""
         looked, kept, limited = (self.chunk_buffer(n) for n in ("exponential", "kept", "limited"))
         stmts: list[Stmt] = []
-        for p in (p for g in tile for p in g.chunks(self.places, self.places)):
+        for p in (p for g in tile for p in g.chunks(self.positions, self.positions)):
             found = kept if p.masked else looked
             if p.masked:
                 stmts += self.masked_exponentials(p, looked, kept)
@@ -336,11 +336,11 @@ class Loops:
 
     def blanks(self, tile: Tile) -> list[Stmt]:
         """The zero point for keys that no query sees, to DRAM."""
-        end = self.image.places
+        end = self.image.positions
         hidden = [
-            Chunk(g, begin, min(self.places, end - begin))
+            Chunk(g, begin, min(self.positions, end - begin))
             for g in tile
-            for begin in range(g.span.bound, end, self.places)
+            for begin in range(g.span.bound, end, self.positions)
         ]
         if not hidden:
             return []

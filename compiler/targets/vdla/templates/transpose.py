@@ -1,8 +1,7 @@
 """Transpositions of images in groups on the tensor core: products with an identity matrix.
 
-A tile of weights is 16 places of 16 channels. Its product with a row of the identity matrix is one
-channel of these 16 places: a row of the transposed tile.
-"""
+A tile of weights is 16 positions of 16 channels. Its product with a row of the identity matrix is
+one channel of these 16 positions: a row of the transposed tile."""
 
 from __future__ import annotations
 
@@ -53,7 +52,7 @@ class TransposedWorkload(Workload):
 
 
 class GroupsTransposed(AcceleratorTemplate[TransposedWorkload]):
-    """Channels and places of an image change places. A tile of the result is ``tiles`` blocks of
+    """A transposition of channels and positions. A tile of the result is ``tiles`` blocks of
     its channels, from ``channel_blocks`` of the operand."""
 
     name = "groups transposed"
@@ -156,9 +155,9 @@ class GroupsTransposed(AcceleratorTemplate[TransposedWorkload]):
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
         op, params = node.op, self.machine.params
         assert isinstance(op, TransposeGroups)
-        places = graph[node.inputs[0]].shape[2]
+        positions = graph[node.inputs[0]].shape[2]
         identity = np.eye(params.block, dtype=np.int8)
         once = Requant(np.array([MULTIPLIER], np.int32), np.array([SHIFT], np.int32), op.fill)
-        # Channels beyond the places have multiplier 0: their result is the zero point.
-        packed = requant_parameters(np.full(places, -op.fill, np.int32), once, self.machine)
+        # Channels beyond the positions have multiplier 0: their result is the zero point.
+        packed = requant_parameters(np.full(positions, -op.fill, np.int32), once, self.machine)
         return {"identity": identity, "requantisation": np.tile(packed, (op.groups, 1, 1, 1))}

@@ -1,7 +1,7 @@
 """Transposed convolutions: the phases of the result are computed side by side, so that nothing is
 multiplied by the zeros that would be inserted between elements.
 
-The result [blocks, H, W, batch, block] is seen as [blocks, places, row phases, places, column
+The result [blocks, H, W, batch, block] is seen as [blocks, positions, row phases, positions, column
 phases, batch, block], which lies in memory the same way.
 """
 

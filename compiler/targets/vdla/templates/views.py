@@ -23,7 +23,7 @@ class Reshaped(InPlace):
         if isinstance(node.op, BlockReshape):
             return NO_MOVE
         source, shape = graph[node.inputs[0]], graph.result(node).shape
-        # An image's places stay in their order, in as many rows as there are.
+        # An image's positions stay in their order, in as many rows as there are.
         is_image = len(source.shape) == 4 and source.shape[:2] == shape[:2]
         stays = len(shape) == 4 or (len(shape) == 2 and prod(source.shape[2:]) == 1)
         if source.dtype == "int8" and is_image and stays:
