@@ -23,9 +23,9 @@ from ....choose.template import Decision, Plan
 from ....graph.ops.base import Pair
 from ....graph.ops.blocked.matrix import (
     GROUPS,
-    PLACES,
+    POSITIONS,
     BlockedMatrixConv2d,
-    pitch_of,
+    row_pitch,
 )
 from ....graph.ops.convolution import QConv2d
 from ....te.schedule import Schedule, Stage
@@ -87,12 +87,12 @@ class _Sizes:
 
     def tiles(self, rows: int, places: int) -> int:
         """Tiles of 16 places for a group of rows, of which ``places`` are computed together."""
-        each = PLACES * places
+        each = POSITIONS * places
         return -(-((rows - 1) * self.pitch + self.width) // each) * places
 
     def sums_bytes(self, blocks: int, rows: int, places: int) -> int:
         """Size of a group's sums."""
-        return 4 * PLACES * DOT_LANES * blocks * self.tiles(rows, places)
+        return 4 * POSITIONS * DOT_LANES * blocks * self.tiles(rows, places)
 
     def cycles(self, knobs: Knobs, near_bytes: int) -> int:
         """The cycles that the cost model predicts; the nearest cache has ``near_bytes``."""
@@ -215,7 +215,7 @@ def _plain_sizes(workload: OperatorWorkload) -> _Sizes:
     (images, features, rows, width), _ = workload.result
     input_blocks = -(-weight[1] // DOT_LANES)
     depth = depth_of(input_blocks)
-    pitch = pitch_of(width, weight[3], op.strides[1], op.dilations[1])
+    pitch = row_pitch(width, weight[3], op.strides[1], op.dilations[1])
     return _of_convolution(
         (images, -(-features // DOT_LANES), rows, width), pitch, input_blocks * DOT_LANES // depth,
         (weight[2], weight[3]), depth, op.strides,
@@ -281,9 +281,9 @@ def _schedule_products(schedule: Schedule, tensor: Tensor, depth: int, knobs: Kn
 
     acc = schedule[tensor]
     n, ob, place, o = tensor.axes
-    acc.cover(place, PLACES * together)
-    outer, inner = acc.split(place, PLACES * together)
-    tile, inner = acc.split(inner, PLACES)
+    acc.cover(place, POSITIONS * together)
+    outer, inner = acc.split(place, POSITIONS * together)
+    tile, inner = acc.split(inner, POSITIONS)
     acc.reorder(n, outer, ob, tile, inner, o)
     acc.unroll(ob)
     acc.unroll(tile)
@@ -294,7 +294,7 @@ def _schedule_products(schedule: Schedule, tensor: Tensor, depth: int, knobs: Kn
     stage.compute_at(acc, outer)
     n, ob, place, o = sums.axes
     *taps, four, k = stage.reduce_axes
-    tile, inner = stage.split(place, PLACES)
+    tile, inner = stage.split(place, POSITIONS)
     stage.reorder(n, *taps, tile, ob, inner, o, four, k)
     stage.unroll(tile)
     stage.unroll(ob)
@@ -305,7 +305,7 @@ def _schedule_products(schedule: Schedule, tensor: Tensor, depth: int, knobs: Kn
     load = schedule[x]
     load.compute_at(stage, taps[-1])
     *_, place, channel = x.axes
-    tile, inner = load.split(place, PLACES)
+    tile, inner = load.split(place, POSITIONS)
     load.reorder(tile, inner, channel)
     load.unroll(tile)
     load.tensorize(inner, products.load_x)

@@ -28,7 +28,7 @@ from ....graph.ops.blocked.dense import PackColumns, PackedDense
 from ....graph.ops.blocked.integer import BlockedDotConv2d, BlockedQConv2d
 from ....graph.ops.blocked.pooling import BlockedPool
 from ....graph.ops.blocked.transposed import BlockedConvTranspose2d, transposed_pads
-from ....graph.ops.blocked.windows import groups_of
+from ....graph.ops.blocked.windows import count_groups
 from ....graph.ops.layout import FromBlocks, Interleave, ToBlocks
 from ....te.schedule import Schedule, Stage
 from ....te.tensor import IterVar, Tensor
@@ -284,7 +284,7 @@ def _tiled(workload: OperatorWorkload, processor: Processor) -> _Tiled:
         height, width = (-(-n // s) for n, s in zip(op.size, phases, strict=True))
         rows = images * height * math.prod(phases)
     else:  # the blocks of a tile read the same elements, so they are of one group
-        groups = groups_of(workload.operands[0][0], weight)
+        groups = count_groups(workload.operands[0][0], weight)
         blocks, rows = blocks // groups, rows * groups
     most, latency_cycles = _sums(processor, dots)
     return _Tiled(
