@@ -9,7 +9,7 @@ from ..isa.memory import MEMORY_PRESETS, MemoryParams
 from ..isa.opcodes import Unit
 from ..isa.params import HwParams
 from ..isa.regmap import CAUSES, STALL_NAMES
-from ..report.report import config_name, memory_name
+from ..report.report import config_name, host_text, memory_name
 from .parts import Bars, Facts, Line, Point, Scatter, Series, Table, View
 
 Report = dict[str, Any]
@@ -271,7 +271,4 @@ def summary(report: Report) -> list[str]:
             f"{layer['name']} ({100 * layer['cycles'] / report['cycles']:.0f} %)" for layer in slow
         )
         text.append(f"Most cycles: {named}.")
-    host = sum(layer["target"] == "cpu" for layer in report["layers"])
-    if host:
-        text.append(f"{host} of {len(report['layers'])} nodes run on the processor of the host.")
-    return text
+    return [*text, f"{host_text(report)}."]

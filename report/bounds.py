@@ -51,6 +51,11 @@ class Layer(Protocol):
         ...
 
     @property
+    def computes(self) -> bool:
+        """Whether it computes values, and does not only move them."""
+        ...
+
+    @property
     def compulsory_bytes(self) -> int:
         """Bytes of its operands and its result, each once."""
         ...

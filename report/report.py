@@ -40,6 +40,9 @@ from ..isa.program import Program
 from ..isa.regmap import named_causes
 from .bounds import Bound, Layer, Timing, active_cycles, dram_traffic, insns_of, moved_bytes
 
+#: The target of a layer that the host's processor computes.
+HOST = "cpu"
+
 
 def join_programs(programs: Sequence[Program]) -> Program:
     """Join the instructions of several programs for a report; the result cannot run."""
@@ -109,11 +112,38 @@ def output_report(outputs: Mapping[str, np.ndarray]) -> dict[str, dict[str, Any]
 
 
 def coverage(layers: Sequence[Layer]) -> dict[str, int]:
-    """How many of the model's MACs run on the accelerator."""
+    """How many of the model's MACs run on the accelerator, and how many of its operators on the
+    host; an operator is a layer that computes.
+    """
+    operators = [layer for layer in layers if layer.computes]
     return {
-        "macs_on_accelerator": sum(layer.macs for layer in layers if layer.runs is not None),
+        "macs_on_accelerator": sum(layer.macs for layer in layers if layer.target != HOST),
         "macs_total": sum(layer.macs for layer in layers),
+        "operators_on_host": sum(layer.target == HOST for layer in operators),
+        "operators_total": len(operators),
     }
+
+
+def covered(coverage: Mapping[str, int]) -> float:
+    """The part of the MACs that run on the accelerator; all where there are none."""
+    total = coverage["macs_total"]
+    return coverage["macs_on_accelerator"] / total if total else 1.0
+
+
+def on_host(coverage: Mapping[str, int]) -> str:
+    """How many of the operators run on the host, such as ``155 of 199``."""
+    return f"{coverage['operators_on_host']:,} of {coverage['operators_total']:,}"
+
+
+def host_text(report: Mapping[str, Any]) -> str:
+    """What of a run on the accelerator or a GPU the host does, in words."""
+    found, programs = report["coverage"], report["programs"]
+    share = found["operators_on_host"] / max(1, found["operators_total"])
+    return (
+        f"{programs:,} program{'s' * (programs != 1)}; {on_host(found)} operators"
+        f" ({100 * share:.1f} %) run on the host, with {100 - 100 * covered(found):.1f} % of the"
+        f" MACs, in {1000 * report['host_s']:.3f} ms on this processor"
+    )
 
 
 def host_report(layers: Sequence[Layer]) -> dict[str, Any]:

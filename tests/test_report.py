@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import random
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 
+import numpy as np
 import pytest
 import vdla
 from vdla.bench.measure import measure, random_inputs
@@ -18,12 +20,14 @@ from vdla.report.bounds import Bound, active_cycles
 from vdla.report.report import (
     accelerator_report,
     config_name,
+    host_text,
     join_programs,
     main_stall,
     memory_name,
 )
 
 DIGITS = Path(__file__).resolve().parents[1] / "examples" / "models" / "digits_int8.onnx"
+TRANSFORMER = DIGITS.with_name("digits_transformer_int8.onnx")
 #: Memories on which reads, writes or neither decide.
 MEMORIES = {
     "vta": MEMORY_PRESETS["vta"],
@@ -114,6 +118,63 @@ def test_the_table_says_where_the_cycles_went(capsys: pytest.CaptureFixture[str]
     assert "6,645 cycles (0.066 ms at 100 MHz)" in out
     (row,) = [line for line in out.splitlines() if line.startswith("│ left ")]
     assert "reads" in row and "load" in row
+    (row,) = [line for line in out.splitlines() if line.startswith("│ total, programs: 1 ")]
+    assert "host 2 of 11" in row, "the share of the host beside the utilisation"
+    assert "1 program; 2 of 11 operators (18.2 %) run on the host, with 0.0 % of the MACs" in out
+
+
+def test_what_the_host_does_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The steps of the host alone, and their seconds of a batch, not of all batches."""
+    ticks = count()
+    monkeypatch.setattr("vdla.runtime.executable.time.perf_counter", lambda: float(next(ticks)))
+    module = vdla.compile(TRANSFORMER)
+    (x,) = random_inputs(module.inputs)
+    for batches in (1, 3):
+        module.run(np.concatenate([x] * batches))
+        report = module.report
+        steps = len(module.compiled.steps) - len(module.compiled.programs)
+        assert report["host_s"] == steps > report["programs"] == 10
+    covered = report["coverage"]
+    moved = {"Reshape", "Transpose", "TransposeGroups", "PackWindows", "Identity"}
+    rows = [row for row in report["layers"] if row["op"] not in moved]
+    assert covered["operators_total"] == len(rows) < len(report["layers"])
+    assert covered["operators_on_host"] == sum(row["target"] == "cpu" for row in rows)
+    assert covered["macs_on_accelerator"] == covered["macs_total"]
+    assert host_text(report | {"host_s": 0.005}) == (
+        "10 programs; 13 of 36 operators (36.1 %) run on the host, with 0.0 % of the MACs, in"
+        " 5.000 ms on this processor"
+    )
+
+
+def test_on_the_processor_everything_is_on_the_host(capsys: pytest.CaptureFixture[str]) -> None:
+    module = vdla.compile(DIGITS, "cpu")
+    module.run(*random_inputs(module.inputs))
+    covered, seconds = module.report["coverage"], module.report["host_s"]
+    assert covered["operators_on_host"] == covered["operators_total"] > 0
+    assert covered["macs_on_accelerator"] == module.report["programs"] == 0
+    assert 0 < seconds <= module.report["wall_s"]
+    assert run_app(["run", str(DIGITS), "--target", "cpu"]) == 0
+    assert "program" not in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_networks_and_sweeps_say_what_the_host_does(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_app(["bench", "networks", "--models", "dqn"]) == 0
+    out = capsys.readouterr().out
+    assert all(name in out for name in ("programs", "on host", "MACs on the accelerator"))
+    assert "2 of 7" in out and "coverage" not in out
+    results = str(tmp_path / "results.jsonl")
+    page, table = tmp_path / "page.html", tmp_path / "table.csv"
+    command = ["sweep", str(TRANSFORMER), "--results", results, "--html", str(page)]
+    assert run_app([*command, "--csv", str(table)]) == 0
+    out = capsys.readouterr().out
+    assert "programs" in out and "on host" in out and "13 of 36" in out
+    assert "13 of 36" in page.read_text()
+    names, values = (line.split(",") for line in table.read_text().splitlines())
+    row = dict(zip(names, values, strict=True))
+    assert (row["programs"], row["operators_on_host"], row["operators_total"]) == ("10", "13", "36")
 
 
 @pytest.mark.slow

@@ -195,7 +195,7 @@ def layer_info(
     written = _bytes(graph.result(node))
     layer = LayerInfo(
         node.name, node.op.name, node.target, node.reason, graph.macs(node), read + written, runs,
-        compulsory_written_bytes=written,
+        compulsory_written_bytes=written, computes=node.op.computes and not node.op.moves,
     )  # fmt: skip
     if choice is None or not choice.knobs:
         return layer
