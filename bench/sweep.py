@@ -220,8 +220,8 @@ def measure_point(
     body = accelerator_report(work.layers, program, memory, timing)
     held = occupancy(Run(programs, timing), 1)
     kept = (
-        "cycles", "macs", "utilisation", "roofline_fraction", "bound_by", "stalls", "dram",
-        "coverage",
+        "cycles", "macs", "vector_macs", "utilisation", "roofline_fraction", "bound_by",
+        "stalls", "dram", "coverage",
     )  # fmt: skip
     return {
         **{name: body[name] for name in kept},

@@ -220,7 +220,10 @@ def _check_not_given(context: typer.Context) -> None:
 def _show_run(console: Console, report: dict[str, Any], explain: bool) -> None:
     from ..report.report import HOST, on_host
 
-    names = ("layer", "op", "runs on", "cycles", "MACs", "spatial", "temporal", "end to end")
+    names = ["layer", "op", "runs on", "cycles", "MACs", "spatial", "temporal", "end to end"]
+    kinds = ["spatial", "temporal", "end_to_end"]
+    if report["vector_macs"]:
+        names, kinds = [*names, "vector"], [*kinds, "vector"]
     table = new_table(f"{report['target']}, configuration {report['config_hash']}", *names, left=3)
     table.add_column("of bound", justify="right")
     for name in ("bound by", "busiest unit", "main stall"):
@@ -240,7 +243,7 @@ def _show_run(console: Console, report: dict[str, Any], explain: bool) -> None:
             row["target"],
             count(row["cycles"]),
             count(row["macs"]),
-            *(percent(use.get(kind)) for kind in ("spatial", "temporal", "end_to_end")),
+            *(percent(use.get(kind)) for kind in kinds),
             percent(row["roofline_fraction"]),
             *(row[name] or "" for name in ("bound_by", "busiest_unit", "main_stall")),
         )
@@ -252,6 +255,11 @@ def _show_run(console: Console, report: dict[str, Any], explain: bool) -> None:
             f"{report['cycles']:,} cycles{time}; a cycle belongs to "
             "the earliest layer that has not ended, percentages are of the cycles in which a layer "
             "is active"
+        )
+    if report["vector_macs"]:
+        console.print(
+            "spatial and end to end: the tensor core's MACs of its peak; vector: those of the"
+            " vector unit of its own"
         )
     _show_reasons(console, report, explain)
     _show_stalls(console, report.get("stalls", {}))

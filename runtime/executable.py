@@ -57,7 +57,8 @@ class LayerInfo:
     default; empty where there was no choice). ``predicted_cycles`` is what the cost model predicts
     for them, if there is one. ``kernels`` are those of a GPU: for each its ``name``, ``grid``,
     ``block`` and what it moves (the fields of ``compiler/targets/gpu/traffic.py``). ``computes`` is
-    False where values only change places.
+    False where values only change places. ``window_macs`` are those of the MACs that a depthwise
+    convolution does whose operand is a product of the same operator.
     """
 
     name: str
@@ -74,6 +75,7 @@ class LayerInfo:
     compulsory_written_bytes: int = 0
     kernels: tuple[Mapping[str, Any], ...] = ()
     computes: bool = True
+    window_macs: int = 0
 
     @staticmethod
     def from_dict(values: Mapping[str, Any]) -> LayerInfo:

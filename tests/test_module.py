@@ -27,7 +27,7 @@ DIGITS = MODELS / "digits_int8.onnx"
 LAYER_FIELDS = {
     "name", "op", "target", "reason", "cycles", "macs", "utilisation", "roofline_fraction",
     "stalls", "knobs", "chosen_by", "predicted_cycles", "active_cycles", "bound_by",
-    "busiest_unit", "main_stall", "channel_bytes", "dram", "kernels",
+    "busiest_unit", "main_stall", "channel_bytes", "dram", "kernels", "vector_macs",
 }  # fmt: skip
 
 

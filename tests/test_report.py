@@ -9,9 +9,11 @@ from itertools import count
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 import vdla
 from vdla.bench.measure import measure, random_inputs
+from vdla.bench.net import Net
 from vdla.bench.workloads import ConvLayer
 from vdla.cli import run_app
 from vdla.isa.memory import MEMORY_PRESETS, MemoryParams
@@ -98,10 +100,69 @@ def test_main_stall() -> None:
 
 
 def test_the_bound_names_what_it_comes_from() -> None:
-    assert Bound(3.0, 2.0, 1.0, 8).by == "compute"
-    assert Bound(1.0, 2.0, 2.5, 8).by == "writes"
-    assert Bound(1.0, 2.0, 1.5, 8).cycles == 2.0
-    assert Bound(0.0, 0.0, 0.0, 0).by == ""
+    assert Bound(3.0, 2.5, 2.0, 1.0, 8).by == "compute"
+    assert Bound(1.0, 0.0, 2.0, 2.5, 8).by == "writes"
+    assert Bound(1.0, 3.0, 2.0, 2.5, 8).by == "vector"
+    assert Bound(1.0, 0.0, 2.0, 1.5, 8).cycles == 2.0
+    assert Bound(0.0, 0.0, 0.0, 0.0, 0).by == ""
+
+
+#: Machines on which the vector unit does depthwise convolutions: one product a lane, in two passes,
+#: and in windows, where a convolution before it is part of the same operator.
+VECTOR_UNITS = {
+    "plain": HwParams(),
+    "two passes": HwParams(vector_passes=2),
+    "windows": HwParams(vector_window=3, vector_table=2),
+}
+
+
+@pytest.mark.parametrize("hw", VECTOR_UNITS)
+def test_each_units_macs_stand_against_its_own_peak(hw: str) -> None:
+    """An expansion, which fills the tensor core, and a depthwise convolution of its result."""
+    params, net = VECTOR_UNITS[hw], Net("block")
+    x = net.conv(net.input(1, 64, 28, 28), 96, 1)
+    net.output(net.conv(net.conv(x, 96, 3, groups=96), 64, 1))
+    model = net.model()
+    module = vdla.compile(model, hw=params)
+    if hw == "windows":
+        name = [layer.name for layer in module.compiled.layers if layer.op == "QConv2d"][1]
+        module = vdla.compile(model, hw=params, knobs={name: {"expansion": "joined"}})
+    module.run(*random_inputs(module.inputs))
+    report = module.report
+    depthwise = 28 * 28 * 96 * 9
+    assert (report["macs"], report["vector_macs"]) == (28 * 28 * 96 * 128 + depthwise, depthwise)
+    rows = [row for row in report["layers"] if row["macs"]]
+    joined = [row for row in rows if 0 < row["vector_macs"] < row["macs"]]
+    assert [row["op"] for row in joined] == ["QConvWindow"] * (hw == "windows")
+    for row in [report, *rows]:
+        use, cycles = row["utilisation"], row.get("active_cycles", row["cycles"])
+        assert all(value is None or 0 <= value <= 1 for value in use.values()), use
+        assert row["roofline_fraction"] <= 1
+        core = row["macs"] - row["vector_macs"]
+        assert use["end_to_end"] == pytest.approx(core / (256 * cycles))
+        peak = 16 * max(params.vector_window, 1) / params.vector_passes
+        least = row["vector_macs"] / (peak * cycles)
+        assert use["vector"] == (pytest.approx(least) if row["vector_macs"] else None)
+        assert least <= row["roofline_fraction"]
+    (window,) = (row for row in rows if row["vector_macs"])
+    assert window["bound_by"] == "vector"
+    assert window["roofline_fraction"] > 0.6
+
+
+def test_the_table_has_both_units(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    net = Net("depthwise")
+    net.output(net.conv(net.input(1, 16, 28, 28), 16, 3, groups=16))
+    path, page, picture = (tmp_path / f"m.{end}" for end in ("onnx", "html", "png"))
+    onnx.save_model(net.model(), str(path))
+    command = ["run", str(path), "--html", str(page), "--roofline", str(picture), "--explain"]
+    assert run_app(command) == 0
+    out = capsys.readouterr().out
+    (heads,) = [line for line in out.splitlines() if "end to end " in line and "┃" in line]
+    assert " vector " in heads and "vector: those of the vector unit of its own" in out
+    assert "the vector unit is the limit" in page.read_text()
+    assert run_app(["run", str(DIGITS)]) == 0
+    (heads,) = [line for line in capsys.readouterr().out.splitlines() if "end to end ┃" in line]
+    assert " vector " not in heads
 
 
 def test_names_instead_of_hashes() -> None:

@@ -88,6 +88,10 @@ class Op:
         """Multiply-accumulates for operands of these shapes; 0 unless it is a kind of product."""
         return 0
 
+    def window_macs(self, *shapes: Shape) -> int:
+        """Those of them that are a depthwise convolution's behind another product."""
+        return 0
+
     @property
     def name(self) -> str:
         """The operator's name."""
