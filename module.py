@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -24,7 +25,7 @@ from .isa.program import Program
 from .report.report import accelerator_report, host_report, join_programs, output_report
 from .runtime import bundle
 from .runtime.bundle import CodeFor, Settings
-from .runtime.executable import Executable
+from .runtime.executable import Executable, is_program
 from .runtime.native import TensorType, as_input
 from .sim.runner import PLACES, Runner
 
@@ -246,7 +247,8 @@ class Module:
         self.port = port
         self._runner = Runner(settings.target, settings.params, settings.memory, port)
         self._report: dict[str, Any] | None = None
-        self._measured: tuple[int, float] | None = None  # batches and seconds of the last run
+        # Of the last run: batches, seconds, and seconds of the host's steps of a batch.
+        self._measured: tuple[int, float, float] | None = None
         self._timing: SimResult | None = None
         self._set: dict[str, np.ndarray] = {}
         self._outputs: list[np.ndarray] = []
@@ -394,9 +396,11 @@ class Module:
         """
         started = time.perf_counter()
         batches = self._batches(self._given(arrays, named))
-        results, timing = [], None
+        results, timing, spent = [], None, list[float]()
         for index, batch in enumerate(batches):
-            outputs, measured = self._run_batch(batch, timing)
+            host_s: list[float] = []
+            outputs, measured = self._run_batch(batch, timing, host_s)
+            spent.append(sum(host_s))
             if timing is None:
                 timing = measured
             results.append(outputs)
@@ -408,7 +412,7 @@ class Module:
             else [np.concatenate(parts) for parts in zip(*results, strict=True)]
         )
         self._timing, self._report = timing, None
-        self._measured = len(batches), time.perf_counter() - started
+        self._measured = len(batches), time.perf_counter() - started, median(spent)
         return list(self._outputs)
 
     def reset(self) -> None:
@@ -484,18 +488,20 @@ class Module:
         return [list(parts) for parts in zip(*(np.split(a, max(counts)) for a in arrays))]  # noqa: B905
 
     def _run_batch(
-        self, batch: list[np.ndarray], known: SimResult | None
+        self, batch: list[np.ndarray], known: SimResult | None, host_s: list[float]
     ) -> tuple[list[np.ndarray], SimResult | None]:
-        """Outputs of one batch, and its timing where it was measured."""
+        """Outputs of one batch, and its timing where it was measured; to ``host_s`` the seconds of
+        the host's steps are added.
+        """
         if self.target == "sim" and known is not None:
             from .sim.model.values import run as run_values
 
-            return self.compiled.run(batch, run_values), None
+            return self.compiled.run(batch, run_values, host_s), None
         from .runtime.result import join
 
         timings: list[SimResult] = []
         outputs = self.compiled.run(
-            batch, lambda p, dram: timings.append(self._runner.run(p, dram))
+            batch, lambda p, dram: timings.append(self._runner.run(p, dram)), host_s
         )
         if not timings:  # no operator of this model runs on the accelerator
             return outputs, None
@@ -508,7 +514,7 @@ class Module:
             )
         return outputs, timing
 
-    def _make_report(self, batches: int, wall_s: float) -> dict[str, Any]:
+    def _make_report(self, batches: int, wall_s: float, host_s: float) -> dict[str, Any]:
         layers, timing = self.compiled.layers, self._timing
         if timing is None:
             body = host_report(layers)
@@ -524,7 +530,9 @@ class Module:
             "threads": self.settings.threads,
             "plugins": plugins.report(),
             "batches": batches,
+            "programs": sum(map(is_program, self.compiled.steps)),
             **body,
+            "host_s": host_s,
             "memory_plan": self.compiled.memory_plans,
             "wall_s": wall_s,
             "outputs": outputs,

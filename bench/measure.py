@@ -35,7 +35,7 @@ FLOAT_TOLERANCE = 1e-6
 @dataclass(frozen=True)
 class Measurement:
     """A model's runs: the random inputs and the outputs, and by simulator (``sim``, ``rtl``) the
-    results, all programs as one, and wall seconds.
+    results, all programs as one, and wall seconds; ``host_s`` are those of the host's steps.
     """
 
     compiled: CompiledModel
@@ -43,21 +43,12 @@ class Measurement:
     outputs: list[np.ndarray]
     results: dict[str, SimResult]
     wall_s: dict[str, float]
+    host_s: float
 
     @property
     def cycles(self) -> int:
         """Cycles of the run, by whichever simulator."""
         return next(iter(self.results.values())).cycles
-
-    @property
-    def macs(self) -> int:
-        """The model's own multiply-accumulates on the accelerator."""
-        return sum(layer.macs for layer in self.compiled.layers if layer.runs is not None)
-
-    @property
-    def macs_total(self) -> int:
-        """The model's own multiply-accumulates."""
-        return sum(layer.macs for layer in self.compiled.layers)
 
     def cycles_of(self, simulator: str) -> int | None:
         """Cycles of one simulator, None if it did not run."""
@@ -94,10 +85,10 @@ def measure(
     compiled = build(model, find_target("sim", Options(hw, memory, vthreads)), records=records)
     inputs = random_inputs(compiled.inputs, seed)
     runs = {name: _Run(name, hw, memory) for name in simulators}
-    outputs = {}
+    outputs, host_s = {}, {name: list[float]() for name in runs}
     for name, run in runs.items():
         compiled.reset()
-        outputs[name] = compiled.run(inputs, run.execute)
+        outputs[name] = compiled.run(inputs, run.execute, host_s[name])
     name = model if isinstance(model, str) else model.graph.name
     results = {name: join(run.results) for name, run in runs.items()}
     images = {name: run.images for name, run in runs.items()}
@@ -106,7 +97,7 @@ def measure(
     if not all(map(_agree, found, expected)):
         raise VdlaError(f"{name}: the accelerator's outputs differ from the graph interpreter's")
     wall_s = {name: run.wall_s for name, run in runs.items()}
-    return Measurement(compiled, inputs, found, results, wall_s)
+    return Measurement(compiled, inputs, found, results, wall_s, min(map(sum, host_s.values())))
 
 
 def _agree(found: np.ndarray, expected: np.ndarray) -> bool:

@@ -102,9 +102,10 @@ def _row(
         "cycles": found.cycles,
         "sim_cycles": found.cycles_of("sim"),
         "rtl_cycles": found.cycles_of("rtl"),
-        "macs": found.macs_total,
-        "end_to_end": found.macs / (hw.peak_macs_per_cycle * found.cycles),
-        "coverage": found.macs / found.macs_total,
+        "macs": body["macs"],
+        "end_to_end": body["utilisation"]["end_to_end"],
+        "coverage": body["coverage"],
+        "host_s": found.host_s,
         "uncovered": [
             {"layer": layer.name, "macs": layer.macs, "reason": layer.reason}
             for layer in found.compiled.layers

@@ -16,7 +16,7 @@ from matplotlib.transforms import Bbox
 from ..isa.errors import VdlaError
 from ..isa.memory import MemoryParams
 from ..isa.params import HwParams
-from ..report.report import config_name, memory_name
+from ..report.report import config_name, memory_name, roofline_macs
 
 #: Pixels of an inch; points nearer than so many pixels share a label; free space around a label.
 DPI, MARKER_PIXELS, MARGIN_PIXELS = 150, 8.0, 3.0
@@ -74,8 +74,9 @@ def model_rows(report: dict[str, Any]) -> list[dict[str, Any]]:
     Raises VdlaError where no layer on the accelerator does.
     """
     rows = [
-        {"layer": layer["name"], "macs": layer["macs"], "channel_bytes": layer["channel_bytes"],
-         "cycles": layer["active_cycles"], "vthreads": report["vthreads"]}
+        {"layer": layer["name"], "macs": roofline_macs(layer),
+         "channel_bytes": layer["channel_bytes"], "cycles": layer["active_cycles"],
+         "vthreads": report["vthreads"]}
         for layer in report["layers"]
         if layer["macs"] and layer["active_cycles"]
     ]  # fmt: skip

@@ -55,8 +55,8 @@ ATTEMPTS = 2
 WORKS = 4
 #: Cycles that differ by less than this part have not moved.
 STILL = 0.002
-#: The rooms whose sources decide about cycles.
-_ROOMS = ("bench", "compiler", "isa", "sim")
+#: The rooms whose sources decide about a row.
+_ROOMS = ("bench", "compiler", "isa", "report", "sim")
 _HW = {field.name for field in fields(HwParams)}
 _MEMORY = {field.name for field in fields(MemoryParams)}
 
@@ -220,11 +220,12 @@ def measure_point(
     body = accelerator_report(work.layers, program, memory, timing)
     held = occupancy(Run(programs, timing), 1)
     kept = (
-        "cycles", "macs", "utilisation", "roofline_fraction", "bound_by", "stalls", "dram",
-        "coverage",
+        "cycles", "macs", "vector_macs", "utilisation", "roofline_fraction", "bound_by",
+        "stalls", "dram", "coverage",
     )  # fmt: skip
     return {
         **{name: body[name] for name in kept},
+        "programs": len(programs),
         "resources": resources,
         "most_in_use": {
             name: [int(held[name].max()), params.depth(name)] for name in MEMORIES
@@ -455,15 +456,17 @@ def write_csv(path: Path, rows: Sequence[Row]) -> None:
     knobs = list(rows[0]["knobs"]) if rows else []
     resources = ("macs_per_cycle", "scratchpad_bytes", "bus_bits")
     numbers = ("cycles", "time_ms", "macs", "roofline_fraction", "bound_by", "instructions")
+    hosted = ("programs", "operators_on_host", "operators_total", "macs_on_accelerator")
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
-        heads = ("model", "hw", "memory", *knobs, "config_hash", *numbers, "end_to_end")
+        heads = ("model", "hw", "memory", *knobs, "config_hash", *numbers, "end_to_end", *hosted)
         writer.writerow([*heads, *resources, "ratio", "same_instructions", "why", "error"])
         for row in rows:
             use, changed = row.get("utilisation") or {}, row["changed"] or {}
             cells = [row[name] for name in ("model", "hw", "memory")]
             cells += [*(row["knobs"][name] for name in knobs), row["config_hash"]]
             cells += [*(row.get(name) for name in numbers), use.get("end_to_end")]
+            cells += [({**row, **row.get("coverage", {})}).get(name) for name in hosted]
             cells += [(row.get("resources") or {}).get(name) for name in resources]
             cells += [changed.get(name) for name in ("ratio", "same_instructions", "why")]
             writer.writerow([*cells, row["error"]])

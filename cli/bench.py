@@ -234,15 +234,19 @@ def _show_layers(console: Console, report: dict[str, Any]) -> None:
 
 
 def _show_networks(console: Console, report: dict[str, Any]) -> None:
+    from ..report.report import covered, on_host
+
     table = new_table(
-        _bench_title(report), "network", "cycles", "MACs", "end to end", "coverage", "sim - rtl",
-        "sim s", "rtl s", "CPU ms", "float ms",
+        _bench_title(report), "network", "programs", "on host", "cycles", "host ms", "MACs",
+        "MACs on the accelerator", "end to end", "sim - rtl", "sim s", "rtl s", "CPU ms",
+        "float ms",
     )  # fmt: skip
     for row in report["rows"]:
         both = row["sim_cycles"] is not None and row["rtl_cycles"] is not None
         table.add_row(
-            row["model"], count(row["cycles"]), count(row["macs"]),
-            percent(row["end_to_end"]), percent(row["coverage"]),
+            row["model"], count(row["programs"]), on_host(row["coverage"]), count(row["cycles"]),
+            f"{1000 * row['host_s']:.3f}", count(row["macs"]), percent(covered(row["coverage"])),
+            percent(row["end_to_end"]),
             count(row["sim_cycles"] - row["rtl_cycles"]) if both else "",
             *("" if row[name] is None else f"{row[name]:.1f}"
               for name in ("sim_wall_s", "rtl_wall_s", "cpu_ms", "cpu_float_ms")),

@@ -218,12 +218,20 @@ def _check_not_given(context: typer.Context) -> None:
 
 
 def _show_run(console: Console, report: dict[str, Any], explain: bool) -> None:
-    names = ("layer", "op", "runs on", "cycles", "MACs", "spatial", "temporal", "end to end")
+    from ..report.report import HOST, on_host
+
+    names = ["layer", "op", "runs on", "cycles", "MACs", "spatial", "temporal", "end to end"]
+    kinds = ["spatial", "temporal", "end_to_end"]
+    if report["vector_macs"]:
+        names, kinds = [*names, "vector"], [*kinds, "vector"]
     table = new_table(f"{report['target']}, configuration {report['config_hash']}", *names, left=3)
     table.add_column("of bound", justify="right")
     for name in ("bound by", "busiest unit", "main stall"):
         table.add_column(name)
     total = {"name": "total", "op": "", "target": "", "busiest_unit": None, "main_stall": None}
+    if report["target"] != HOST:
+        total["name"] += f", programs: {report['programs']:,}"
+        total["op"] = f"host {on_host(report['coverage'])}"
     rows = [*report["layers"], {**report, **total}]
     for row in rows:
         if row is rows[-1]:
@@ -235,7 +243,7 @@ def _show_run(console: Console, report: dict[str, Any], explain: bool) -> None:
             row["target"],
             count(row["cycles"]),
             count(row["macs"]),
-            *(percent(use.get(kind)) for kind in ("spatial", "temporal", "end_to_end")),
+            *(percent(use.get(kind)) for kind in kinds),
             percent(row["roofline_fraction"]),
             *(row[name] or "" for name in ("bound_by", "busiest_unit", "main_stall")),
         )
@@ -247,6 +255,11 @@ def _show_run(console: Console, report: dict[str, Any], explain: bool) -> None:
             f"{report['cycles']:,} cycles{time}; a cycle belongs to "
             "the earliest layer that has not ended, percentages are of the cycles in which a layer "
             "is active"
+        )
+    if report["vector_macs"]:
+        console.print(
+            "spatial and end to end: the tensor core's MACs of its peak; vector: those of the"
+            " vector unit of its own"
         )
     _show_reasons(console, report, explain)
     _show_stalls(console, report.get("stalls", {}))
@@ -272,8 +285,11 @@ def _show_distances(console: Console, rows: list[dict[str, Any]]) -> None:
 
 
 def _show_reasons(console: Console, report: dict[str, Any], explain: bool) -> None:
-    """Why each node runs where it runs; without being asked, how many are on the host."""
-    host = [row for row in report["layers"] if row["target"] == "cpu"]
+    """What the host does; and if it is asked, why each node runs where it runs."""
+    from ..report.report import HOST, host_text
+
+    if report["target"] != HOST:
+        console.print(host_text(report) + ("" if explain else "; --explain says why"))
     if explain:
         table = new_table("where each node runs, and why", "node", "op", "runs on", "why", left=4)
         for row in report["layers"]:
@@ -282,12 +298,6 @@ def _show_reasons(console: Console, report: dict[str, Any], explain: bool) -> No
         _show_choices(console, report["layers"])
         _show_kernels(console, report["layers"])
         _show_memory_plan(console, report["memory_plan"])
-    elif host and report["target"] != "cpu":
-        share = report["coverage"]["macs_on_accelerator"] / max(1, report["coverage"]["macs_total"])
-        console.print(
-            f"{len(host)} of {len(report['layers'])} nodes run on the CPU, with "
-            f"{percent(1 - share)} of the MACs; --explain says why"
-        )
 
 
 def _show_choices(console: Console, layers: list[dict[str, Any]]) -> None:

@@ -92,9 +92,11 @@ def sweep(
 
 
 def _show(console: Console, rows: list[dict[str, Any]], labels: list[str]) -> None:
+    from ..report.report import on_host
+
     timed = any("time_ms" in row for row in rows)
     table = new_table("sweep", "model", "machine", "cycles", *["ms"] * timed, left=2)
-    for name in ("cycles / first", "end to end", "on-chip KiB"):
+    for name in ("cycles / first", "programs", "on host", "end to end", "on-chip KiB"):
         table.add_column(name, justify="right")
     table.add_column("why")
     for before, row, label in zip([None, *rows], rows, labels, strict=False):
@@ -105,6 +107,8 @@ def _show(console: Console, rows: list[dict[str, Any]], labels: list[str]) -> No
         table.add_row(
             row["model"], label, count(measured), *time,
             f"{row['changed']['ratio']:.3f}" if measured else "",
+            count(row.get("programs")),
+            on_host(row["coverage"]) if measured else "",
             percent(row["utilisation"]["end_to_end"]) if measured else "",
             f"{resources['scratchpad_bytes'] / 1024:,.0f}" if resources else "",
             row["changed"]["why"] if measured else row["error"],

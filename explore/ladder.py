@@ -183,7 +183,7 @@ class Ladder:
         """
         params = design.params
         assert params is not None
-        rate = params.peak_macs_per_cycle + params.vector_lanes
+        rate = params.peak_macs_per_cycle + params.peak_vector_macs_per_cycle
         cycles = sum(
             weight * self._macs.get(name, 0) / rate for name, weight in self.spec.networks.items()
         )

@@ -124,7 +124,8 @@ def _of_front(
 def _networks(exploration: Exploration, outcome: Outcome) -> dict[str, Any]:
     """What was measured of each network, and where its energy goes."""
     kept = (
-        "cycles", "macs", "dram", "stalls", "layers", "bound_by", "roofline_fraction", "most_in_use"
+        "cycles", "macs", "vector_macs", "dram", "stalls", "layers", "bound_by",
+        "roofline_fraction", "most_in_use",
     )  # fmt: skip
     design, table = outcome.design, exploration.ladder.energy
     params, memory = design.params, design.memory

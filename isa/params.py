@@ -208,6 +208,11 @@ class HwParams:
         return self.batch * self.block_in * self.block_out
 
     @cached_property
+    def peak_vector_macs_per_cycle(self) -> int:
+        """Multiply-accumulates of the vector unit in one cycle."""
+        return self.vector_lanes * max(1, self.vector_window)
+
+    @cached_property
     def uop_bits(self) -> int:
         """Bits of one micro-op."""
         return layout_bits(uop_layout(self))

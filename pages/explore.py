@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ..report.report import roofline_macs
 from .layers import BOUNDS, UNITS, roof, stall_series, stall_values
 from .page import write_page
 from .parts import (
@@ -275,7 +276,8 @@ def _roofline(network: str, named: Sequence[tuple[str, Design]]) -> Scatter:
     for label, design in named:
         run = design["networks"][network]
         busier = max(run["dram"]["read_bytes"], run["dram"]["written_bytes"])
-        intensity, rate = run["macs"] / busier, run["macs"] / run["cycles"]
+        macs = roofline_macs(run)
+        intensity, rate = macs / busier, macs / run["cycles"]
         facts = {
             "cycles": f"{run['cycles']:,}",
             "of bound": f"{100 * run['roofline_fraction']:.1f} %",

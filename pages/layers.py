@@ -9,7 +9,7 @@ from ..isa.memory import MEMORY_PRESETS, MemoryParams
 from ..isa.opcodes import Unit
 from ..isa.params import HwParams
 from ..isa.regmap import CAUSES, STALL_NAMES
-from ..report.report import config_name, memory_name
+from ..report.report import config_name, host_text, memory_name, roofline_macs
 from .parts import Bars, Facts, Line, Point, Scatter, Series, Table, View
 
 Report = dict[str, Any]
@@ -23,7 +23,10 @@ _WORDS = {"busy": "works", "dma": "waits for DRAM", "empty": "has no instruction
 #: Reads, writes; and what a bound comes from.
 _READS, _WRITES = Series("read", 2), Series("written", 1)
 BOUNDS = {"compute": Series("bound by compute", 0), "reads": Series("bound by reads", 2)}
-BOUNDS |= {"writes": Series("bound by writes", 1)}
+BOUNDS |= {"writes": Series("bound by writes", 1), "vector": Series("bound by the vector unit", 3)}
+#: What a bound comes from, as the subject of a sentence.
+_LIMITS = {"compute": "the tensor core is", "vector": "the vector unit is", "": "nothing is"}
+_LIMITS |= {"reads": "reads are", "writes": "writes are"}
 
 
 def platform_of(report: Report) -> tuple[HwParams, MemoryParams]:
@@ -159,8 +162,8 @@ def roofline(report: Report) -> Scatter:
         title="Roofline",
         note="To the right: MACs for each byte that the layer must read, or write if that is more."
         " Upwards: MACs in a cycle in which the layer is active. No layer can be above the line."
-        " Layers on the vector unit multiply, too, far below it; layers without MACs are not"
-        " shown.",
+        " Layers on the vector unit multiply, too, far below it; where both units do, MACs are the"
+        " tensor core's. Layers without MACs are not shown.",
         table=Table("Roofline", columns, rows),
         x_title="MACs / byte",
         y_title="MACs / cycle",
@@ -184,6 +187,7 @@ def roof(peak: int, bytes_per_cycle: float, reach: Sequence[float]) -> Line:
 
 
 def _point(layer: dict[str, Any], name: str) -> Point:
+    macs = roofline_macs(layer)
     facts = {
         "operator": layer["op"],
         "MACs": f"{layer['macs']:,}",
@@ -194,8 +198,8 @@ def _point(layer: dict[str, Any], name: str) -> Point:
     }
     return Point(
         name,
-        layer["macs"] / layer["channel_bytes"],
-        layer["macs"] / layer["active_cycles"],
+        macs / layer["channel_bytes"],
+        macs / layer["active_cycles"],
         list(BOUNDS).index(layer["bound_by"]),
         facts,
     )
@@ -263,7 +267,7 @@ def summary(report: Report) -> list[str]:
     text = [
         f"{report['cycles']:,} cycles{time}: {100 * use:.1f} % of the tensor core's peak, and"
         f" {100 * report['roofline_fraction']:.1f} % of what hardware and memory allow, where"
-        f" {report['bound_by']} {'is' if report['bound_by'] == 'compute' else 'are'} the limit."
+        f" {_LIMITS[report['bound_by']]} the limit."
     ]
     slow = sorted(layers, key=lambda layer: -layer["cycles"])[:3]
     if slow:
@@ -271,7 +275,4 @@ def summary(report: Report) -> list[str]:
             f"{layer['name']} ({100 * layer['cycles'] / report['cycles']:.0f} %)" for layer in slow
         )
         text.append(f"Most cycles: {named}.")
-    host = sum(layer["target"] == "cpu" for layer in report["layers"])
-    if host:
-        text.append(f"{host} of {len(report['layers'])} nodes run on the processor of the host.")
-    return text
+    return [*text, f"{host_text(report)}."]

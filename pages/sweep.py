@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..isa.params import MEMORIES
+from ..report.report import on_host
 from .layers import UNITS, stall_series, stall_values
 from .page import write_page
 from .parts import Bars, Facts, Page, Point, Scatter, Section, Series, Table, View
@@ -57,11 +58,12 @@ def _summary(named: Sequence[tuple[str, Row]], models: Sequence[str]) -> list[st
 
 
 def _all_rows(named: Sequence[tuple[str, Row]]) -> Section:
-    columns = ("model", "machine", "configuration", "cycles", "cycles / first", "end to end %")
+    columns = ("model", "machine", "configuration", "cycles", "cycles / first", "programs")
     cells = [
         (
             row["model"], label, row["config_hash"] or "", row.get("cycles"),
             row["changed"] and row["changed"]["ratio"],
+            row.get("programs"), on_host(row["coverage"]) if row.get("cycles") else "",
             (row.get("utilisation") or {}).get("end_to_end"),
             (row.get("resources") or {}).get("macs_per_cycle"),
             (row.get("resources") or {}).get("scratchpad_bytes"),
@@ -69,7 +71,7 @@ def _all_rows(named: Sequence[tuple[str, Row]]) -> Section:
         )
         for label, row in named
     ]  # fmt: skip
-    more = ("MACs a cycle at most", "bytes on chip", "why")
+    more = ("operators on host", "end to end %", "MACs a cycle at most", "bytes on chip", "why")
     return Section(
         "All results",
         "Each model on each machine. The first row of a model is what its others are compared with."

@@ -51,6 +51,16 @@ class Layer(Protocol):
         ...
 
     @property
+    def computes(self) -> bool:
+        """Whether it computes values, and does not only move them."""
+        ...
+
+    @property
+    def window_macs(self) -> int:
+        """Those of them that are a depthwise convolution's behind another product."""
+        ...
+
+    @property
     def compulsory_bytes(self) -> int:
         """Bytes of its operands and its result, each once."""
         ...
@@ -177,7 +187,8 @@ def scratchpad_accesses(insns: Iterable[Insn], params: HwParams) -> dict[str, di
 class Bound:
     """The least cycles that work can take, by what would take them."""
 
-    compute_cycles: float
+    compute_cycles: float  # of the tensor core
+    vector_cycles: float
     read_cycles: float
     write_cycles: float
     channel_bytes: int  # of the busier of the two channels of the bus
@@ -185,37 +196,47 @@ class Bound:
     @property
     def cycles(self) -> float:
         """The least cycles in all: everything at the same time."""
-        return max(self.compute_cycles, self.read_cycles, self.write_cycles)
+        return max(self._named.values())
 
     @property
     def by(self) -> str:
-        """What the least cycles come from: ``compute``, ``reads`` or ``writes``; empty where there
-        is nothing to do.
+        """What the least cycles come from: ``compute``, ``vector``, ``reads`` or ``writes``; empty
+        where there is nothing to do.
         """
-        if not self.cycles:
-            return ""
-        named = {
-            "compute": self.compute_cycles, "reads": self.read_cycles, "writes": self.write_cycles
+        return max(self._named, key=self._named.__getitem__) if self.cycles else ""
+
+    @property
+    def _named(self) -> dict[str, float]:
+        return {
+            "compute": self.compute_cycles, "vector": self.vector_cycles,
+            "reads": self.read_cycles, "writes": self.write_cycles,
         }  # fmt: skip
-        return max(named, key=lambda name: named[name])
 
     @staticmethod
     def of(layers: Sequence[Layer], program: Program, memory: MemoryParams) -> Bound:
         """The bound of layers of a program, all of them as one."""
         params = program.params
         bytes_per_cycle = params.bus_bytes / memory.cycles_per_beat
-        must_read = must_write = 0
+        must_read = must_write = iterations = 0
         for layer in layers:
-            moved = moved_bytes([program.insns[i] for i in insns_of(layer)], params)
+            insns = [program.insns[i] for i in insns_of(layer)]
+            iterations += sum(insn.iterations for insn in insns if isinstance(insn, Vector))
+            moved = moved_bytes(insns, params)
             must_read += min(moved["read_bytes"], layer.compulsory_read_bytes)
             must_write += min(moved["written_bytes"], layer.compulsory_written_bytes)
-        macs = sum(layer.macs for layer in layers)
         return Bound(
-            macs / params.peak_macs_per_cycle,
+            sum(core_macs(layer, program) for layer in layers) / params.peak_macs_per_cycle,
+            iterations * params.vector_passes,
             must_read / bytes_per_cycle,
             must_write / bytes_per_cycle,
             max(must_read, must_write),
         )
+
+
+def core_macs(layer: Layer, program: Program) -> int:
+    """Those of a layer's MACs that the tensor core does; the vector unit does the others."""
+    on_core = any(isinstance(program.insns[i], Gemm) for i in insns_of(layer))
+    return layer.macs - layer.window_macs if on_core else 0
 
 
 def insns_of(layer: Layer) -> list[int]:

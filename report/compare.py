@@ -12,7 +12,7 @@ from ..isa.errors import VdlaError
 from ..isa.text_files import read_text
 
 #: Wall-clock times of this machine, which change from run to run.
-NOISE = ("wall_s", "sim_wall_s", "rtl_wall_s", "cpu_ms", "cpu_float_ms")
+NOISE = ("wall_s", "host_s", "sim_wall_s", "rtl_wall_s", "cpu_ms", "cpu_float_ms")
 #: Fields that describe what was measured; they are not results.
 SETTINGS = ("target", "config_hash", "memory", "vthreads", "seed", "batches")
 _HEADER = {"vdla", "command", "config", "plugins", "model", "model_sha256", *SETTINGS}

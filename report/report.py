@@ -3,19 +3,21 @@
 Vocabulary, for a peak of batch x block_in x block_out MACs a cycle:
 
 - *macs* are the model's own (true channels, no padding), *issued* those that the tensor core
-  executed;
-- *spatial* = macs / issued, *temporal* = cycles in which the tensor core issues / cycles,
-  *end_to_end* = macs / (peak x cycles);
+  executed. *vector_macs* are those that the vector unit does, which has a peak of its own;
+- *spatial* = the tensor core's macs / issued, *temporal* = cycles in which the tensor core issues /
+  cycles, *end_to_end* = the tensor core's macs / (peak x cycles), *vector* = vector_macs / (the
+  vector unit's peak x cycles);
 - a layer is *active* in the cycles in which one of its instructions runs. Layers overlap, so that
   their active cycles may sum to more than the whole. Their *cycles* do not: a cycle belongs to the
   earliest layer that has not ended yet. A layer whose work hides behind that of earlier ones has
   few cycles or none. A layer's utilisation is of its active cycles;
-- the roofline *bound* of a layer is the largest of macs / peak, the bytes that it must read / bus
-  bytes a cycle, and the bytes that it must write / bus bytes a cycle, because the bus reads and
-  writes at the same time. It must read its operands and write its result once, unless it moves
-  fewer bytes (a stride leaves some out; another layer has left them on the chip).
-  *roofline_fraction* = bound / active cycles, *bound_by* is what the bound comes from;
-  *channel_bytes* are those that it must read, or write if that is more;
+- the roofline *bound* of a layer is the largest of the tensor core's macs / peak, the cycles that
+  its iterations of the vector unit take, the bytes that it must read / bus bytes a cycle, and the
+  bytes that it must write / bus bytes a cycle, because the bus reads and writes at the same time.
+  It must read its operands and write its result once, unless it moves fewer bytes (a stride leaves
+  some out; another layer has left them on the chip). *roofline_fraction* = bound / active cycles,
+  *bound_by* is what the bound comes from; *channel_bytes* are those that it must read, or write if
+  that is more;
 - a layer's *dram* is what its instructions read and write; the bytes of the instructions themselves
   count in the whole alone.
 """
@@ -38,7 +40,19 @@ from ..isa.opcodes import Unit
 from ..isa.params import PRESETS, HwParams
 from ..isa.program import Program
 from ..isa.regmap import named_causes
-from .bounds import Bound, Layer, Timing, active_cycles, dram_traffic, insns_of, moved_bytes
+from .bounds import (
+    Bound,
+    Layer,
+    Timing,
+    active_cycles,
+    core_macs,
+    dram_traffic,
+    insns_of,
+    moved_bytes,
+)
+
+#: The target of a layer that the host's processor computes.
+HOST = "cpu"
 
 
 def join_programs(programs: Sequence[Program]) -> Program:
@@ -109,11 +123,38 @@ def output_report(outputs: Mapping[str, np.ndarray]) -> dict[str, dict[str, Any]
 
 
 def coverage(layers: Sequence[Layer]) -> dict[str, int]:
-    """How many of the model's MACs run on the accelerator."""
+    """How many of the model's MACs run on the accelerator, and how many of its operators on the
+    host; an operator is a layer that computes.
+    """
+    operators = [layer for layer in layers if layer.computes]
     return {
-        "macs_on_accelerator": sum(layer.macs for layer in layers if layer.runs is not None),
+        "macs_on_accelerator": sum(layer.macs for layer in layers if layer.target != HOST),
         "macs_total": sum(layer.macs for layer in layers),
+        "operators_on_host": sum(layer.target == HOST for layer in operators),
+        "operators_total": len(operators),
     }
+
+
+def covered(coverage: Mapping[str, int]) -> float:
+    """The part of the MACs that run on the accelerator; all where there are none."""
+    total = coverage["macs_total"]
+    return coverage["macs_on_accelerator"] / total if total else 1.0
+
+
+def on_host(coverage: Mapping[str, int]) -> str:
+    """How many of the operators run on the host, such as ``155 of 199``."""
+    return f"{coverage['operators_on_host']:,} of {coverage['operators_total']:,}"
+
+
+def host_text(report: Mapping[str, Any]) -> str:
+    """What of a run on the accelerator or a GPU the host does, in words."""
+    found, programs = report["coverage"], report["programs"]
+    share = found["operators_on_host"] / max(1, found["operators_total"])
+    return (
+        f"{programs:,} program{'s' * (programs != 1)}; {on_host(found)} operators"
+        f" ({100 * share:.1f} %) run on the host, with {100 - 100 * covered(found):.1f} % of the"
+        f" MACs, in {1000 * report['host_s']:.3f} ms on this processor"
+    )
 
 
 def host_report(layers: Sequence[Layer]) -> dict[str, Any]:
@@ -121,6 +162,7 @@ def host_report(layers: Sequence[Layer]) -> dict[str, Any]:
     return {
         "cycles": None,
         "macs": sum(layer.macs for layer in layers),
+        "vector_macs": 0,
         "utilisation": None,
         "roofline_fraction": None,
         "bound_by": None,
@@ -156,14 +198,12 @@ def accelerator_report(
         rows.append(_accelerator_layer(layer, program, memory, timing, insns, end - begin))
         begin = end
     on_accelerator = [layer for layer in layers if layer.runs is not None]
-    macs = sum(layer.macs for layer in on_accelerator)
     bound = Bound.of(on_accelerator, program, memory)
     return {
         "cycles": timing.cycles,
         "macs": sum(layer.macs for layer in layers),
-        "utilisation": _utilisation(
-            macs, _gemm_iterations(program.insns), program.params, timing.cycles
-        ),
+        "vector_macs": vector_macs(on_accelerator, program),
+        "utilisation": utilisation(on_accelerator, program, program.insns, timing.cycles),
         "roofline_fraction": bound.cycles / timing.cycles if timing.cycles else None,
         "bound_by": bound.by,
         "stalls": {unit: dict(causes) for unit, causes in timing.counters.items()},
@@ -192,18 +232,35 @@ def layer_stalls(
     }
 
 
-def _gemm_iterations(insns: Iterable[Insn]) -> int:
-    return sum(insn.iterations for insn in insns if isinstance(insn, Gemm))
+def vector_macs(layers: Iterable[Layer], program: Program) -> int:
+    """MACs of layers on the accelerator that the vector unit does."""
+    return sum(layer.macs - core_macs(layer, program) for layer in layers)
 
 
-def _utilisation(
-    macs: int, iterations: int, params: HwParams, cycles: int
+def roofline_macs(row: Mapping[str, Any]) -> int:
+    """The MACs of a report's layer, or of all of it, under the roofline: those of the
+    tensor core, or those of the vector unit where it does all.
+    """
+    return row["macs"] - row["vector_macs"] or row["macs"]
+
+
+def utilisation(
+    layers: Sequence[Layer], program: Program, insns: Iterable[Insn], cycles: int
 ) -> dict[str, float | None]:
-    peak = params.peak_macs_per_cycle
+    """How well layers with these instructions use the tensor core and, in ``vector``, the vector
+    unit, in so many cycles; None where there is nothing to use it for.
+    """
+    peak, vector_peak = (
+        program.params.peak_macs_per_cycle, program.params.peak_vector_macs_per_cycle
+    )  # fmt: skip
+    iterations = sum(insn.iterations for insn in insns if isinstance(insn, Gemm))
+    macs = sum(core_macs(layer, program) for layer in layers)
+    others = vector_macs(layers, program)
     return {
         "spatial": macs / (iterations * peak) if iterations else None,
         "temporal": iterations / cycles if cycles else None,
         "end_to_end": macs / (peak * cycles) if cycles else None,
+        "vector": others / (vector_peak * cycles) if cycles and others else None,
     }
 
 
@@ -218,6 +275,7 @@ def _host_layer(layer: Layer) -> dict[str, Any]:
         "predicted_cycles": layer.predicted_cycles,
         "cycles": None,
         "macs": layer.macs,
+        "vector_macs": 0,
         "utilisation": None,
         "active_cycles": None,
         "roofline_fraction": None,
@@ -240,18 +298,19 @@ def _accelerator_layer(
     cycles: int,
 ) -> dict[str, Any]:
     bound = Bound.of([layer], program, memory)
-    iterations = _gemm_iterations(program.insns[i] for i in insns)
+    used = [program.insns[i] for i in insns]
     active = active_cycles(timing, insns)
     stalls = layer_stalls(program, timing, insns)
     unit = max(stalls, key=lambda name: stalls[name]["busy"], default=None)
     return _host_layer(layer) | {
         "cycles": cycles,
         "active_cycles": active,
-        "utilisation": _utilisation(layer.macs, iterations, program.params, active),
+        "vector_macs": vector_macs([layer], program),
+        "utilisation": utilisation([layer], program, used, active),
         "roofline_fraction": bound.cycles / active if active else None,
         "bound_by": bound.by,
         "channel_bytes": bound.channel_bytes,
-        "dram": moved_bytes((program.insns[i] for i in insns), program.params),
+        "dram": moved_bytes(used, program.params),
         "stalls": stalls,
         "busiest_unit": unit,
         "main_stall": None if unit is None else main_stall(stalls[unit]),

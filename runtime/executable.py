@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
@@ -55,7 +56,9 @@ class LayerInfo:
     are the choices for the layer, and ``chosen_by`` says who made them (user, record, planner or
     default; empty where there was no choice). ``predicted_cycles`` is what the cost model predicts
     for them, if there is one. ``kernels`` are those of a GPU: for each its ``name``, ``grid``,
-    ``block`` and what it moves (the fields of ``compiler/targets/gpu/traffic.py``).
+    ``block`` and what it moves (the fields of ``compiler/targets/gpu/traffic.py``). ``computes`` is
+    False where values only change places. ``window_macs`` are those of the MACs that a depthwise
+    convolution does whose operand is a product of the same operator.
     """
 
     name: str
@@ -71,6 +74,8 @@ class LayerInfo:
     # Modules that were saved before these fields existed have none.
     compulsory_written_bytes: int = 0
     kernels: tuple[Mapping[str, Any], ...] = ()
+    computes: bool = True
+    window_macs: int = 0
 
     @staticmethod
     def from_dict(values: Mapping[str, Any]) -> LayerInfo:
@@ -155,8 +160,15 @@ class Executable:
                 plans.append({"where": f"step {number}, {where}", **asdict(step.plan)})
         return plans
 
-    def run(self, arrays: Sequence[np.ndarray], execute: Execute) -> list[np.ndarray]:
-        """Run all steps on inputs that fit; return the outputs. ``execute`` runs each program."""
+    def run(
+        self,
+        arrays: Sequence[np.ndarray],
+        execute: Execute,
+        host_s: list[float] | None = None,
+    ) -> list[np.ndarray]:
+        """Run all steps on inputs that fit; return the outputs. ``execute`` runs each program. To
+        ``host_s`` the seconds are added that each step of the host took.
+        """
         values = self._start(arrays)
         for step in self.steps:
             if isinstance(step, Program):
@@ -164,7 +176,10 @@ class Executable:
                 execute(step, dram)
                 self._read(step, dram, values)
             else:
+                begin = time.perf_counter()
                 _call(step, values)
+                if host_s is not None and not is_program(step):
+                    host_s.append(time.perf_counter() - begin)
         self._held.update((state.input, values[state.output]) for state in self.states)
         return [values[tensor.name] for tensor in self.outputs]
 
@@ -213,6 +228,11 @@ class Executable:
         for region in program.meta["outputs"]:
             data = dram[region["address"] : region["address"] + region["bytes"]]
             values[region["name"]] = unpack_activation(data, tuple(region["shape"]), program.params)
+
+
+def is_program(step: Step) -> bool:
+    """Whether a step runs on an accelerator or a GPU, not on the host."""
+    return isinstance(step, Program | KernelProgram)
 
 
 def _call(function: NativeCode | HostStep, values: dict[str, np.ndarray]) -> None:

@@ -27,7 +27,7 @@ DIGITS = MODELS / "digits_int8.onnx"
 LAYER_FIELDS = {
     "name", "op", "target", "reason", "cycles", "macs", "utilisation", "roofline_fraction",
     "stalls", "knobs", "chosen_by", "predicted_cycles", "active_cycles", "bound_by",
-    "busiest_unit", "main_stall", "channel_bytes", "dram", "kernels",
+    "busiest_unit", "main_stall", "channel_bytes", "dram", "kernels", "vector_macs",
 }  # fmt: skip
 
 
@@ -80,7 +80,11 @@ def test_run_and_report(simulations: list[int], images: tuple[np.ndarray, np.nda
     assert all(set(row) == LAYER_FIELDS for row in rows)
     assert sum(row["cycles"] or 0 for row in rows) == report["cycles"]
     assert sum(row["macs"] for row in rows) == report["macs"] == 226_112
-    assert report["coverage"] == {"macs_on_accelerator": 226_112, "macs_total": 226_112}
+    assert report["coverage"] == {
+        "macs_on_accelerator": 226_112, "macs_total": 226_112,
+        "operators_on_host": 2, "operators_total": 11,  # packed windows and a reshape are none
+    }  # fmt: skip
+    assert report["programs"] == 1 and 0 < report["host_s"] < report["wall_s"]
     use = report["utilisation"]
     assert use["end_to_end"] == pytest.approx(226_112 / (256 * report["cycles"]))
     assert use["spatial"] * use["temporal"] == pytest.approx(use["end_to_end"])

@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import random
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
 import vdla
 from vdla.bench.measure import measure, random_inputs
+from vdla.bench.net import Net
 from vdla.bench.workloads import ConvLayer
 from vdla.cli import run_app
 from vdla.isa.memory import MEMORY_PRESETS, MemoryParams
@@ -18,12 +22,14 @@ from vdla.report.bounds import Bound, active_cycles
 from vdla.report.report import (
     accelerator_report,
     config_name,
+    host_text,
     join_programs,
     main_stall,
     memory_name,
 )
 
 DIGITS = Path(__file__).resolve().parents[1] / "examples" / "models" / "digits_int8.onnx"
+TRANSFORMER = DIGITS.with_name("digits_transformer_int8.onnx")
 #: Memories on which reads, writes or neither decide.
 MEMORIES = {
     "vta": MEMORY_PRESETS["vta"],
@@ -94,10 +100,69 @@ def test_main_stall() -> None:
 
 
 def test_the_bound_names_what_it_comes_from() -> None:
-    assert Bound(3.0, 2.0, 1.0, 8).by == "compute"
-    assert Bound(1.0, 2.0, 2.5, 8).by == "writes"
-    assert Bound(1.0, 2.0, 1.5, 8).cycles == 2.0
-    assert Bound(0.0, 0.0, 0.0, 0).by == ""
+    assert Bound(3.0, 2.5, 2.0, 1.0, 8).by == "compute"
+    assert Bound(1.0, 0.0, 2.0, 2.5, 8).by == "writes"
+    assert Bound(1.0, 3.0, 2.0, 2.5, 8).by == "vector"
+    assert Bound(1.0, 0.0, 2.0, 1.5, 8).cycles == 2.0
+    assert Bound(0.0, 0.0, 0.0, 0.0, 0).by == ""
+
+
+#: Machines on which the vector unit does depthwise convolutions: one product a lane, in two passes,
+#: and in windows, where a convolution before it is part of the same operator.
+VECTOR_UNITS = {
+    "plain": HwParams(),
+    "two passes": HwParams(vector_passes=2),
+    "windows": HwParams(vector_window=3, vector_table=2),
+}
+
+
+@pytest.mark.parametrize("hw", VECTOR_UNITS)
+def test_each_units_macs_stand_against_its_own_peak(hw: str) -> None:
+    """An expansion, which fills the tensor core, and a depthwise convolution of its result."""
+    params, net = VECTOR_UNITS[hw], Net("block")
+    x = net.conv(net.input(1, 64, 28, 28), 96, 1)
+    net.output(net.conv(net.conv(x, 96, 3, groups=96), 64, 1))
+    model = net.model()
+    module = vdla.compile(model, hw=params)
+    if hw == "windows":
+        name = [layer.name for layer in module.compiled.layers if layer.op == "QConv2d"][1]
+        module = vdla.compile(model, hw=params, knobs={name: {"expansion": "joined"}})
+    module.run(*random_inputs(module.inputs))
+    report = module.report
+    depthwise = 28 * 28 * 96 * 9
+    assert (report["macs"], report["vector_macs"]) == (28 * 28 * 96 * 128 + depthwise, depthwise)
+    rows = [row for row in report["layers"] if row["macs"]]
+    joined = [row for row in rows if 0 < row["vector_macs"] < row["macs"]]
+    assert [row["op"] for row in joined] == ["QConvWindow"] * (hw == "windows")
+    for row in [report, *rows]:
+        use, cycles = row["utilisation"], row.get("active_cycles", row["cycles"])
+        assert all(value is None or 0 <= value <= 1 for value in use.values()), use
+        assert row["roofline_fraction"] <= 1
+        core = row["macs"] - row["vector_macs"]
+        assert use["end_to_end"] == pytest.approx(core / (256 * cycles))
+        peak = 16 * max(params.vector_window, 1) / params.vector_passes
+        least = row["vector_macs"] / (peak * cycles)
+        assert use["vector"] == (pytest.approx(least) if row["vector_macs"] else None)
+        assert least <= row["roofline_fraction"]
+    (window,) = (row for row in rows if row["vector_macs"])
+    assert window["bound_by"] == "vector"
+    assert window["roofline_fraction"] > 0.6
+
+
+def test_the_table_has_both_units(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    net = Net("depthwise")
+    net.output(net.conv(net.input(1, 16, 28, 28), 16, 3, groups=16))
+    path, page, picture = (tmp_path / f"m.{end}" for end in ("onnx", "html", "png"))
+    onnx.save_model(net.model(), str(path))
+    command = ["run", str(path), "--html", str(page), "--roofline", str(picture), "--explain"]
+    assert run_app(command) == 0
+    out = capsys.readouterr().out
+    (heads,) = [line for line in out.splitlines() if "end to end " in line and "┃" in line]
+    assert " vector " in heads and "vector: those of the vector unit of its own" in out
+    assert "the vector unit is the limit" in page.read_text()
+    assert run_app(["run", str(DIGITS)]) == 0
+    (heads,) = [line for line in capsys.readouterr().out.splitlines() if "end to end ┃" in line]
+    assert " vector " not in heads
 
 
 def test_names_instead_of_hashes() -> None:
@@ -114,6 +179,63 @@ def test_the_table_says_where_the_cycles_went(capsys: pytest.CaptureFixture[str]
     assert "6,645 cycles (0.066 ms at 100 MHz)" in out
     (row,) = [line for line in out.splitlines() if line.startswith("│ left ")]
     assert "reads" in row and "load" in row
+    (row,) = [line for line in out.splitlines() if line.startswith("│ total, programs: 1 ")]
+    assert "host 2 of 11" in row, "the share of the host beside the utilisation"
+    assert "1 program; 2 of 11 operators (18.2 %) run on the host, with 0.0 % of the MACs" in out
+
+
+def test_what_the_host_does_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The steps of the host alone, and their seconds of a batch, not of all batches."""
+    ticks = count()
+    monkeypatch.setattr("vdla.runtime.executable.time.perf_counter", lambda: float(next(ticks)))
+    module = vdla.compile(TRANSFORMER)
+    (x,) = random_inputs(module.inputs)
+    for batches in (1, 3):
+        module.run(np.concatenate([x] * batches))
+        report = module.report
+        steps = len(module.compiled.steps) - len(module.compiled.programs)
+        assert report["host_s"] == steps > report["programs"] == 10
+    covered = report["coverage"]
+    moved = {"Reshape", "Transpose", "TransposeGroups", "PackWindows", "Identity"}
+    rows = [row for row in report["layers"] if row["op"] not in moved]
+    assert covered["operators_total"] == len(rows) < len(report["layers"])
+    assert covered["operators_on_host"] == sum(row["target"] == "cpu" for row in rows)
+    assert covered["macs_on_accelerator"] == covered["macs_total"]
+    assert host_text(report | {"host_s": 0.005}) == (
+        "10 programs; 13 of 36 operators (36.1 %) run on the host, with 0.0 % of the MACs, in"
+        " 5.000 ms on this processor"
+    )
+
+
+def test_on_the_processor_everything_is_on_the_host(capsys: pytest.CaptureFixture[str]) -> None:
+    module = vdla.compile(DIGITS, "cpu")
+    module.run(*random_inputs(module.inputs))
+    covered, seconds = module.report["coverage"], module.report["host_s"]
+    assert covered["operators_on_host"] == covered["operators_total"] > 0
+    assert covered["macs_on_accelerator"] == module.report["programs"] == 0
+    assert 0 < seconds <= module.report["wall_s"]
+    assert run_app(["run", str(DIGITS), "--target", "cpu"]) == 0
+    assert "program" not in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_networks_and_sweeps_say_what_the_host_does(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_app(["bench", "networks", "--models", "dqn"]) == 0
+    out = capsys.readouterr().out
+    assert all(name in out for name in ("programs", "on host", "MACs on the accelerator"))
+    assert "2 of 7" in out and "coverage" not in out
+    results = str(tmp_path / "results.jsonl")
+    page, table = tmp_path / "page.html", tmp_path / "table.csv"
+    command = ["sweep", str(TRANSFORMER), "--results", results, "--html", str(page)]
+    assert run_app([*command, "--csv", str(table)]) == 0
+    out = capsys.readouterr().out
+    assert "programs" in out and "on host" in out and "13 of 36" in out
+    assert "13 of 36" in page.read_text()
+    names, values = (line.split(",") for line in table.read_text().splitlines())
+    row = dict(zip(names, values, strict=True))
+    assert (row["programs"], row["operators_on_host"], row["operators_total"]) == ("10", "13", "36")
 
 
 @pytest.mark.slow

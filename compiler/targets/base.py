@@ -195,7 +195,8 @@ def layer_info(
     written = _bytes(graph.result(node))
     layer = LayerInfo(
         node.name, node.op.name, node.target, node.reason, graph.macs(node), read + written, runs,
-        compulsory_written_bytes=written,
+        compulsory_written_bytes=written, computes=node.op.computes and not node.op.moves,
+        window_macs=node.op.window_macs(*(tensor.shape for tensor in graph.operands(node))),
     )  # fmt: skip
     if choice is None or not choice.knobs:
         return layer

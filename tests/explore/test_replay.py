@@ -108,7 +108,10 @@ def test_a_table_of_the_package_has_the_cycles_of_the_simulator(name: str, part:
     assert design.params is not None and design.memory is not None
     for network, known in zip(table.spec.networks, table.rows[knobs], strict=True):
         row = measure_point(None, network, design.params, design.memory, design.vthreads)
-        assert known == {name: row[name] for name in known}
+        part_of = {name: row[name] for name in known}
+        if "coverage" in known:  # the tables have its MACs alone
+            part_of["coverage"] = {name: row["coverage"][name] for name in known["coverage"]}
+        assert known == part_of
 
 
 @pytest.mark.parametrize(

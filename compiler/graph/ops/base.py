@@ -61,6 +61,9 @@ class Op:
     fusion: ClassVar[Fusion] = Fusion.OPAQUE
     #: Whether the result consists of elements of the first operand, whatever their values are.
     moves: ClassVar[bool] = False
+    #: Whether values are computed; not where elements of the operands, and constants, are only put
+    #: in other places. What ``moves`` does not compute, whatever this says.
+    computes: ClassVar[bool] = True
 
     def infer(self, *types: Type) -> Type:
         """Shape and dtype of the result; raises :class:`Misfit`, saying what was expected."""
@@ -83,6 +86,10 @@ class Op:
 
     def macs(self, *shapes: Shape) -> int:
         """Multiply-accumulates for operands of these shapes; 0 unless it is a kind of product."""
+        return 0
+
+    def window_macs(self, *shapes: Shape) -> int:
+        """Those of them that are a depthwise convolution's behind another product."""
         return 0
 
     @property

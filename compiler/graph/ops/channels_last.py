@@ -69,6 +69,8 @@ class PadLast(Op):
     shape: tuple[int, int, int]
     value: int
 
+    computes = False
+
     def infer(self, *types: Type) -> Type:
         [(shape, dtype)] = types
         expect(len(shape) == 4 and shape[1] <= self.shape[2], "an image of as many channels")

@@ -119,6 +119,10 @@ class QConvWindow(FusedPair):
     others = 2
 
     def macs(self, *shapes: Shape) -> int:
+        image, weight, bias, *_ = shapes
+        return self.first.macs(image, weight, bias) + self.window_macs(*shapes)
+
+    def window_macs(self, *shapes: Shape) -> int:
         image, weight, bias, *others = shapes
         between, _ = self.first.infer((image, "int8"), (weight, "int8"), (bias, "int32"))
-        return self.first.macs(image, weight, bias) + self.last.macs(between, *others)
+        return self.last.macs(between, *others)

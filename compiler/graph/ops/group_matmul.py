@@ -97,6 +97,8 @@ class TransposeGroups(Op):
     width: int
     fill: int
 
+    computes = False
+
     def infer(self, *types: Type) -> Type:
         [x] = expect_dtypes(types, "int8")
         expect_image(x, self.groups)

@@ -58,6 +58,8 @@ class ToBlocks(Op):
     lifts: bool = False
     last: bool = False
 
+    computes = False
+
     def infer(self, *types: Type) -> Type:
         [(shape, dtype)] = operands(types, 1)
         expect(len(shape) == 4, "[N, H, W, C]" if self.last else "[N, C, H, W]")
@@ -100,6 +102,8 @@ class FromBlocks(Op):
     channels: int
     last: bool = False
 
+    computes = False
+
     def infer(self, *types: Type) -> Type:
         [(shape, dtype)] = operands(types, 1)
         expect(len(shape) == 5, "[N, C/B, H, W, B]")
@@ -140,6 +144,8 @@ class Interleave(Op):
 
     rows: int
     columns: int
+
+    computes = False
 
     def infer(self, *types: Type) -> Type:
         expect(len(types) == self.rows * self.columns, f"{self.rows * self.columns} operands")
@@ -246,6 +252,8 @@ class PackWindows(Op):
     strides: Pair
     pads: Pads
     fill: int
+
+    computes = False
 
     def infer(self, *types: Type) -> Type:
         [x] = expect_dtypes(types, "int8")

@@ -115,6 +115,8 @@ class Concat(Op):
 
     axis: int
 
+    computes = False
+
     def infer(self, *types: Type) -> Type:
         expect(len(types) > 0, "operands")
         dtype = one_dtype(types)
@@ -140,6 +142,8 @@ class Pad(Op):
 
     mode: str
     pads: tuple[int, ...]
+
+    computes = False
 
     def infer(self, *types: Type) -> Type:
         shape, dtype = types[0]
@@ -238,6 +242,8 @@ class GatherElements(Op):
     :class:`Gather`."""
 
     axis: int
+
+    computes = False
 
     def infer(self, *types: Type) -> Type:
         (shape, dtype), (indices, index_dtype) = operands(types, 2)

@@ -61,6 +61,7 @@ class Narrow(Op):
 class Copy(Op):
     """The operand of float32, in memory of its own."""
 
+    computes = False
     fusion = Fusion.ELEMENTWISE
 
     def infer(self, *types: Type) -> Type:

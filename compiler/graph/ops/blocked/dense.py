@@ -23,6 +23,8 @@ class PackColumns(Op):
     block: int
     order: tuple[int, ...]
 
+    computes = False
+
     def infer(self, *types: Type) -> Type:
         [(shape, dtype)] = operands(types, 1)
         ordered = sorted(self.order) == list(range(len(shape)))
