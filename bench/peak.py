@@ -30,7 +30,7 @@ from ..compiler.targets.cpu.micro_kernels import (
     TILE_W,
     TILE_X,
 )
-from ..compiler.targets.cpu.processor import MachineCode, Processor, host, load, optimise
+from ..compiler.targets.cpu.processor import MachineCode, Processor, host_processor, load, optimise
 from ..compiler.tir.ir import PrimFunc, TensorCall, walk_stmt
 
 #: Chains of products and sums that do not depend on one another, by instruction, enough to hide the
@@ -56,7 +56,7 @@ def fastest_instruction(kernels: Iterable[PrimFunc], processor: Processor) -> st
 
 def peak_ops(instruction: str) -> int:
     """Products and sums in one call of :func:`peak_kernel`."""
-    lanes = host().vector_lanes
+    lanes = host_processor().vector_lanes
     products = {"FMA": lanes, "VNNI": lanes * DOT_WIDTH, "AMX": TILE_ROWS * TILE_ROWS * TILE_BYTES}
     return 2 * CHAINS[instruction] * STEPS[instruction] * products[instruction]
 
@@ -94,7 +94,7 @@ def repeat_code(arguments: int, calls: int) -> MachineCode:
     step.add_incoming(following, body)
     builder.cbranch(builder.icmp_unsigned("<", following, i64(calls)), body, end)
     ir.IRBuilder(end).ret_void()
-    return load(optimise(module, host()), "repeat", 1 + arguments)
+    return load(optimise(module, host_processor()), "repeat", 1 + arguments)
 
 
 def _fma_step(builder: Value, total: Value, a: Value, b: Value) -> Value:
@@ -113,7 +113,7 @@ def _dot_step(builder: Value, total: Value, a: Value, b: Value) -> Value:
 
 
 def _loop(step_of: Callable[[Value, Value, Value, Value], Value], steps: int) -> MachineCode:
-    lanes, i64, real = host().vector_lanes, ir.IntType(64), ir.FloatType()
+    lanes, i64, real = host_processor().vector_lanes, ir.IntType(64), ir.FloatType()
     vector = ir.VectorType(real, lanes)
     module = ir.Module("peak")
     signature = ir.FunctionType(ir.VoidType(), [ir.PointerType()])
@@ -142,7 +142,7 @@ def _loop(step_of: Callable[[Value, Value, Value, Value], Value], steps: int) ->
     for chain, total in enumerate(sums):
         builder.store(total.incomings[1][0], place(chain * lanes), align=4)
     builder.ret_void()
-    return load(optimise(module, host()), "peak", 1)
+    return load(optimise(module, host_processor()), "peak", 1)
 
 
 def _tile_loop() -> MachineCode:
@@ -175,4 +175,4 @@ def _tile_loop() -> MachineCode:
     builder.position_at_end(end)
     release_tiles(builder)
     builder.ret_void()
-    return load(optimise(module, host()), "peak", 1)
+    return load(optimise(module, host_processor()), "peak", 1)

@@ -71,10 +71,10 @@ def _processor() -> dict[str, Any]:
     for package in ("llvmlite", "numpy"):
         if importlib.util.find_spec(package) is None:
             return _check("processor", False, f"{package} is missing", needed=True)
-    from ..compiler.targets.cpu.processor import host
+    from ..compiler.targets.cpu.processor import host_processor
     from ..runtime.processor import host as machine
 
-    found = host()
+    found = host_processor()
     wide = [name for name in VECTOR_FEATURES if found.has(name)]
     known = ", ".join(wide) or "no vector unit that we know"
     architecture, cores = found.triple.partition("-")[0], machine().cores

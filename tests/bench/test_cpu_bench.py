@@ -21,7 +21,7 @@ from vdla.compiler.frontends.onnx.importer import import_onnx
 from vdla.compiler.graph.interpret import interpret
 from vdla.compiler.targets.cpu.micro_kernel_code import native_intrinsics
 from vdla.compiler.targets.cpu.micro_kernels import DOT, TILE_STORE
-from vdla.compiler.targets.cpu.processor import host
+from vdla.compiler.targets.cpu.processor import host_processor
 from vdla.isa.errors import VdlaError
 from vdla.report.compare import compare
 
@@ -80,7 +80,7 @@ def test_an_integer_layer_against_onnx_runtime(
     assert run_app(["bench", "cpu", "--models", "none", "--ops", "C11-int8", "--json", "-"]) == 0
     [row] = json.loads(capsys.readouterr().out)["rows"]
     assert (row["name"], row["dtype"], row["macs"]) == ("C11-int8", "int8", 7 * 7 * 512 * 256)
-    known = host()
+    known = host_processor()
     kinds = {"AMX": known.has("amx-int8"), "VNNI": known.has("avx512vnni"), "FMA": True}
     expected = next(name for name, has in kinds.items() if has)
     assert row["instruction"] == expected
@@ -95,7 +95,7 @@ def test_an_integer_layer_against_onnx_runtime(
 @pytest.mark.this_machine
 def test_the_peak_of_this_machine() -> None:
     """Speeds of no processor that there is: one test's own instruction in a loop."""
-    known = native_intrinsics(host())
+    known = native_intrinsics(host_processor())
     kinds = ["FMA", *(["VNNI"] if DOT in known else []), *(["AMX"] if TILE_STORE in known else [])]
     for name in kinds:
         times = alternate([Rival("peak", partial(peak_kernel, name))], rounds=3)["peak"]

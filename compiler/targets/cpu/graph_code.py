@@ -65,7 +65,15 @@ from .passes.block_channels import block_channels
 from .passes.fold_transposes import fold_transposes
 from .passes.scale_weights import scale_weights
 from .passes.transposed_phases import transposed_phases
-from .processor import MachineCode, Processor, emit_object, host, load, load_object, optimise
+from .processor import (
+    MachineCode,
+    Processor,
+    emit_object,
+    host_processor,
+    load,
+    load_object,
+    optimise,
+)
 from .scopes import SCOPES, THREAD_AXES
 
 #: The passes of every loop program before code generation, in order, after intrinsics that the
@@ -128,7 +136,7 @@ def compile_func(func: PrimFunc, processor: Processor | None = None) -> CpuKerne
     """Machine code of one loop program for the host. ``processor`` may be the host's with several
     threads. Errors are those of ``tir.verify`` and ``targets/cpu/llvm.py``.
     """
-    processor = processor or host()
+    processor = processor or host_processor()
     check_threads(processor)
     func = run_passes(func, processor)
     module = ir.Module(symbol(func.name))
@@ -248,7 +256,7 @@ def build_cpu(graph: Graph, threads: int = 1, knobs: Given | None = None) -> Cpu
     """Compile a whole graph for the host, ready to run on ``threads`` threads, with ``knobs`` by
     layer; errors as :func:`load_graph_code`.
     """
-    processor = replace(host(), threads=threads)
+    processor = replace(host_processor(), threads=threads)
     chooser = new_chooser(processor, knobs or {})
     module = load_graph_code(graph, processor, chooser)
     chooser.check_given()

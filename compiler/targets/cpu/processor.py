@@ -108,7 +108,7 @@ def _initialize() -> None:
     llvm.initialize_all_asmprinters()
 
 
-def host() -> Processor:
+def host_processor() -> Processor:
     """The processor of this machine, with all its features; its core is measured once and kept."""
     return _describe(machine.host())
 
@@ -181,7 +181,7 @@ class MachineCode(LoadedCode):
     @property
     def assembly(self) -> str:
         """The machine code as text."""
-        return host().target_machine().emit_assembly(llvm.parse_assembly(self.llvm_ir))
+        return host_processor().target_machine().emit_assembly(llvm.parse_assembly(self.llvm_ir))
 
 
 def load(module: llvm.ModuleRef, entry: str, arguments: int) -> MachineCode:
@@ -189,13 +189,14 @@ def load(module: llvm.ModuleRef, entry: str, arguments: int) -> MachineCode:
     says. The loaded code owns the module.
     """
     llvm_ir = str(module)
-    engine = llvm.create_mcjit_compiler(module, host().target_machine())
+    engine = llvm.create_mcjit_compiler(module, host_processor().target_machine())
     return MachineCode(engine, _entry(engine, entry, arguments), llvm_ir)
 
 
 def load_object(object_file: bytes, entry: str, arguments: int) -> LoadedCode:
     """As :func:`load`, for an object file of :func:`emit_object`."""
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), host().target_machine())
+    machine = host_processor().target_machine()
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
     engine.add_object_file(llvm.ObjectFileRef.from_data(object_file))
     return LoadedCode(engine, _entry(engine, entry, arguments))
 

@@ -22,7 +22,7 @@ from .graph_code import (
 )
 from .layer import CpuLayer
 from .lowering import template_of, templates_of
-from .processor import Processor, host
+from .processor import Processor, host_processor
 
 
 class Cpu(Target):
@@ -36,7 +36,7 @@ class Cpu(Target):
         """Without a ``processor``, code is for this machine's processor and is loaded. With one, it
         is an object file, to be linked on its machine.
         """
-        self.processor = processor or replace(host(), threads=options.threads)
+        self.processor = processor or replace(host_processor(), threads=options.threads)
         self.batch = options.hw.batch
         self.loads = processor is None
         self.templates = templates_of(self.processor)

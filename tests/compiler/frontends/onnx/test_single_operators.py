@@ -92,7 +92,7 @@ from vdla.compiler.graph.ops.softmax import QTableSoftmax
 from vdla.compiler.graph.passes import GRAPH_PASSES, run_passes
 from vdla.compiler.targets.cpu.graph_code import build_cpu, on_blocks
 from vdla.compiler.targets.cpu.lowering import new_chooser
-from vdla.compiler.targets.cpu.processor import host
+from vdla.compiler.targets.cpu.processor import host_processor
 
 from ....processors import DEFAULT, on_processor
 from .cases import (
@@ -259,7 +259,7 @@ def compare(sample: Sample, wanted: list[np.ndarray]) -> None:
         for got in (
             build_cpu(graph).run(*inputs),
             interpret(graph, *inputs),
-            interpret(on_blocks(graph, host(), new_chooser(host())), *inputs),
+            interpret(on_blocks(graph, host_processor(), new_chooser(host_processor())), *inputs),
         ):
             for a, b in zip(got, wanted, strict=True):
                 agree(a, b, sample.steps)
@@ -323,7 +323,7 @@ def draw_until_found(op: type[Op]) -> None:
         assert number < 100 * (CASES + 1), f"{op.__name__} is in {found} of {number} cases"
         sample = OPERATORS[name](Draw(f"{name} {number} 0"))
         graph = run_passes(import_onnx(sample.model()), GRAPH_PASSES)
-        blocked = on_blocks(graph, host(), new_chooser(host()))
+        blocked = on_blocks(graph, host_processor(), new_chooser(host_processor()))
         if not any(isinstance(node.op, op) for node in blocked.nodes):
             continue
         try:

@@ -25,7 +25,7 @@ from vdla.compiler.targets.cpu import graph_code
 from vdla.compiler.targets.cpu.graph_code import CpuModule, build_cpu, compile_graph, on_blocks
 from vdla.compiler.targets.cpu.llvm_parallel import has_threads
 from vdla.compiler.targets.cpu.lowering import new_chooser
-from vdla.compiler.targets.cpu.processor import CROSS_PROCESSORS, host
+from vdla.compiler.targets.cpu.processor import CROSS_PROCESSORS, host_processor
 from vdla.compiler.topi import broadcast_shapes, merged_axes
 from vdla.isa.errors import VdlaError
 
@@ -214,7 +214,7 @@ def test_additions_stay_in_their_convolutions(builder: Any) -> None:
     total = builder.node("Add", [conv, x], "sum")
     y = builder.node("Mul", [total, builder.node("Sigmoid", [total], "s")], "y")
     graph = graph_of(builder, [y])
-    found = kinds(on_blocks(graph, host(), new_chooser(host())))
+    found = kinds(on_blocks(graph, host_processor(), new_chooser(host_processor())))
     assert found.count("Map+Map") == 1 and "Add" not in found
     module, feed = build_cpu(graph), rng.normal(0, 1, (1, 16, 6, 6)).astype(np.float32)
     same_bits(module.run(feed), build_apart(graph).run(feed))

@@ -12,7 +12,7 @@ from vdla.compiler.targets.base import expression_of
 from vdla.compiler.targets.cpu.core import Core
 from vdla.compiler.targets.cpu.graph_code import build_cpu, compile_func
 from vdla.compiler.targets.cpu.lowering import choose_knobs, lower_node, new_chooser
-from vdla.compiler.targets.cpu.processor import host
+from vdla.compiler.targets.cpu.processor import host_processor
 from vdla.compiler.te.schedule import create_schedule
 from vdla.compiler.tir.ir import PrimFunc
 from vdla.compiler.tir.lower import lower
@@ -29,7 +29,7 @@ def graph_of(op: Op, types: Sequence[Type]) -> Graph:
 def scheduled(op: Op, types: Sequence[Type]) -> PrimFunc:
     """Its loop program, with what its template chooses for a core whose speeds do not depend on
     this machine."""
-    graph, processor = graph_of(op, types), replace(host(), core=Core())
+    graph, processor = graph_of(op, types), replace(host_processor(), core=Core())
     [node] = graph.nodes
     knobs = choose_knobs(graph, node, processor, new_chooser(processor))
     return lower_node(graph, node, processor, knobs).func

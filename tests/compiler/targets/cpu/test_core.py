@@ -18,7 +18,7 @@ from vdla.compiler.targets.cpu import core
 from vdla.compiler.targets.cpu.core import Core, core_speeds, speeds_of
 from vdla.compiler.targets.cpu.graph_code import load_graph_code, on_blocks
 from vdla.compiler.targets.cpu.lowering import choose_knobs, new_chooser
-from vdla.compiler.targets.cpu.processor import Processor, host
+from vdla.compiler.targets.cpu.processor import Processor, host_processor
 
 AVX512 = tuple(
     f"+{name}"
@@ -69,7 +69,7 @@ def test_speeds_are_whole(slower: float) -> None:
 @pytest.mark.this_machine
 def test_the_core_of_this_machine() -> None:
     """Nothing that no processor has."""
-    found = host().core
+    found = host_processor().core
     assert found.products_per_cycle in (0.5, 1, 2, 4) and found.loads_per_cycle in (0.5, 1, 2, 4)
     assert 2 <= found.latency_cycles <= 8 and 2 <= found.dot_latency_cycles <= 8
     assert 16 << 10 <= found.l1_bytes <= 256 << 10
@@ -190,7 +190,7 @@ def test_plans_for_other_cores_compute_the_same(name: str, quantized: bool) -> N
     x = np.random.default_rng(1).normal(0, 2, graph["x"].shape).astype(np.float32)
     [here], [there] = (
         load_graph_code(graph, processor, new_chooser(processor)).run(x)
-        for processor in (host(), replace(host(), core=PROCESSORS[name].core))
+        for processor in (host_processor(), replace(host_processor(), core=PROCESSORS[name].core))
     )
     np.testing.assert_allclose(there, here, 0 if quantized else 1e-4, 0 if quantized else 1e-5)
     assert np.unique(here).size > 5

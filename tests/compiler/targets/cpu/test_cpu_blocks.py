@@ -28,7 +28,7 @@ from vdla.compiler.graph.ops.pooling import AvgPool, MaxPool, QMaxPool
 from vdla.compiler.graph.passes import run_passes
 from vdla.compiler.targets.cpu.graph_code import build_cpu, compile_func
 from vdla.compiler.targets.cpu.passes.block_channels import block_channels
-from vdla.compiler.targets.cpu.processor import host
+from vdla.compiler.targets.cpu.processor import host_processor
 from vdla.isa.memory import MEMORY_PRESETS
 from vdla.isa.params import HwParams
 
@@ -301,7 +301,7 @@ def test_integer_convolutions_equal_the_interpreter(data: st.DataObject) -> None
     assert lifted.count("uint8") == 2  # what the image became, and what the third reads
     x = rng.integers(-128, 128, graph["x"].shape).astype(np.int8)
     wanted = interpret(graph, x)
-    blocked = block_channels(graph, host().vector_lanes, draw(st.booleans(), "dots"))
+    blocked = block_channels(graph, host_processor().vector_lanes, draw(st.booleans(), "dots"))
     for found in (build_cpu(graph).run(x), interpret(blocked, x)):
         for ours, expected in zip(found, wanted, strict=True):
             np.testing.assert_array_equal(ours, expected)

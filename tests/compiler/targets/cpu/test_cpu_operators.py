@@ -20,7 +20,7 @@ from vdla.compiler.graph.ops.quantisation import Dequantize, Quant, Quantize
 from vdla.compiler.targets.base import expression_of
 from vdla.compiler.targets.cpu.graph_code import compile_func
 from vdla.compiler.targets.cpu.lowering import choose_knobs, lower_node, new_chooser
-from vdla.compiler.targets.cpu.processor import host
+from vdla.compiler.targets.cpu.processor import host_processor
 from vdla.compiler.te.schedule import create_schedule
 from vdla.compiler.tir.lower import lower
 from vdla.isa.errors import VdlaError
@@ -47,8 +47,8 @@ def check(op: Op, arrays: list[np.ndarray], constant: int = 0, plain: bool = Fal
     found = expression_of(graph, node)
     func = lower(create_schedule(found.output), [*found.args, found.output], "node")
     if not plain:
-        knobs = choose_knobs(graph, node, host(), new_chooser(host()))
-        func = lower_node(graph, node, host(), knobs).func
+        knobs = choose_knobs(graph, node, host_processor(), new_chooser(host_processor()))
+        func = lower_node(graph, node, host_processor(), knobs).func
     expected = op.evaluate(*arrays)
     got = np.full(func.params[-1].shape, 85, expected.dtype)
     operands = [a.reshape(b.shape) for a, b in zip(arrays, func.params, strict=False)]

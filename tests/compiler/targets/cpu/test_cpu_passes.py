@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from vdla.compiler.targets.cpu.graph_code import CPU_PASSES, compile_func, run_passes
-from vdla.compiler.targets.cpu.processor import host
+from vdla.compiler.targets.cpu.processor import host_processor
 from vdla.compiler.te.expr import Call, Read, Var, all_of, select
 from vdla.compiler.te.intrinsic import TensorIntrin
 from vdla.compiler.te.schedule import Schedule, create_schedule
@@ -122,7 +122,7 @@ def test_passes_verify_what_they_get() -> None:
     assert isinstance(loop, For)
     beyond = replace(func, body=replace(loop, extent=5))
     with pytest.raises(VdlaError, match="index 0 of"):
-        run_passes(beyond, host())
+        run_passes(beyond, host_processor())
     assert CPU_PASSES == (simplify_divisions, peel_tails, unroll_loops)
 
 

@@ -9,7 +9,7 @@ import pytest
 from llvmlite import ir
 from vdla.compiler.targets.cpu.graph_code import compile_func, run_passes
 from vdla.compiler.targets.cpu.llvm import emit_function
-from vdla.compiler.targets.cpu.processor import host
+from vdla.compiler.targets.cpu.processor import host_processor
 from vdla.compiler.te.expr import Call, Expr, Read, Var, select
 from vdla.compiler.te.schedule import Schedule, create_schedule
 from vdla.compiler.te.tensor import Tensor, clip, compute, placeholder, reduce_axis, sum_of
@@ -83,7 +83,7 @@ def test_prefetch_is_an_instruction_that_may_go_beyond() -> None:
     schedule[y].prefetch(x, y.axes[0], 3)
     func = lower(schedule, [x, y])
     module = ir.Module("test")
-    emit_function(run_passes(func, host()), module, "kernel", host())
+    emit_function(run_passes(func, host_processor()), module, "kernel", host_processor())
     text = str(module)
     assert len(re.findall(r'call void @"llvm.prefetch.p0"\(.*i32 0, i32 3, i32 1\)', text)) == 1
     assert "for p1 in 2:" in print_func(func)
@@ -125,8 +125,8 @@ def test_which_loops_are_vectors(name: str) -> None:
     """In the code as it is before LLVM optimises it."""
     args, _, schedule = vectors(RULES[name])
     module = ir.Module("test")
-    func = run_passes(lower(schedule, args), host())
-    emit_function(func, module, "kernel", host())
+    func = run_passes(lower(schedule, args), host_processor())
+    emit_function(func, module, "kernel", host_processor())
     assert ("<16 x float>" in str(module)) == (name in VECTORS)
 
 

@@ -12,7 +12,7 @@ from vdla.compiler.graph.ops.convolution import Conv2d
 from vdla.compiler.targets.common import cache as kept
 from vdla.compiler.targets.cpu import graph_code as cpu
 from vdla.compiler.targets.cpu.graph_code import build_cpu, compile_graph
-from vdla.compiler.targets.cpu.processor import host
+from vdla.compiler.targets.cpu.processor import host_processor
 
 from ..damage import DAMAGE
 
@@ -58,13 +58,13 @@ def test_whatever_changes_code_has_a_file_of_its_own(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Weights (their checksum is in the description), attributes, the processor, the compiler."""
-    compile_graph(network(), host())
-    compile_graph(network(factor=2.0), host())
-    compile_graph(network(stride=2), host())
-    compile_graph(network(), replace(host(), cpu="x86-64"))
+    compile_graph(network(), host_processor())
+    compile_graph(network(factor=2.0), host_processor())
+    compile_graph(network(stride=2), host_processor())
+    compile_graph(network(), replace(host_processor(), cpu="x86-64"))
     assert len(files(folder)) == 4
     monkeypatch.setattr(kept, "source_digest", lambda *rooms: "another")
-    compile_graph(network(), host())
+    compile_graph(network(), host_processor())
     assert len(files(folder)) == 5
 
 

@@ -19,7 +19,7 @@ from vdla.compiler.graph.passes import run_passes as run_graph_passes
 from vdla.compiler.targets.cpu.graph_code import build_cpu, run_passes
 from vdla.compiler.targets.cpu.llvm import emit_function
 from vdla.compiler.targets.cpu.micro_kernels import DOT, DOT_EACH
-from vdla.compiler.targets.cpu.processor import Processor, host, load, optimise
+from vdla.compiler.targets.cpu.processor import Processor, host_processor, load, optimise
 from vdla.compiler.te.expr import Call
 from vdla.compiler.te.intrinsic import TensorIntrin
 from vdla.compiler.te.schedule import create_schedule
@@ -42,7 +42,7 @@ pytestmark = pytest.mark.each_processor
 
 def lacking(*features: str) -> Processor:
     """This processor without some of its features."""
-    known = host()
+    known = host_processor()
     kept = tuple(f"-{f[1:]}" if f[1:] in features else f for f in known.features)
     return replace(known, features=kept)
 
@@ -79,15 +79,15 @@ def test_products_of_four_compute_what_plain_loops_do() -> None:
     arrays = [x, w, *(column.astype(np.int32) for column in columns)]
     results = [np.zeros((1, 3, 4, 20, 16), np.int8) for _ in range(4)]
     scheduled = convolution(True)
-    run_on(host(), convolution(False), *arrays, results[0])
-    code = run_on(host(), scheduled, *arrays, results[1])
+    run_on(host_processor(), convolution(False), *arrays, results[0])
+    code = run_on(host_processor(), scheduled, *arrays, results[1])
     without = run_on(lacking("avx512vnni"), scheduled, *arrays, results[2])
     run_on(lacking("avx512vnni", "fma"), scheduled, *arrays, results[3])
     for result in results[1:]:
         np.testing.assert_array_equal(result, results[0])
     assert np.unique(results[0]).size > 200
     assert "vpdpbusd" not in without
-    if host().has("avx512vnni"):
+    if host_processor().has("avx512vnni"):
         products = count_instructions(code, "avx512.vpdpbusd.512")
         assert products == 7 + 6  # of the tiles of a row: two equal ones and the last
         assert "%acc = alloca" not in code
@@ -105,13 +105,13 @@ def test_sums_are_rescaled_by_floats(products: int) -> None:
     arrays, dtypes = [x, w, bias, *scales], ("float32",) * len(scales)
     scheduled = convolution(True, dtypes)
     results = [np.zeros((1, 3, 4, 20, 16), np.int8) for _ in range(3)]
-    run_on(host(), convolution(False, dtypes), *arrays, results[0])
-    code = run_on(host(), scheduled, *arrays, results[1])
+    run_on(host_processor(), convolution(False, dtypes), *arrays, results[0])
+    code = run_on(host_processor(), scheduled, *arrays, results[1])
     run_on(lacking("avx512vnni", "avx512f"), scheduled, *arrays, results[2])
     for result in results[1:]:
         np.testing.assert_array_equal(result, results[0])
     assert np.unique(results[0]).size > 200
-    if host().has("avx512vnni"):
+    if host_processor().has("avx512vnni"):
         assert count_instructions(code, "avx512.vfmadd.ps.512") >= products * 4
         assert "%acc = alloca" not in code
 
@@ -130,10 +130,10 @@ def test_an_instruction_is_its_declared_behaviour(intrinsic: TensorIntrin) -> No
     func = lower(schedule, [*intrinsic.operands, y])
     assert any(isinstance(s, TensorCall) for s in walk_stmt(func.body))
     results = [np.full(y.shape, 99, y.dtype) for _ in range(3)]
-    run_on(host(), func, *arrays, results[0])
+    run_on(host_processor(), func, *arrays, results[0])
     interpret(func, *arrays, results[1])
     with on_processor("avx512-vnni", emulated=["avx512vnni"]):
-        assert "@vdla_avx512_vpdpbusd_512(" in run_on(host(), func, *arrays, results[2])
+        assert "@vdla_avx512_vpdpbusd_512(" in run_on(host_processor(), func, *arrays, results[2])
     for result in results[1:]:
         np.testing.assert_array_equal(result, results[0])
     assert results[0].any()
@@ -158,7 +158,7 @@ def test_a_scale_is_rounded_once_half_to_even() -> None:
     func = lower(schedule, [*inputs, y])
     expected = requantize_even(*columns)
     assert ((columns[0].astype(object) * 2**30) % 2**31 == 2**30)[::64].any()  # ties
-    for processor in (host(), lacking("fma")):
+    for processor in (host_processor(), lacking("fma")):
         result = np.zeros(count, np.int32)
         run_on(processor, func, *columns, result)
         np.testing.assert_array_equal(result, expected)
@@ -196,7 +196,7 @@ def test_a_sum_is_rounded_down_once(vectors: bool) -> None:
     for name, result in (("scaled_down", down), ("scaled_floor", floor)):
         func = scaled(name, count, vectors)
         interpret(func, x, factor, offset, result)
-        for processor in (host(), lacking("avx512f")):
+        for processor in (host_processor(), lacking("avx512f")):
             found = np.zeros_like(result)
             code = run_on(processor, func, x, factor, offset, found)
             np.testing.assert_array_equal(found, result)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from vdla.compiler.targets.cpu.graph_code import compile_func
 from vdla.compiler.targets.cpu.llvm_narrow import has_packs
-from vdla.compiler.targets.cpu.processor import host
+from vdla.compiler.targets.cpu.processor import host_processor
 from vdla.compiler.te.expr import Const, Expr, Read, Var
 from vdla.compiler.te.schedule import create_schedule
 from vdla.compiler.te.tensor import clip, compute, placeholder
@@ -68,7 +68,7 @@ def test_rows_are_clamped_as_integers_are(name: str, rows: int) -> None:
     kernel(x, y)
     expected = np.clip(x, low, high).astype(np.int8)
     np.testing.assert_array_equal(y, expected.view(np.uint8) + np.uint8(lift) if lift else expected)
-    if has_packs(host()):
+    if has_packs(host_processor()):
         assert packs(kernel) == rows // 4
 
 
@@ -121,7 +121,7 @@ def test_only_rows_side_by_side_that_do_not_need_one_another(places: list[int], 
             expected[place] = np.clip(x[i] + added, -128, 127)
     kernel(x, y)
     np.testing.assert_array_equal(y, expected)
-    if has_packs(host()):
+    if has_packs(host_processor()):
         assert packs(kernel) == (not own and places[1] == places[0] + 1)
 
 

@@ -16,7 +16,7 @@ from vdla.compiler.targets.cpu.graph_code import build_cpu, run_passes
 from vdla.compiler.targets.cpu.link import link
 from vdla.compiler.targets.cpu.llvm import emit_function
 from vdla.compiler.targets.cpu.llvm_parallel import has_threads
-from vdla.compiler.targets.cpu.processor import host, load, optimise
+from vdla.compiler.targets.cpu.processor import host_processor, load, optimise
 from vdla.compiler.te.schedule import create_schedule
 from vdla.compiler.te.tensor import compute, placeholder
 from vdla.compiler.tir.lower import lower
@@ -46,7 +46,7 @@ def stencil(outer: int, size: int):
 @pytest.mark.parametrize("outer", [2, 7, 40])
 def test_iterations_are_shared(outer: int, threads: int) -> None:
     size = 3000
-    processor = replace(host(), threads=threads)
+    processor = replace(host_processor(), threads=threads)
     module = ir.Module("test")
     func = run_passes(stencil(outer, size), processor)
     function, workspace_bytes = emit_function(func, module, "kernel", processor)

@@ -18,7 +18,7 @@ from vdla.compiler.targets.common.workload import OperatorWorkload
 from vdla.compiler.targets.cpu.graph_code import build_cpu, compile_func
 from vdla.compiler.targets.cpu.lowering import lower_node, templates_of
 from vdla.compiler.targets.cpu.passes.block_channels import block_channels
-from vdla.compiler.targets.cpu.processor import Processor, host
+from vdla.compiler.targets.cpu.processor import Processor, host_processor
 from vdla.compiler.targets.cpu.templates.tiles import DenseTiles
 
 from .one_operator import as_plain_loops, graph_of
@@ -41,7 +41,7 @@ def test_products_of_two_inputs_equal_onnx_runtime(data: st.DataObject) -> None:
     y = model.node("MatMul", "a", b)
     outputs = [y, model.node("Neg", b)] if draw(st.booleans(), "read again") else [y]
     found = kinds(compare(model.finish(*outputs)))
-    assert ("PackedDense" in found) == (rows >= 4 and 2 * columns >= host().vector_lanes)
+    assert ("PackedDense" in found) == (rows >= 4 and 2 * columns >= host_processor().vector_lanes)
 
 
 def test_a_transposition_joins_the_packing() -> None:
@@ -185,7 +185,9 @@ def test_default_tiles(cpu, features, shape: Shape, expected: tuple[int, int]) -
 def test_every_tile_computes_the_same(rows: int, blocks: int) -> None:
     op, shapes = PackedDense(70, lo=-9.0), [(10, 24), (5, 24, 16), (5, 16)]
     graph = graph_of(op, [(shape, "float32") for shape in shapes])
-    func = lower_node(graph, graph.nodes[0], host(), {"rows": rows, "blocks": blocks}).func
+    func = lower_node(
+        graph, graph.nodes[0], host_processor(), {"rows": rows, "blocks": blocks}
+    ).func
     arrays, result = [integers(s, i) for i, s in enumerate(shapes)], np.zeros((10, 70), np.float32)
     compile_func(func)(*arrays, result)
     np.testing.assert_array_equal(result, op.evaluate(*arrays))

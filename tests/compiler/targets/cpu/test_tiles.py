@@ -51,7 +51,7 @@ from vdla.compiler.targets.cpu.micro_kernels import (
     TILE_W,
     TILE_X,
 )
-from vdla.compiler.targets.cpu.processor import Processor, host, optimise
+from vdla.compiler.targets.cpu.processor import Processor, host_processor, optimise
 from vdla.compiler.te.expr import Expr, Var
 from vdla.compiler.te.schedule import create_schedule
 from vdla.compiler.te.tensor import Tensor, compute, placeholder, reduce_axis, sum_of
@@ -80,7 +80,7 @@ def tiles() -> Iterator[Processor]:
     """A processor with AMX, of which each instruction is counted."""
     with on_processor("amx", emulated=TILES):
         counts()
-        yield host()
+        yield host_processor()
 
 
 # ---- one loop program ----------------------------------------------------------------------------
@@ -134,7 +134,7 @@ def test_instructions_are_their_declared_behaviour(tiles: Processor, depth: int)
     assert len(names) == 4
     results = [np.full(tensors[2].shape, 99, np.int32) for _ in range(3)]
     interpret(func, *arrays, results[0])
-    compile_func(func, without_tiles(host()))(*arrays, results[1])
+    compile_func(func, without_tiles(host_processor()))(*arrays, results[1])
     assert counts()["products"] == 0
     compile_func(func, tiles)(*arrays, results[2])
     assert counts() == {
@@ -217,7 +217,7 @@ def test_convolutions_equal_their_operator(data: st.DataObject) -> None:
     [node] = graph.nodes
     with on_processor("amx", emulated=TILES):
         counts()
-        tiles = host()
+        tiles = host_processor()
         template = template_of(graph, node, tiles)
         assert template.name == "matrix tiles"
         space = template.space(workload_of(graph, node))
@@ -329,7 +329,7 @@ def convolutions(graph: Graph, processor: Processor) -> list[type]:
 @pytest.mark.slow
 def test_a_processor_without_tiles_never_uses_them() -> None:
     """Not even if a person asks for it."""
-    graph, without = imported(resnet18()), without_tiles(host())
+    graph, without = imported(resnet18()), without_tiles(host_processor())
     if "+avx512vnni" in without.features:
         assert set(convolutions(graph, without)) == {BlockedDotConv2d}
     assert eligible(graph, without) == []

@@ -31,7 +31,7 @@ from vdla.compiler.targets.cpu.core import Core
 from vdla.compiler.targets.cpu.graph_code import build_cpu, on_blocks
 from vdla.compiler.targets.cpu.llvm_parallel import has_threads
 from vdla.compiler.targets.cpu.lowering import new_chooser
-from vdla.compiler.targets.cpu.processor import host
+from vdla.compiler.targets.cpu.processor import host_processor
 from vdla.compiler.targets.cpu.templates.algorithms import (
     ALGORITHMS,
     DIRECT,
@@ -43,7 +43,7 @@ from vdla.compiler.topi.winograd import POINTS, matrices
 
 Shape = tuple[int, ...]
 #: A processor whose registers have 16 values.
-WIDE = replace(host(), features=("+avx512f",), core=Core())
+WIDE = replace(host_processor(), features=("+avx512f",), core=Core())
 #: Largest errors that are let pass, several times those that are seen.
 TOLERANCE = {2: 2e-6, 4: 8e-6}
 
@@ -77,7 +77,7 @@ class Case:
         pads: Shape,
         residual: bool = False,
         lo: float = 0.0,
-        lanes: int = host().vector_lanes,
+        lanes: int = host_processor().vector_lanes,
     ):
         x, weight = normal(x_shape, 0), normal((features, x_shape[1], 3, 3), 1)
         weight *= np.float32((9 * x_shape[1]) ** -0.5)
@@ -129,7 +129,7 @@ def test_the_transformations_are_a_convolution(size: int) -> None:
 @given(st.data())
 def test_results_are_those_of_float64(data: st.DataObject) -> None:
     """In groups of rows of tiles, too, of which the last one may be smaller."""
-    draw, lanes = data.draw, host().vector_lanes
+    draw, lanes = data.draw, host_processor().vector_lanes
     pads = tuple(draw(st.integers(0, 1)) for _ in range(4))
     x = (
         draw(st.integers(1, 2)), lanes * draw(st.integers(1, 4)),
@@ -276,7 +276,9 @@ def test_other_convolutions_stay(attributes: dict[str, Any]) -> None:
 def direct_error(case: Case) -> float:
     """Of the convolution by its definition on the same operands."""
     node = case.graph.nodes[0]
-    packed = blocks(blocks(case.weight, host().vector_lanes, 0), host().vector_lanes, 2)
+    packed = blocks(
+        blocks(case.weight, host_processor().vector_lanes, 0), host_processor().vector_lanes, 2
+    )
     weight = np.ascontiguousarray(packed.transpose(0, 2, 4, 5, 3, 1))
     assert isinstance(node.op, BlockedWinograd)
     op = BlockedConv2d((1, 1), node.op.pads, (1, 1), lo=node.op.lo)
@@ -322,7 +324,7 @@ def test_error_in_resnet18() -> None:
     double = {graph.inputs[0]: x.astype(np.float64)}
     [exact] = ReferenceEvaluator(in_float64(found)).run(None, double)
     errors = []
-    decision = ConvolutionAlgorithm(host())
+    decision = ConvolutionAlgorithm(host_processor())
     tiled = [
         node.name for node in graph.nodes
         if isinstance(node.op, Conv2d) and decision.is_open(workload_of(graph, node))

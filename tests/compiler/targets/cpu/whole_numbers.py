@@ -13,7 +13,7 @@ from vdla.compiler.graph.ir import Graph
 from vdla.compiler.graph.passes import run_passes
 from vdla.compiler.targets.cpu.graph_code import build_cpu
 from vdla.compiler.targets.cpu.passes.block_channels import block_channels
-from vdla.compiler.targets.cpu.processor import host
+from vdla.compiler.targets.cpu.processor import host_processor
 
 Shape = tuple[int, ...]
 
@@ -58,7 +58,7 @@ class Model:
 def compare(model: onnx.ModelProto) -> Graph:
     """Machine code and ONNX Runtime give the same; returns the graph on blocks of channels."""
     graph = run_passes(import_onnx(model, batch=1))
-    blocked = block_channels(graph, host().vector_lanes)
+    blocked = block_channels(graph, host_processor().vector_lanes)
     inputs = {name: integers(graph[name].shape, 99) for name in graph.inputs}
     session = onnxruntime.InferenceSession(
         model.SerializeToString(), providers=["CPUExecutionProvider"]

@@ -17,7 +17,7 @@ from vdla.compiler.graph.passes import run_passes
 from vdla.compiler.partition import assign_targets, split_parts
 from vdla.compiler.targets.base import Options, Part
 from vdla.compiler.targets.cpu.graph_code import compile_graph
-from vdla.compiler.targets.cpu.processor import host
+from vdla.compiler.targets.cpu.processor import host_processor
 from vdla.compiler.targets.vdla.plan.dram_layout import place_activations
 from vdla.compiler.targets.vdla.target import Accelerator
 from vdla.compiler.targets.vdla.templates.base import AcceleratorTemplate, Track
@@ -81,7 +81,7 @@ def needed(graph: Graph, nodes: Sequence[Node], tracks: Mapping[str, Track], ste
 @pytest.mark.more
 @pytest.mark.slow
 def test_arenas_of_the_networks_are_near_the_bound(network: Graph) -> None:
-    plan = compile_graph(network, host()).plan
+    plan = compile_graph(network, host_processor()).plan
     assert plan.bound_bytes <= plan.planned_bytes <= SLACK * plan.bound_bytes
     assert plan.planned_bytes < plan.sum_bytes / 2
 
