@@ -38,7 +38,7 @@ FACTOR_BITS = 22
 FACTOR_LIMIT = (1 << FACTOR_BITS) - (1 << 16)
 #: Bits behind the point of the mean's factor, and of that of its remainder.
 MEAN_BITS, REST_BITS = 23, 19
-#: A remainder times a factor loses so many bits before it is divided by the width.
+#: The bits that a remainder times a factor loses before the division by the width.
 LOST_BITS = 10
 #: The energy of a row, its variance times a constant, is below 2**30.
 ENERGY_BITS = 30
@@ -165,37 +165,37 @@ def find_root_index(energy: Any, least: Callable[[Any, int], Any]) -> Any:
 @dataclass(frozen=True)
 class Steps:
     """What :func:`normaliser` needs besides arithmetic: the minimum of a value and a number, the
-    value of the table of :func:`roots` at an index, a value's lowest 5 bits, and what a value
-    becomes that is used more than once."""
+    value of the table of :func:`roots` at an index, a value's lowest 5 bits, and ``cached``, which
+    stores a value that is used more than once."""
 
     least: Callable[[Any, int], Any]
     look_up: Callable[[Any], Any]
     low_bits: Callable[[Any], Any]
-    kept: Callable[[Any], Any] = lambda value: value
+    cached: Callable[[Any], Any] = lambda value: value
 
 
 def normaliser(total: Any, squares: Any, numbers: Numbers, by: Steps) -> tuple[Any, Any]:
     """``factor`` and ``offset`` of rows with these sums of elements and of squares; of arrays of
     int64, or of expressions."""
-    n, kept = numbers, by.kept
-    mean = kept(total * n.mean + (1 << (MEAN_BITS - 1)) >> MEAN_BITS)
-    rest = kept(total - mean * n.width)
+    n, cached = numbers, by.cached
+    mean = cached(total * n.mean + (1 << (MEAN_BITS - 1)) >> MEAN_BITS)
+    rest = cached(total - mean * n.width)
     # Sum of (x - mean)**2, of which the share of the mean's rounding is rest**2 / width.
     around = squares - (total + rest) * mean
     rounded = rest * rest * n.square >> n.square_bits - n.fraction_bits
-    energy = kept((around << n.fraction_bits) - rounded + n.least_energy)
-    first = kept(by.look_up(kept(find_root_index(energy, by.least))))
+    energy = cached((around << n.fraction_bits) - rounded + n.least_energy)
+    first = cached(by.look_up(cached(find_root_index(energy, by.least))))
     half = by.low_bits(first)
-    part = kept(-1 * (energy << half << half >> PART_BITS))
+    part = cached(-1 * (energy << half << half >> PART_BITS))
     root = first
     for _ in range(STEPS):
         # 3 - energy * root**2, half of which the root is multiplied by.
         product = (root * root >> SQUARE_BITS) * part >> PRODUCT_BITS
-        root = kept((product + (3 << STEP_BITS)) * root >> STEP_BITS + 1)
+        root = cached((product + (3 << STEP_BITS)) * root >> STEP_BITS + 1)
     doubled = root * n.scale >> by.low_bits(-1 * first + (n.scale_bits - 1 + POSITIVE))
-    factor = kept(by.least(doubled + 1 >> 1, FACTOR_LIMIT))
+    factor = cached(by.least(doubled + 1 >> 1, FACTOR_LIMIT))
     share = (factor * rest >> LOST_BITS) * n.rest >> REST_BITS - LOST_BITS
-    return factor, kept(-1 * (factor * mean + share))
+    return factor, cached(-1 * (factor * mean + share))
 
 
 @dataclass(frozen=True, eq=False)
@@ -398,10 +398,10 @@ def combine_digits(digits: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class RowDigits(Op):
-    """Digits of the factor and of the offset of each place of an image: int8 [1,C,N,1] to int8
-    [1,8*B,T,1], B is ``block`` and T is N/B, rounded up. Digit d of place ``t*B + l`` is channel
-    ``d*B + l`` of place t; those of the offset follow those of the factor. Nothing reads digits of
-    positions from N on: here they are the last place's.
+    """Digits of the factor and of the offset of each position of an image: int8 [1,C,N,1] to int8
+    [1,8*B,T,1], B is ``block`` and T is N/B, rounded up. Digit d of position ``t*B + l`` is
+    channel ``d*B + l`` of position t; the offset's digits follow the factor's. Nothing reads digits
+    of positions from N on: here they are the last position's.
     """
 
     numbers: Numbers

@@ -56,7 +56,7 @@ class Means(AcceleratorTemplate[MeanWorkload]):
         return int(self.share * self.machine.params.inp_depth) // self.machine.vthreads
 
     def sums(self, positions: int) -> bool:
-        """Whether the sums of parts of so many positions have room in tmp."""
+        """Whether the sums of the chunks of an image of ``positions`` pixels fit tmp."""
         part = max(n for n in _parts(positions) if n <= self._room)
         return positions // part <= self.machine.params.tmp_depth
 

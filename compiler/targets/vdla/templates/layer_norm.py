@@ -1,13 +1,13 @@
 """Layer normalisation of the positions of an image, in two operators.
 
-The first one finds the factor and the offset of each place. A place's channels are added up by the
-tensor core: 16 positions, read as weights, times ones are their sums, and times the identity matrix
-the positions in lanes, whose squares the vector unit looks up and adds up. So both sums, and all
-that follows from them, are one entry for 16 positions. The result is their digits of 7 and 8 bits.
+The first one finds the factor and the offset of each position. A position's channels are added up
+by the tensor core: 16 positions, read as weights, times ones are their sums, and times the identity
+matrix the positions in lanes, whose squares the vector unit looks up and adds up. So both sums, and
+all that follows from them, are one entry for 16 positions. The result is their digits of 7 and 8
+bits.
 
-The second one brings the digits of a place into all lanes, as products with matrices that have one
-column of ones, and computes ``requantize(x * factor + offset)``.
-"""
+The second one brings the digits of a position into all lanes, as products with matrices that have
+one column of ones, and computes ``requantize(x * factor + offset)``."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ from .matmul import find_tile_reach, tile_bytes, tile_step, weight_tiles
 
 #: Entries of tmp for each block of positions: the most values of the chain that live at one time.
 LIVE = 9
-#: Operators of the chain, each of which waits for the one before.
+#: Operators of the chain: each waits for the one before.
 CHAIN_OPS, WAIT_CYCLES = 100, 16
 
 
