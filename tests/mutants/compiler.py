@@ -183,16 +183,16 @@ COMPILER = (
                  "::test_the_graph_whose_program_ends_first_is_taken",
                  "compiler/targets/vdla/templates/test_convolution_residual.py"
                  "::test_what_ends_first_is_taken")),
-    Mutant("operators with knobs of their own are joined", "compiler", has_own_knobs,
+    Mutant("operators with knobs of their own are fused", "compiler", has_own_knobs,
            "bool(own) and", "False and",
            tests("compiler/targets/vdla/templates/test_convolution_residual.py"
                  "::test_knobs_for_an_operator_leave_it_alone",
                  "compiler/targets/vdla/templates/test_inverted_residual.py"
                  "::test_knobs_for_an_operator_leave_it_alone")),
-    Mutant("an image with two readers is joined", "compiler", Graph.links,
+    Mutant("an image with two readers is fused", "compiler", Graph.links,
            "len(readers[source.output]) == 1", "True",
            tests("compiler/targets/vdla/templates/test_inverted_residual.py"
-                 "::test_which_convolutions_are_joined")),
+                 "::test_which_convolutions_are_fused")),
     Mutant("elements are replaced wherever they are read", "compiler", share_buffers._replaces,
            "== texts", "!= []",
            tests("compiler/tir/test_share_buffers.py"
@@ -254,7 +254,7 @@ COMPILER = (
                  "::test_it_equals_the_interpreter")),
     Mutant("a table goes that others read", "compiler", fuse_tables_into_readers,
            "or None in found", "",
-           tests("compiler/targets/vdla/templates/test_squeeze_tables.py::test_which_tables_are_joined")),
+           tests("compiler/targets/vdla/templates/test_squeeze_tables.py::test_which_tables_are_fused")),
     Mutant("all blocks have the factors of the first", "compiler", ChannelProducts.schedule,
            "right[c, 0, 0, b, i]", "right[0, 0, 0, b, i]",
            tests("compiler/targets/vdla/templates/test_squeeze_tables.py"
@@ -359,8 +359,8 @@ COMPILER = (
     Mutant("zero points without their product", "compiler", Activations.constants,
            "count * w.a_zero_point * w.b_zero_point", "0",
            tests(f"{PRODUCTS}_equal_the_interpreter")),
-    Mutant("sums of inputs with the first zero point", "compiler", activations._Stages.of.__func__,
-           "ones, w.b_zero_point", "ones, w.a_zero_point",
+    Mutant("sums of inputs with the first zero point", "compiler",
+           activations._Stages.build.__func__, "ones, w.b_zero_point", "ones, w.a_zero_point",
            tests(f"{PRODUCTS}_equal_the_interpreter")),
     Mutant("memory ends with an operand", "compiler", Activations.reach,
            "find_tile_reach(graph[node.inputs[1]], self.machine.params)", "{}",
@@ -401,9 +401,9 @@ COMPILER = (
     Mutant("a softmax of whatever is reduced", "compiler", _Softmax.is_reduced,
            "Reduce(kind, (last,), True)", "Reduce(kind, node.op.axes, True)",
            tests("compiler/graph/passes/test_passes.py::test_golden")),
-    Mutant("a sum that others read is joined", "compiler", fusing.fuse_epilogues,
+    Mutant("a sum that others read is fused", "compiler", fusing.fuse_epilogues,
            "len(readers[name]) == 1 and name not in graph.outputs", "True",
-           tests(f"{ADDED}::test_which_additions_are_joined")),
+           tests(f"{ADDED}::test_which_additions_are_fused")),
     Mutant("a sum with the product's zero point", "compiler",
            ConstantProducts.schedule,
            "requantized(scaled, constants, w.last)", "requantized(scaled, constants, w.epilogue)",

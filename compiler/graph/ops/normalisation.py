@@ -260,7 +260,7 @@ class QLayerNorm(Op):
         [x], axis = inputs, self.axis
         table = placeholder((256,), "int32", "roots")
         parameters = parameter_placeholders(len(self.gain))
-        total, squares = map(Row.of, sums(x, axis))
+        total, squares = map(Row.from_tensor, sums(x, axis))
         factor, offset = normaliser(total, squares, self.numbers, expression_steps(table))
 
         def rule(*at: Expr) -> Expr:
@@ -293,7 +293,7 @@ def array_steps() -> Steps:
 def expression_steps(table: Tensor) -> Steps:
     """Of expressions, which are a :class:`Row`; ``table`` has :func:`roots`."""
     return Steps(
-        Row.least, lambda i: i.of_each(lambda e: table[e % 256]), lambda v: v % 32, Row.stage
+        Row.least, lambda i: i.map_values(lambda e: table[e % 256]), lambda v: v % 32, Row.stage
     )
 
 
@@ -320,22 +320,22 @@ class Row:
     each: Callable[[Row], Row] = lambda row: row
 
     @classmethod
-    def of(cls, tensor: Tensor, each: Callable[[Row], Row] = lambda row: row) -> Row:
+    def from_tensor(cls, tensor: Tensor, each: Callable[[Row], Row] = lambda row: row) -> Row:
         """The elements of a tensor."""
         return cls(tensor.shape, lambda *at: tensor[at], each)
 
     def stage(self) -> Row:
         """The value, computed by a stage."""
-        return Row.of(compute(self.shape, self.rule, "row"), self.each)
+        return Row.from_tensor(compute(self.shape, self.rule, "row"), self.each)
 
-    def of_each(self, function: Callable[[Expr], Expr]) -> Row:
+    def map_values(self, function: Callable[[Expr], Expr]) -> Row:
         """A function of the value."""
         return self.each(Row(self.shape, lambda *at: function(self.rule(*at)), self.each))
 
     def with_(self, other: Row | int, function: Callable[[Expr, Expr], Expr]) -> Row:
         """A function of the value and another one."""
         if isinstance(other, int):
-            return self.of_each(lambda a: function(a, Const(other)))
+            return self.map_values(lambda a: function(a, Const(other)))
         both = Row(self.shape, lambda *at: function(self.rule(*at), other.rule(*at)), self.each)
         return self.each(both)
 
@@ -425,7 +425,7 @@ class RowDigits(Op):
         [x], block = inputs, self.block
         last = x.shape[2] - 1
         table = placeholder((256,), "int32", "roots")
-        total, squares = map(Row.of, sums(x, 1))
+        total, squares = map(Row.from_tensor, sums(x, 1))
         values = normaliser(total, squares, self.numbers, expression_steps(table))
         found = [digit.stage() for value in values for digit in digits(value)]
 

@@ -44,7 +44,7 @@ from ....graph.passes.dead_code import dead_code
 from ..attention_mask import find_visible_keys
 from ..machine import ACCELERATOR, HOST
 from .fold_into_tables import find_table_function
-from .quantise_constant_add import constant_added
+from .quantise_constant_add import match_constant_add
 
 MOVES = (Identity, Reshape, Slice, Transpose)
 #: Operators of single elements, whose operands have one shape.
@@ -352,7 +352,7 @@ class _Images:
     def rewrite_channel_bias(self, node: Node) -> bool:
         """Append a QAddChannels for a quantised addition of a constant to the channels of an image,
         if it can give every value of it; whether it does."""
-        found = constant_added(self.graph, self.producers, node)
+        found = match_constant_add(self.graph, self.producers, node)
         if found is None:
             return False
         source, order, moves = self.origin(found.x)

@@ -235,21 +235,21 @@ class _Chain:
     def digits(self, total: Tensor, squares: Tensor, numbers: Numbers) -> list[Row]:
         """The digits of the factor and of the offset of rows with these sums."""
         by = Steps(Row.least, self.look_up, lambda value: value)  # shifts take 5 bits anyway
-        sums = Row.of(total, self.one_pass), Row.of(squares, self.one_pass)
+        sums = Row.from_tensor(total, self.one_pass), Row.from_tensor(squares, self.one_pass)
         values = normaliser(sums[0], sums[1], numbers, by)
         return [digit for value in values for digit in digits(value)]
 
     def look_up(self, index: Row) -> Row:
         """The values of the table."""
         table = _reader(self.table)
-        found = index.of_each(lambda e: lookup_int32(e, table, self.block))
+        found = index.map_values(lambda e: lookup_int32(e, table, self.block))
         self.lookers.append(self.stages[-1])
         return found
 
     def one_pass(self, row: Row) -> Row:
         """A stage of the result of an operator."""
         self.stages.append(compute(row.shape, row.rule, f"chain{len(self.stages)}"))
-        return Row.of(self.stages[-1], row.each)
+        return Row.from_tensor(self.stages[-1], row.each)
 
 
 @dataclass(frozen=True)

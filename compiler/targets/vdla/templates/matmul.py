@@ -171,7 +171,7 @@ class Activations(OnTensorCore[ActivationsWorkload]):
         # The positions that are not multiplied are a border that is cut off.
         window = Window((1, 1), pads=(0, 0, w.places - w.image_places, 0))
         acc, copy = sums_of_products(window, 0, data, tiles, ())
-        stages = _Stages.of(w, acc, copy, tiles, one, ones, par)
+        stages = _Stages.build(w, acc, copy, tiles, one, ones, par)
         s = stages.scheduled(make_tiling(knobs), self.machine.params)
         needed = [one] * w.sums_weights + [ones] * w.sums_inputs
         return lower(s, [data, other, *needed, par, stages.out], name)
@@ -291,7 +291,7 @@ class _Stages:
     partial: Tensor | None
 
     @classmethod
-    def of(
+    def build(
         cls, w: ActivationsWorkload, acc: Tensor, image: Tensor, tiles: Tensor, one: Tensor,
         ones: Tensor, par: Tensor,
     ) -> _Stages:  # fmt: skip
