@@ -82,7 +82,7 @@ def build(
             issued += len(compiled.step.insns)
     chooser.check_given()
     inputs, outputs = _types(graph, graph.given), _types(graph, graph.results)
-    states = tuple(State(*kept) for kept in graph.kept)
+    states = tuple(State(*kept) for kept in graph.state_values)
     return CompiledModel(inputs, outputs, tuple(layers), tuple(steps), graph, states=states)
 
 

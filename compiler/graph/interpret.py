@@ -22,14 +22,14 @@ def interpret_runs(graph: Graph, *runs: Sequence[np.ndarray]) -> list[list[np.nd
     """The outputs of runs one after the other: each begins with the states that the one before it
     left. Errors as :func:`evaluate`.
     """
-    held, found = {before: value for before, _, value in graph.kept}, []
+    held, found = {before: value for before, _, value in graph.state_values}, []
     for inputs in runs:
         if len(inputs) != len(graph.given):
             raise VdlaError(
                 f"graph {graph.name}: expected {len(graph.given)} inputs, got {len(inputs)}"
             )
         values = evaluate(graph, {**dict(zip(graph.given, inputs, strict=True)), **held})
-        held = {before: values[after] for before, after, _ in graph.kept}
+        held = {before: values[after] for before, after, _ in graph.state_values}
         found.append([values[name] for name in graph.results])
     return found
 

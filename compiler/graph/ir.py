@@ -98,7 +98,7 @@ class Graph:
         return self.outputs[: len(self.outputs) - len(self.states)]
 
     @property
-    def kept(self) -> list[tuple[str, str, np.ndarray]]:
+    def state_values(self) -> list[tuple[str, str, np.ndarray]]:
         """For each state the input, the output, and the initial value."""
         inputs, outputs = self.inputs[len(self.given) :], self.outputs[len(self.results) :]
         return list(zip(inputs, outputs, self.states, strict=True))
@@ -128,8 +128,8 @@ class Graph:
         return readers
 
     def links(self) -> Iterator[tuple[Node, Node]]:
-        """Pairs of nodes of which the second one is the only reader of the first one's result, as
-        its first operand. The result is no output of the graph."""
+        """Pairs of nodes: the second one is the only reader of the first one's result, as its first
+        operand. The result is no output of the graph."""
         producers, readers = self.producers(), self.consumers()
         for node in self.nodes:
             source = producers.get(node.inputs[0]) if node.inputs else None
@@ -171,7 +171,7 @@ def dump(graph: Graph) -> str:
             lines.append(f"  const  {tensor.name}: {tensor.type_text} {data}{quant}")
     lines += [f"  {_node_text(graph, node)}" for node in graph.nodes]
     lines += [f"  output {name}" for name in graph.outputs]
-    lines += [f"  state  {a}, then {b}: {array_text(data)}" for a, b, data in graph.kept]
+    lines += [f"  state  {a}, then {b}: {array_text(data)}" for a, b, data in graph.state_values]
     return "\n".join(lines) + "\n"
 
 

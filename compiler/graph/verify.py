@@ -43,7 +43,7 @@ def verify(graph: Graph) -> None:
     for name in graph.outputs:
         if name not in ready:
             raise VdlaError(f"graph {graph.name}: output {name!r} is not computed")
-    for before, after, value in graph.kept:
+    for before, after, value in graph.state_values:
         tensors = graph[before], graph[after], Tensor.constant(before, value)
         types = sorted({tensor.type_text for tensor in tensors})
         if len(types) > 1:

@@ -90,7 +90,7 @@ def convolve_transposed(
     size: Sequence[int],
 ) -> np.ndarray:
     """Transposed convolution of x [N, C, ...] and weight [C, OC/groups, ...]: element ``s`` of the
-    image and tap ``k`` of the kernel add to place ``s * stride + k * dilation - before``.
+    image and tap ``k`` of the kernel add to position ``s * stride + k * dilation - before``.
 
     It is the convolution of the image, zeros between its elements, with the kernel turned around.
     """

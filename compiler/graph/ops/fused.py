@@ -74,6 +74,6 @@ class Fused(Op):
 @dataclass(frozen=True)
 class FusedParts(Fused):
     """As :class:`Fused`, with operators that take parts of larger operands at the beginning: each
-    element of the result needs one element of every operand, but not the one in its place."""
+    element of the result needs one element of every operand, but not the one at its index."""
 
     fusion = Fusion.OPAQUE

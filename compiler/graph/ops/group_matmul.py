@@ -26,7 +26,7 @@ POSITIONS = 2
 @dataclass(frozen=True, eq=False)
 class QGroupMatMul(Op):
     """Products of two images, group by group: a int8 [1,G*K,A,1] and b int8 [1,G*K,N,1] to int8
-    [1,G*W,M,1], G is ``groups``, W is ``width``, and M is ``places``, of which a may have more.
+    [1,G*W,M,1], G is ``groups``, W is ``width``, and M is ``places``; a may have more.
 
     ``acc = sum over k of (a[g*K + k, m] - a_zero_point) * (b[g*K + k, n] - b_zero_point)`` in
     wrapping int32; ``y[g*W + n, m] = requant(acc)``, with one parameter set for all elements. The

@@ -23,8 +23,8 @@ class InPhases(Op):
 
     Places of the result whose numbers have the same remainders by the strides are a phase. They are
     the result of an ordinary convolution of the image with TH x TW taps, zeros among them where the
-    strides do not divide the kernel: place ``i`` of phase ``p`` begins at place
-    ``i + (p + before) // stride - (T - 1)`` of the image.
+    strides do not divide the kernel: position ``i`` of phase ``p`` begins at
+    position     ``i + (p + before) // stride - (T - 1)`` of the image.
     """
 
     op: ConvTranspose2d | QConvTranspose2d

@@ -237,7 +237,7 @@ def _wrapped(indices: np.ndarray, size: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class GatherElements(Op):
-    """For every place of the second operand, the element of the first at that place, but with the
+    """For every index of the second operand, the element of the first at that index, but with the
     number that the second operand has there as its index along ``axis``; numbers are as in
     :class:`Gather`."""
 

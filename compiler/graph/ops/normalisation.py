@@ -38,7 +38,7 @@ FACTOR_BITS = 22
 FACTOR_LIMIT = (1 << FACTOR_BITS) - (1 << 16)
 #: Bits behind the point of the mean's factor, and of that of its remainder.
 MEAN_BITS, REST_BITS = 23, 19
-#: A remainder times a factor loses so many bits before it is divided by the width.
+#: The bits that a remainder times a factor loses before the division by the width.
 LOST_BITS = 10
 #: The energy of a row, its variance times a constant, is below 2**30.
 ENERGY_BITS = 30
@@ -165,37 +165,37 @@ def find_root_index(energy: Any, least: Callable[[Any, int], Any]) -> Any:
 @dataclass(frozen=True)
 class Steps:
     """What :func:`normaliser` needs besides arithmetic: the minimum of a value and a number, the
-    value of the table of :func:`roots` at an index, a value's lowest 5 bits, and what a value
-    becomes that is used more than once."""
+    value of the table of :func:`roots` at an index, a value's lowest 5 bits, and ``cached``, which
+    stores a value that is used more than once."""
 
     least: Callable[[Any, int], Any]
     look_up: Callable[[Any], Any]
     low_bits: Callable[[Any], Any]
-    kept: Callable[[Any], Any] = lambda value: value
+    cached: Callable[[Any], Any] = lambda value: value
 
 
 def normaliser(total: Any, squares: Any, numbers: Numbers, by: Steps) -> tuple[Any, Any]:
     """``factor`` and ``offset`` of rows with these sums of elements and of squares; of arrays of
     int64, or of expressions."""
-    n, kept = numbers, by.kept
-    mean = kept(total * n.mean + (1 << (MEAN_BITS - 1)) >> MEAN_BITS)
-    rest = kept(total - mean * n.width)
+    n, cached = numbers, by.cached
+    mean = cached(total * n.mean + (1 << (MEAN_BITS - 1)) >> MEAN_BITS)
+    rest = cached(total - mean * n.width)
     # Sum of (x - mean)**2, of which the share of the mean's rounding is rest**2 / width.
     around = squares - (total + rest) * mean
     rounded = rest * rest * n.square >> n.square_bits - n.fraction_bits
-    energy = kept((around << n.fraction_bits) - rounded + n.least_energy)
-    first = kept(by.look_up(kept(find_root_index(energy, by.least))))
+    energy = cached((around << n.fraction_bits) - rounded + n.least_energy)
+    first = cached(by.look_up(cached(find_root_index(energy, by.least))))
     half = by.low_bits(first)
-    part = kept(-1 * (energy << half << half >> PART_BITS))
+    part = cached(-1 * (energy << half << half >> PART_BITS))
     root = first
     for _ in range(STEPS):
         # 3 - energy * root**2, half of which the root is multiplied by.
         product = (root * root >> SQUARE_BITS) * part >> PRODUCT_BITS
-        root = kept((product + (3 << STEP_BITS)) * root >> STEP_BITS + 1)
+        root = cached((product + (3 << STEP_BITS)) * root >> STEP_BITS + 1)
     doubled = root * n.scale >> by.low_bits(-1 * first + (n.scale_bits - 1 + POSITIVE))
-    factor = kept(by.least(doubled + 1 >> 1, FACTOR_LIMIT))
+    factor = cached(by.least(doubled + 1 >> 1, FACTOR_LIMIT))
     share = (factor * rest >> LOST_BITS) * n.rest >> REST_BITS - LOST_BITS
-    return factor, kept(-1 * (factor * mean + share))
+    return factor, cached(-1 * (factor * mean + share))
 
 
 @dataclass(frozen=True, eq=False)
@@ -260,7 +260,7 @@ class QLayerNorm(Op):
         [x], axis = inputs, self.axis
         table = placeholder((256,), "int32", "roots")
         parameters = parameter_placeholders(len(self.gain))
-        total, squares = map(Row.of, sums(x, axis))
+        total, squares = map(Row.from_tensor, sums(x, axis))
         factor, offset = normaliser(total, squares, self.numbers, expression_steps(table))
 
         def rule(*at: Expr) -> Expr:
@@ -293,7 +293,7 @@ def array_steps() -> Steps:
 def expression_steps(table: Tensor) -> Steps:
     """Of expressions, which are a :class:`Row`; ``table`` has :func:`roots`."""
     return Steps(
-        Row.least, lambda i: i.of_each(lambda e: table[e % 256]), lambda v: v % 32, Row.stage
+        Row.least, lambda i: i.map_values(lambda e: table[e % 256]), lambda v: v % 32, Row.stage
     )
 
 
@@ -320,22 +320,22 @@ class Row:
     each: Callable[[Row], Row] = lambda row: row
 
     @classmethod
-    def of(cls, tensor: Tensor, each: Callable[[Row], Row] = lambda row: row) -> Row:
+    def from_tensor(cls, tensor: Tensor, each: Callable[[Row], Row] = lambda row: row) -> Row:
         """The elements of a tensor."""
         return cls(tensor.shape, lambda *at: tensor[at], each)
 
     def stage(self) -> Row:
         """The value, computed by a stage."""
-        return Row.of(compute(self.shape, self.rule, "row"), self.each)
+        return Row.from_tensor(compute(self.shape, self.rule, "row"), self.each)
 
-    def of_each(self, function: Callable[[Expr], Expr]) -> Row:
+    def map_values(self, function: Callable[[Expr], Expr]) -> Row:
         """A function of the value."""
         return self.each(Row(self.shape, lambda *at: function(self.rule(*at)), self.each))
 
     def with_(self, other: Row | int, function: Callable[[Expr, Expr], Expr]) -> Row:
         """A function of the value and another one."""
         if isinstance(other, int):
-            return self.of_each(lambda a: function(a, Const(other)))
+            return self.map_values(lambda a: function(a, Const(other)))
         both = Row(self.shape, lambda *at: function(self.rule(*at), other.rule(*at)), self.each)
         return self.each(both)
 
@@ -398,10 +398,10 @@ def combine_digits(digits: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class RowDigits(Op):
-    """Digits of the factor and of the offset of each place of an image: int8 [1,C,N,1] to int8
-    [1,8*B,T,1], B is ``block`` and T is N/B, rounded up. Digit d of place ``t*B + l`` is channel
-    ``d*B + l`` of place t; those of the offset follow those of the factor. Nothing reads digits of
-    positions from N on: here they are the last place's.
+    """Digits of the factor and of the offset of each position of an image: int8 [1,C,N,1] to int8
+    [1,8*B,T,1], B is ``block`` and T is N/B, rounded up. Digit d of position ``t*B + l`` is
+    channel ``d*B + l`` of position t; the offset's digits follow the factor's. Nothing reads digits
+    of positions from N on: here they are the last position's.
     """
 
     numbers: Numbers
@@ -425,7 +425,7 @@ class RowDigits(Op):
         [x], block = inputs, self.block
         last = x.shape[2] - 1
         table = placeholder((256,), "int32", "roots")
-        total, squares = map(Row.of, sums(x, 1))
+        total, squares = map(Row.from_tensor, sums(x, 1))
         values = normaliser(total, squares, self.numbers, expression_steps(table))
         found = [digit.stage() for value in values for digit in digits(value)]
 

@@ -218,7 +218,7 @@ class QAvgPool(Op):
     ``acc = sum over the window of (x - x_zero_point)`` in int32, where x outside the image is
     ``x_zero_point``; ``y = requant(acc)``, the requantisation (shape [1]) includes 1 / (KH*KW).
     With padding, ``count_include_pad`` is always true: the other kind divides by a number that
-    depends on the place, and stays a float operator.
+    depends on the position, and stays a float operator.
     """
 
     kernel: Pair

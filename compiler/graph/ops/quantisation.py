@@ -63,7 +63,7 @@ class _Conversion(Op):
 
     @property
     def fusion(self) -> Fusion:  # type: ignore[override]
-        """Element-wise, but not with a scale per channel, where an element's place matters."""
+        """Element-wise, but not with a scale per channel, where an element's position matters."""
         return Fusion.ELEMENTWISE if self.quant.axis is None else Fusion.OPAQUE
 
     def _placeholders(self) -> tuple[Tensor, Tensor]:

@@ -12,7 +12,7 @@ so that ``e * -inverse`` is the probability times 2**30. Where probabilities of 
 beyond the result's largest value already, the inverse has ``room`` more bits, and what would not
 fit int32 is limited: ``e`` to ``total / 2**room``. The result is the largest value there, too.
 
-With a mask, the maximum is that of the elements that it keeps, and e of any other one is 0, so that
+With a mask, the maximum is over the visible elements, and e of a masked element is 0, so that
 its result is the zero point.
 """
 
@@ -34,7 +34,7 @@ from .base import Expression, Op, Shape, Type, broadcast, expect, expect_dtypes
 
 #: The exponential of 0; the longest row, whose sum of exponentials is below 2**24.
 ONE, MOST_KEYS = (1 << 15) - 1, 512
-#: A probability of 1, as the product of an exponential with an inverse, has so many bits; sums of
+#: The bits of a probability of 1, as the product of an exponential with an inverse; sums of
 #: products lose half of them between Newton's steps.
 PRODUCT_BITS, HALF_BITS = 30, 15
 #: Legal numbers of bits beyond :data:`PRODUCT_BITS`.
@@ -42,8 +42,8 @@ MOST_ROOM = 8
 
 
 def newton_steps(keys: int) -> int:
-    """Newton's steps from the inverse of the greatest sum of so many exponentials to that of any
-    one: each doubles it at first, and four make a half exact."""
+    """The number of Newton's steps from the inverse of the greatest sum of ``keys`` exponentials to
+    the inverse of any sum: each step doubles it at first, and four make a half exact."""
     return (keys - 1).bit_length() + 4
 
 
@@ -82,7 +82,7 @@ class QTableSoftmax(Op):
 
     ``in_scale`` is the input's scale, whose zero point does not matter; ``out_scale`` and
     ``zero_point`` are the result's. A second operand, if there is one, is a mask: int8, broadcast
-    to the first, 1 for elements that are kept and 0 for others. Every row keeps some.
+    to the first, 1 for visible elements and 0 for masked ones. Every row has visible elements.
     """
 
     axis: int
@@ -118,9 +118,9 @@ class QTableSoftmax(Op):
     def evaluate(self, *args: np.ndarray) -> np.ndarray:
         x, *masks = args
         wide = x.astype(np.int64)
-        kept = masks[0] != 0 if masks else np.True_
-        most = np.where(kept, wide, INT8_MIN).max(axis=self.axis, keepdims=True)
-        e = np.where(kept, self.exponentials.astype(np.int64)[most - wide], 0)
+        visible = masks[0] != 0 if masks else np.True_
+        most = np.where(visible, wide, INT8_MIN).max(axis=self.axis, keepdims=True)
+        e = np.where(visible, self.exponentials.astype(np.int64)[most - wide], 0)
         total = e.sum(axis=self.axis, keepdims=True)
         inverse = inverses(total, x.shape[self.axis], self.room)
         if self.room:
@@ -137,20 +137,20 @@ class QTableSoftmax(Op):
         def look_up(most: Expr, element: Expr) -> Expr:
             return table[(most - element.astype("int32") + 256) % 256]
 
-        def kept(at: tuple[Expr, ...], value: Expr, other: int) -> Expr:
-            """The value, or the other one where the mask does not keep it."""
+        def apply_mask(at: tuple[Expr, ...], value: Expr, other: int) -> Expr:
+            """The value, or the other one where the mask hides it."""
             for mask in masks:
                 theirs = at[len(at) - len(mask.shape) :]
-                place = [i if n > 1 else 0 for i, n in zip(theirs, mask.shape, strict=True)]
-                value = select(mask[tuple(place)] > 0, value, Const(other, value.dtype))
+                index = [i if n > 1 else 0 for i, n in zip(theirs, mask.shape, strict=True)]
+                value = select(mask[tuple(index)] > 0, value, Const(other, value.dtype))
             return value
 
-        most, total = sums(x, axis, look_up, kept)
+        most, total = sums(x, axis, look_up, apply_mask)
         inverse = chain(total, shape[axis], self.room)
 
         def product(*at: Expr) -> Expr:
             row = (*at[:axis], *at[axis + 1 :])
-            e = kept(at, look_up(most[row], x[at]), 0)
+            e = apply_mask(at, look_up(most[row], x[at]), 0)
             if self.room:
                 e = minimum(e, total[row] >> self.room)
             scaled = topi.rescale(
@@ -170,21 +170,21 @@ def sums(
     x: Tensor,
     axis: int,
     look_up: Callable[[Expr, Expr], Expr],
-    kept: Callable[[tuple[Expr, ...], Expr, int], Expr] = _as_it_is,
+    apply_mask: Callable[[tuple[Expr, ...], Expr, int], Expr] = _as_it_is,
 ) -> tuple[Tensor, Tensor]:
-    """The maximum along an axis, and the sum of what is looked up for it and each element; int32
-    without the axis. ``kept`` is what a mask makes of a value at an index, and what it puts in the
-    place of others."""
+    """The maximum along an axis, and the sum of what ``look_up`` returns for it and each element;
+    int32 without the axis. ``apply_mask`` takes an index, its value and what replaces it if the
+    element is masked."""
     shape = (*x.shape[:axis], *x.shape[axis + 1 :])
 
-    def place(row: tuple[Expr, ...], k: IterVar) -> tuple[Expr, ...]:
+    def insert(row: tuple[Expr, ...], k: IterVar) -> tuple[Expr, ...]:
         return (*row[:axis], k.var, *row[axis:])
 
     def element(*row: Expr) -> Expr:
-        return kept(place(row, k), x[place(row, k)].astype("int32"), INT8_MIN)
+        return apply_mask(insert(row, k), x[insert(row, k)].astype("int32"), INT8_MIN)
 
     def exponential(*row: Expr) -> Expr:
-        return kept(place(row, j), look_up(most[row], x[place(row, j)]), 0)
+        return apply_mask(insert(row, j), look_up(most[row], x[insert(row, j)]), 0)
 
     k, j = (reduce_axis(x.shape[axis], name) for name in ("k", "j"))
     most = compute(shape, lambda *row: max_of(element(*row), k), "most")

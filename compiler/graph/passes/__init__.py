@@ -25,7 +25,7 @@ from .fuse_softmax import fuse_softmax
 from .fuse_tables import fuse_tables
 from .make_signed import make_signed
 from .merge_transposes import merge_transposes
-from .quantise_parts import quantise_parts
+from .quantise_concats import quantise_concats
 from .raise_quantize import raise_quantize
 from .sink_conversions import sink_conversions
 from .unique_names import unique_names
@@ -43,7 +43,7 @@ GRAPH_PASSES: list[GraphPass] = [
     fuse_qdq,
     fuse_softmax,
     fuse_layer_norm,
-    quantise_parts,
+    quantise_concats,
     fuse_tables,
     fold_pads,
     exact_add,

@@ -71,7 +71,7 @@ class _Fusion:
                 return self.conv(node, node.op, out)
             case ConvTranspose2d():
                 return self.conv_transpose(node, node.op, out)
-            case Dense() if self.is_of_activations(node):
+            case Dense() if self.multiplies_activations(node):
                 return self.matmul(node, *_bounds(node.op, out), out)
             case Dense():
                 return self.dense(node, node.op, out)
@@ -128,7 +128,7 @@ class _Fusion:
         rescale = requant(scale / _scale(out), int(out.zero_point[0]), *_bounds(op, out))
         return QDense(x_zero, rescale), (x, weight.name, bias.name)
 
-    def is_of_activations(self, node: Node) -> bool:
+    def multiplies_activations(self, node: Node) -> bool:
         """Whether a dense layer multiplies an activation by another one, rows by columns."""
         assert isinstance(node.op, Dense)
         weight = self.producers.get(node.inputs[1])

@@ -76,8 +76,8 @@ class _Softmax:
             self.nodes.append(node)
             self.made.append(result)
             names = [result.name]
-        if scores.kept is not None:
-            mask = Tensor.constant(f"{quantize.output}.mask", scores.kept)
+        if scores.visible is not None:
+            mask = Tensor.constant(f"{quantize.output}.mask", scores.visible)
             self.made.append(mask)
             names.append(mask.name)
         return tuple(names)

@@ -13,7 +13,7 @@ from ..ops.elementwise import Add, Clip, Map, Relu
 from ..ops.integer import QTable
 from ..ops.quantisation import Dequantize, Quant, Quantize
 
-#: Operators that compute each element from those in the same place.
+#: Operators that compute each element from those at the same index.
 ELEMENTWISE = (Map, Relu, Clip, Add)
 EVERY_INT8 = np.arange(INT8_MIN, INT8_MAX + 1, dtype=np.int8)
 

@@ -19,11 +19,11 @@ def make_signed(graph: Graph) -> Graph:
     Dequantize, Reshape and Identity reads or writes: there the stored number matters. Between such
     a tensor and Quantize or Dequantize, Recentre converts.
     """
-    kept = _kept(graph)
+    unchanged = _find_unchanged(graph)
     changed = {
         t.name: _signed_tensor(t)
         for t in graph.tensors.values()
-        if t.dtype == "uint8" and t.name not in kept
+        if t.dtype == "uint8" and t.name not in unchanged
     }
     nodes: list[Node] = []
     for node in graph.nodes:
@@ -53,22 +53,22 @@ def _beside(graph: Graph, name: str) -> Tensor:
     return replace(_signed_tensor(graph[name]), name=signed)
 
 
-def _kept(graph: Graph) -> set[str]:
+def _find_unchanged(graph: Graph) -> set[str]:
     """Names of tensors that keep their dtype. If one side of a Reshape or Identity does, so does
     the other.
     """
-    kept = {*graph.inputs, *graph.outputs}
+    unchanged = {*graph.inputs, *graph.outputs}
     for node in graph.nodes:
         if not isinstance(node.op, Quantize | Dequantize | Reshape | Identity):
-            kept |= {*node.inputs, node.output}
+            unchanged |= {*node.inputs, node.output}
     size = 0
-    while size != len(kept):
-        size = len(kept)
+    while size != len(unchanged):
+        size = len(unchanged)
         for node in graph.nodes:
             ends = {node.inputs[0], node.output}
-            if isinstance(node.op, Reshape | Identity) and ends & kept:
-                kept |= ends
-    return kept
+            if isinstance(node.op, Reshape | Identity) and ends & unchanged:
+                unchanged |= ends
+    return unchanged
 
 
 def _signed_node(node: Node, changed: dict[str, Tensor]) -> Node:

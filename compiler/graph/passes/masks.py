@@ -2,9 +2,9 @@
 
 A mask is constant. An exporter adds it to the scores (0, and a large negative number where a query
 does not see a key), chooses between scores and such a number by it (Where), or multiplies by it and
-adds another constant. A quantiser may put a pair behind these steps. All of them make of each score
-a value that depends on the constants in its place, of which there are few different ones. So the
-values of 256 scores for each of these say what is masked.
+adds another constant. A quantiser may put a pair behind these steps. All of them map each score
+to a value that depends on the constants at its position, and there are few different constants. So
+the values of 256 scores for each of these constants show what is masked.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from .fuse_tables import ELEMENTWISE, EVERY_INT8, is_int8
 STEPS = (*ELEMENTWISE, Dequantize, Quantize, QAdd, QTable)
 #: So far below the maximum, the exponential of a softmax's table is 0.
 GAP = math.log(2 * ONE)
-#: The positions of a mask have at most so many different constants.
+#: The most different constants that the positions of a mask have.
 MOST_KINDS = 16
-#: Scores that are kept are equidistant, but for such a part of their step.
+#: Visible scores are equidistant, except for this share of their step.
 TOLERANCE = 1e-3
 NO_MASK = (
     f"a mask that neither keeps a score nor brings it {GAP:.1f} below all that are kept, or that "
@@ -36,19 +36,19 @@ NO_MASK = (
 
 @dataclass(frozen=True)
 class Scores:
-    """What a softmax takes: ``source``, an int8 tensor, by ``table`` (int8 [256]) if there is one,
-    times ``scale``. Of these, the mask ``kept`` (int8, 0 or 1, broadcast) keeps some, or None
-    all."""
+    """The operand of a softmax: ``source``, an int8 tensor, by ``table`` (int8 [256]) if there is
+    one, times ``scale``. The mask ``visible`` (int8, broadcast) is 1 for visible scores and 0 for
+    masked ones; None if all are visible."""
 
     source: str
     scale: float
     table: np.ndarray | None = None
-    kept: np.ndarray | None = None
+    visible: np.ndarray | None = None
 
 
 def find_scores(graph: Graph, producers: Mapping[str, Node], name: str) -> Scores | str | None:
-    """The scores that a float tensor has. A text says why a mask is none; None is for a tensor that
-    is no function of one int8 tensor and constants."""
+    """The scores that a float tensor has. A text says why there is no legal mask. None is for a
+    tensor that is no function of one int8 tensor and constants."""
     node, shape = producers.get(name), graph[name].shape
     if node is not None and isinstance(node.op, Dequantize):
         if not is_int8(node.op.quant):
@@ -61,9 +61,9 @@ def find_scores(graph: Graph, producers: Mapping[str, Node], name: str) -> Score
         masked = None if found is None else _masked(found[0] * np.float64(scale), found[1], shape)
         if found is None or masked is None:
             return Scores(source, scale)
-        best, kept = masked
+        best, visible = masked
         table = found[0][:, best]
-        return Scores(cone.source, scale, None if (table == EVERY_INT8).all() else table, kept)
+        return Scores(cone.source, scale, None if (table == EVERY_INT8).all() else table, visible)
     cone = _Cone(graph, producers, shape)
     if not (cone.add(name) and cone.source):
         return None
@@ -71,25 +71,25 @@ def find_scores(graph: Graph, producers: Mapping[str, Node], name: str) -> Score
     masked = None if found is None else _masked(*found, shape)
     if found is None or masked is None:
         return NO_MASK
-    best, kept = masked
+    best, visible = masked
     scale = _step(found[0][:, best])
-    return None if scale is None else Scores(cone.source, scale, None, kept)
+    return None if scale is None else Scores(cone.source, scale, None, visible)
 
 
 def _masked(
     values: np.ndarray, kinds: np.ndarray, shape: tuple[int, ...]
 ) -> tuple[int, np.ndarray | None] | None:
-    """The kind of constants that keep a score, and what is kept (None for all), of real values
-    [256, kinds] and the kind of each place; None if that is no mask."""
+    """The kind of constants that leave a score visible, and the visible scores (None for all), from
+    real values [256, kinds] and the kind of each position; None if that is no mask."""
     low, high = values.min(axis=0), values.max(axis=0)
     best = int(high.argmax())
     same = (values == values[:, [best]]).all(axis=0)
     if not (same | (high <= low[best] - GAP)).all():
         return None
-    kept = same[kinds].astype(np.int8)
-    if not np.broadcast_to(kept, shape).any(axis=-1).all():
+    visible = same[kinds].astype(np.int8)
+    if not np.broadcast_to(visible, shape).any(axis=-1).all():
         return None
-    return best, None if kept.all() else kept
+    return best, None if visible.all() else visible
 
 
 def _step(values: np.ndarray) -> float | None:
@@ -144,7 +144,7 @@ class _Cone:
 
     def values(self, name: str) -> tuple[np.ndarray, np.ndarray] | None:
         """The values of a tensor for every int8 and for each kind of positions, [256, kinds], and
-        the kind of each place, as the constants are broadcast; None for too many kinds."""
+        the kind of each position, as the constants are broadcast; None for too many kinds."""
         grid = np.broadcast_shapes((1,), *(value.shape for value in self.constants.values()))
         columns = [np.broadcast_to(v, grid).reshape(-1) for v in self.constants.values()]
         table = np.stack([np.zeros(math.prod(grid)), *columns], axis=1)

@@ -59,7 +59,7 @@ def _moves(
 
 
 def _raised(graph: Graph, node: Node, chain: list[Node]) -> tuple[list[Node], list[Tensor]]:
-    """Activations, the quantisation, then the moves, the last of which makes the node's result."""
+    """Activations, the quantisation, then the moves; the last one makes the node's result."""
     result = graph.result(node)
     first = graph[chain[-1].inputs[0]]
     nodes: list[Node] = []

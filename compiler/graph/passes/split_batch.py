@@ -87,8 +87,8 @@ def _split_operator(graph: Graph, node: Node, cut: Sequence[bool], batch: int) -
         return None
     match op:
         case Reshape() | Slice():
-            kept = not isinstance(op, Slice) or (op.starts[0], op.steps[0]) == (0, 1)
-            return replace(op, shape=(batch, *op.shape[1:])) if kept else None
+            stays = not isinstance(op, Slice) or (op.starts[0], op.steps[0]) == (0, 1)
+            return replace(op, shape=(batch, *op.shape[1:])) if stays else None
         case Quantize() | Dequantize():
             apart = op.quant.axis != 0
         case Transpose():

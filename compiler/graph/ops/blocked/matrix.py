@@ -39,7 +39,7 @@ class BlockedMatrixConv2d(BlockedDotConv2d):
         image[n, c, row % SH, column % SW, row // SH * pitch + column // SW, X channels]
         acc[n, ob, oh * pitch + ow, o] = sum of image[..., oh * pitch + ow + a constant, ...] * w
 
-    The sums between the last place of a row and the first one of the next row are nobody's.
+    Nothing reads the sums between the last position of a row and the first one of the next row.
     """
 
     def infer(self, *types: Type) -> Type:

@@ -45,7 +45,7 @@ class BlockedConvTranspose2d(Op):
         return (x[0], bias[0], *self.size, bias[1]), FLOAT32
 
     def macs(self, *shapes: Shape) -> int:
-        """Every element of the weight is a factor once at each place of x."""
+        """Every element of the weight is a factor once at each position of x."""
         x, weight, _ = shapes
         return x[0] * x[2] * x[3] * math.prod(weight)
 

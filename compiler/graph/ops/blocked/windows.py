@@ -59,9 +59,8 @@ class Windowed(Op):
         return window_shape(x[2:4], kernel, self.strides, self.pads, self.dilations)
 
     def macs(self, *shapes: Shape) -> int:
-        """Every element of the weight is a factor once at each place of the result. Channels that
-        fill a block up count.
-        """
+        """Every element of the weight is a factor once at each position of the result. Channels
+        that fill a block up count."""
         x, weight, *_ = shapes
         return x[0] * math.prod(self._sizes(x, self._kernel(weight))) * math.prod(weight)
 

@@ -36,7 +36,7 @@ def fuse_epilogues(graph: Graph, has_table: bool, adds_image: AddsImage) -> Grap
     ``adds_image`` is asked for the later one first.
     """
     producers, readers = graph.producers(), graph.consumers()
-    positions = {node.output: place for place, node in enumerate(graph.nodes)}
+    order = {node.output: index for index, node in enumerate(graph.nodes)}
     fused: dict[str, Node] = {}
     gone: set[str] = set()
     for node in graph.nodes:
@@ -47,7 +47,7 @@ def fuse_epilogues(graph: Graph, has_table: bool, adds_image: AddsImage) -> Grap
             if name in producers and len(readers[name]) == 1 and name not in graph.outputs
             and producers[name].target == ACCELERATOR
         ]  # fmt: skip
-        for source in sorted(sources, key=lambda found: -positions[found.output]):
+        for source in sorted(sources, key=lambda found: -order[found.output]):
             made = _fuse(graph, source, node, has_table, adds_image)
             if made is not None:
                 fused[node.output] = made

@@ -23,9 +23,9 @@ from ....graph.ops.pooling import QAvgPool
 from ..machine import ACCELERATOR
 
 
-def fuse_tables_into_readers(graph: Graph, sums_parts: Callable[[int], bool]) -> Graph:
+def fuse_tables_into_readers(graph: Graph, sums_chunks: Callable[[int], bool]) -> Graph:
     """Fuse each table into its readers if all of them are on the accelerator and take the mean of
-    channels or multiply the image. ``sums_parts`` says whether the accelerator sums a number of
+    channels or multiply the image. ``sums_chunks`` says whether the accelerator sums a number of
     pixels in chunks.
     """
     readers = graph.consumers()
@@ -34,7 +34,7 @@ def fuse_tables_into_readers(graph: Graph, sums_parts: Callable[[int], bool]) ->
     for node in graph.nodes:
         if not isinstance(node.op, QTable) or node.target != ACCELERATOR:
             continue
-        found = [_fuse(graph, node, node.op, n, sums_parts) for n in readers[node.output]]
+        found = [_fuse(graph, node, node.op, n, sums_chunks) for n in readers[node.output]]
         if node.output in graph.outputs or not found or None in found:
             continue
         gone.add(node.output)
@@ -44,7 +44,7 @@ def fuse_tables_into_readers(graph: Graph, sums_parts: Callable[[int], bool]) ->
 
 
 def _fuse(
-    graph: Graph, node: Node, table: QTable, reader: Node, sums_parts: Callable[[int], bool]
+    graph: Graph, node: Node, table: QTable, reader: Node, sums_chunks: Callable[[int], bool]
 ) -> Node | None:
     """The reader with the table fused into it; None if they do not fuse."""
     image, *others = reader.inputs
@@ -53,7 +53,7 @@ def _fuse(
     shape = graph[image].shape
     match reader.op:
         case QAvgPool(kernel=kernel) as mean if kernel == shape[2:] and not any(mean.pads):
-            if not sums_parts(kernel[0] * kernel[1]):
+            if not sums_chunks(kernel[0] * kernel[1]):
                 return None
             op: Op = QTableMean(table, mean)
         case QMul() as product:

@@ -44,12 +44,12 @@ from ....graph.passes.dead_code import dead_code
 from ..attention_mask import find_visible_keys
 from ..machine import ACCELERATOR, HOST
 from .fold_into_tables import find_table_function
-from .quantise_constant_add import constant_added
+from .quantise_constant_add import match_constant_add
 
 MOVES = (Identity, Reshape, Slice, Transpose)
 #: Operators of single elements, whose operands have one shape.
 ELEMENTWISE = (QAdd, QAddFixed, QTable)
-#: Pieces of a line that is computed in place of a table; the host looks up the values of others.
+#: The most linear pieces that replace a table; the host looks up the values of other tables.
 MOST_PIECES = 2
 WHY = "a matrix becomes the places of an image, or these become a matrix"
 FUNCTION = "a function of one tensor, whose steps are a table"
@@ -67,22 +67,28 @@ def matmul_as_convolution(
     tile_step: int = 1,
 ) -> Graph:
     """Rewrite the products of two activations that are on the accelerator, and what is around
-    them. ``has_table``: a table takes the vector unit one pass; ``longest_row``: it computes a
-    softmax of so many elements, with masks of ``most_mask_rows`` different rows; ``most_channels``:
-    a place of so many channels is normalised; ``tile_step``: a multiple of so many positions can be
-    read as weights."""
+    them.
+
+    Parameters
+    ----------
+    has_table : a table takes the vector unit one pass
+    longest_row : the most elements of a softmax on the vector unit
+    most_mask_rows : the most different rows of its mask
+    most_channels : the most channels of a layer normalisation
+    tile_step : images are read as weights if their positions are a multiple of this
+    """
     if not any(map(_is_product, graph.nodes)):
         return graph
     images = _Images(graph, block, has_table, longest_row, most_mask_rows, most_channels, tile_step)
     for node in graph.nodes:
-        node = images.as_table(node)
+        node = images.fold_table(node)
         if _is_product(node):
             images.product(node)
         elif not any(
             rule(node)
             for rule in (
-                images.by_elements, images.by_channels, images.by_positions, images.normalised,
-                images.joined, images.flattened,
+                images.rewrite_elementwise, images.rewrite_channel_bias, images.rewrite_softmax,
+                images.normalise, images.concatenate, images.flatten,
             )
         ):  # fmt: skip
             images.append(images.direct(node))
@@ -118,10 +124,10 @@ class _Images:
 
     def __post_init__(self) -> None:
         self.before = self.graph.producers()
-        softmaxes = filter(self.has_rows, self.graph.nodes)
+        softmaxes = filter(self.is_softmax_of_rows, self.graph.nodes)
         self.exchanged = set(map(self.find_scores, softmaxes))
 
-    def has_rows(self, node: Node) -> bool:
+    def is_softmax_of_rows(self, node: Node) -> bool:
         """Whether a node is a softmax that the vector unit can compute: along the last axis of
         matrices, whose rows are not too long, and of as many as can be read as weights; and its
         mask does not have too many."""
@@ -131,13 +137,13 @@ class _Images:
         fits = shape[-1] <= self.longest_row and shape[-2] % self.tile_step == 0
         if not (fits and node.op.axis == len(shape) - 1):
             return False
-        masks = [self.rows_of_mask(node, name) for name in node.inputs[1:]]
+        masks = [self.mask_rows(node, name) for name in node.inputs[1:]]
         return all(
             mask is not None and len(find_visible_keys(mask, self.block)[1]) <= self.most_mask_rows
             for mask in masks
         )
 
-    def rows_of_mask(self, softmax: Node, name: str) -> np.ndarray | None:
+    def mask_rows(self, softmax: Node, name: str) -> np.ndarray | None:
         """The mask of a softmax along the last axis for all its rows, [rows, keys]; None if it is
         computed. Rows behind the last one of a matrix, up to a whole block, are like that one."""
         data, shape = self.graph[name].data, self.graph.result(softmax).shape
@@ -152,7 +158,7 @@ class _Images:
         between them; or what is there instead."""
         name = softmax.inputs[0]
         while (node := self.before.get(name)) is not None:
-            node = self.as_table(node)
+            node = self.fold_table(node)
             if not (len(node.inputs) == 1 and self.is_cheap(node.op)):
                 break
             name = node.inputs[0]
@@ -163,7 +169,7 @@ class _Images:
         op, (a, b) = node.op, node.inputs
         assert isinstance(op, QMatMul)
         if node.output in self.exchanged:
-            self.exchanged_product(node)
+            self.transposed_product(node)
             return
         *lead, positions, depth = self[a].shape
         groups, others = prod(lead), self[b].shape[-1]
@@ -185,7 +191,7 @@ class _Images:
         back = Node(f"{node.name}.back", Reshape(shape), (rows,), node.output, HOST, WHY)
         self.append(back)
 
-    def exchanged_product(self, node: Node) -> None:
+    def transposed_product(self, node: Node) -> None:
         """Append the product of the operands exchanged, whose positions are the columns of the
         matrix, and whose channels are its rows, in whole blocks."""
         op, (a, b) = node.op, node.inputs
@@ -217,10 +223,10 @@ class _Images:
             return apart
         return self.moved(node, Slice((0, 0, 0), (1, 1, 1), shape), apart, "kept")
 
-    def by_positions(self, node: Node) -> bool:
+    def rewrite_softmax(self, node: Node) -> bool:
         """Append a softmax along the positions of an image that has the rows of its matrices as
         channels; whether it does."""
-        if not self.has_rows(node):
+        if not self.is_softmax_of_rows(node):
             return False
         source, order, moves = self.origin(node.inputs[0])
         *lead, rows, columns = order.shape
@@ -233,7 +239,7 @@ class _Images:
         assert isinstance(node.op, QTableSoftmax)
         inputs = [source]
         for name in node.inputs[1:]:
-            mask = self.rows_of_mask(node, name)
+            mask = self.mask_rows(node, name)
             assert mask is not None
             image = Tensor.constant(f"{node.output}.mask.image", mask[None, :, :, None])
             self.made[image.name] = image
@@ -242,7 +248,7 @@ class _Images:
         self.on_images(node, replace(node.op, axis=2), tuple(inputs), moves, reason)
         return True
 
-    def normalised(self, node: Node) -> bool:
+    def normalise(self, node: Node) -> bool:
         """Append a layer normalisation of the channels of an image, in its two operators; whether
         it does."""
         if not isinstance(node.op, QLayerNorm):
@@ -261,7 +267,7 @@ class _Images:
         self.on_images(node, rest, (source, digits), moves, "on the vector unit")
         return True
 
-    def joined(self, node: Node) -> bool:
+    def concatenate(self, node: Node) -> bool:
         """Append a concatenation of rows whose operands are images of the accelerator, or are laid
         out by the host; whether it does."""
         result = self.graph.result(node)
@@ -279,7 +285,7 @@ class _Images:
         if not any(images):
             return False
         inputs = tuple(
-            image or self.matrix_laid_out(t.name, shape_of_image)
+            image or self.lay_out_matrix(t.name, shape_of_image)
             for t, image, shape_of_image in zip(tensors, images, wanted, strict=True)
         )
         moves = [Reshape((channels, positions)), Transpose((1, 0)), Reshape(result.shape)]
@@ -287,7 +293,7 @@ class _Images:
         self.on_images(node, Concat(POSITIONS), inputs, moves, reason)
         return True
 
-    def flattened(self, node: Node) -> bool:
+    def flatten(self, node: Node) -> bool:
         """Append what makes one row of positions of an image's rows, for a Reshape by the host that
         does, with a Transpose before it or not; whether it does. Nothing moves."""
         if not isinstance(node.op, Reshape) or self[node.inputs[0]].dtype != "int8":
@@ -307,7 +313,7 @@ class _Images:
         self.on_images(node, Reshape(image), (source,), moves, "no data moves")
         return True
 
-    def as_table(self, node: Node) -> Node:
+    def fold_table(self, node: Node) -> Node:
         """The node; as a table, if it ends several steps that are a function of one tensor."""
         found = find_table_function(self.graph, self.before, node)
         if found is None:
@@ -316,7 +322,7 @@ class _Images:
         target = ACCELERATOR if self.has_table else HOST
         return replace(node, op=op, inputs=(source,), target=target, reason=FUNCTION)
 
-    def by_elements(self, node: Node) -> bool:
+    def rewrite_elementwise(self, node: Node) -> bool:
         """Append an element-wise operator on images, if all its operands are images in one order,
         or the host can lay them out in that order; whether it does."""
         if node.target != ACCELERATOR or not self.is_cheap(node.op):
@@ -331,7 +337,7 @@ class _Images:
             if alike and self.is_made(source):
                 inputs.append(source)
             elif _is_matrix(first[1], self[first[0]].shape):
-                inputs.append(self.matrix_laid_out(name, self[first[0]].shape))
+                inputs.append(self.lay_out_matrix(name, self[first[0]].shape))
             else:
                 return False
         self.on_images(node, node.op, tuple(inputs), first[2], node.reason)
@@ -343,10 +349,10 @@ class _Images:
             return op.piecewise_linear is not None and len(op.piecewise_linear.knots) <= MOST_PIECES
         return isinstance(op, ELEMENTWISE)
 
-    def by_channels(self, node: Node) -> bool:
+    def rewrite_channel_bias(self, node: Node) -> bool:
         """Append a QAddChannels for a quantised addition of a constant to the channels of an image,
         if it can give every value of it; whether it does."""
-        found = constant_added(self.graph, self.producers, node)
+        found = match_constant_add(self.graph, self.producers, node)
         if found is None:
             return False
         source, order, moves = self.origin(found.x)
@@ -366,7 +372,7 @@ class _Images:
             image = self.moved(node, move, image, f"moved{number}")
         self.append(Node(f"{node.name}.back", moves[-1], (image,), node.output, HOST, WHY))
 
-    def matrix_laid_out(self, name: str, shape: tuple[int, ...]) -> str:
+    def lay_out_matrix(self, name: str, shape: tuple[int, ...]) -> str:
         """The image [1, C, N, 1] of a tensor whose elements are a matrix [N, C], by the host, which
         may have made it for a dense layer already."""
         _, channels, positions, _ = shape
@@ -418,9 +424,9 @@ class _Images:
             turn = TransposeGroups(groups, width, zero_point)
             label = "first.turned" if rows else "turned"
             return self.once(f"{node.name}.{label}", turn, source), True
-        return self.laid_out(node, name, shape, zero_point, rows), True
+        return self.lay_out(node, name, shape, zero_point, rows), True
 
-    def laid_out(
+    def lay_out(
         self, node: Node, name: str, shape: tuple[int, int, int], zero_point: int, rows: bool
     ) -> str:
         """The image of an operand by the host."""
@@ -445,8 +451,8 @@ class _Images:
         return replace(node, inputs=tuple(map(self.unmoved, node.inputs)))
 
     def unmoved(self, name: str) -> str:
-        """The image of the accelerator that an operand is, or some positions of which it is; or the
-        operand itself."""
+        """The image of the accelerator that holds exactly an operand, or a slice of such an image,
+        or the operand itself."""
         source, origin, _ = self.origin(name)
         shape, image = self[name].shape, self[source].shape
         if self.is_made(source) and image == shape and (np.diff(origin.reshape(-1)) == 1).all():
@@ -479,8 +485,8 @@ class _Images:
         return node is not None and node.target == ACCELERATOR
 
     def origin(self, name: str) -> tuple[str, np.ndarray, list[Op]]:
-        """The tensor whose elements a tensor has, the place of each of its elements there, and the
-        moves from one to the other."""
+        """The tensor that the moves begin with, the index there of each element, and the moves from
+        it to this tensor."""
         moves: list[Op] = []
         while (node := self.producers.get(name)) is not None and isinstance(node.op, MOVES):
             if node.target == ACCELERATOR:
@@ -523,7 +529,7 @@ class _Images:
         self.producers[node.output] = node
 
     def whole(self, channels: int) -> int:
-        """Channels of whole blocks that hold so many."""
+        """The number of channels, rounded up to whole blocks."""
         return -(-channels // self.block) * self.block
 
     def __getitem__(self, name: str) -> Tensor:

@@ -22,24 +22,24 @@ def order_by_first_use(graph: Graph) -> Graph:
     first_use = _first_uses(nodes)
     # An insertion sort from the end: the nodes behind ``start`` are in order already.
     for start in reversed(range(len(nodes) - 1)):
-        for place in range(start, len(nodes) - 1):
-            one, other = nodes[place : place + 2]
+        for index in range(start, len(nodes) - 1):
+            one, other = nodes[index : index + 2]
             uses = [first_use.get(node.output, len(nodes)) for node in (one, other)]
             is_free = one.target == other.target == ACCELERATOR and one.output not in other.inputs
             if not is_free or uses[1] >= uses[0]:
                 break
-            nodes[place : place + 2] = other, one
+            nodes[index : index + 2] = other, one
             for name in one.inputs:
-                first_use[name] += first_use[name] == place
+                first_use[name] += first_use[name] == index
             for name in other.inputs:
-                first_use[name] = min(first_use[name], place)
+                first_use[name] = min(first_use[name], index)
     return graph.with_nodes(nodes)
 
 
 def _first_uses(nodes: list[Node]) -> dict[str, int]:
     """The index of the first node that reads each tensor, by name."""
     found: dict[str, int] = {}
-    for place, node in enumerate(nodes):
+    for index, node in enumerate(nodes):
         for name in node.inputs:
-            found.setdefault(name, place)
+            found.setdefault(name, index)
     return found

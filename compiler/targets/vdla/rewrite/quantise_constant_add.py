@@ -16,7 +16,7 @@ from ....graph.ops.quantisation import Dequantize, Quant, Quantize
 
 
 @dataclass(frozen=True)
-class ConstantAdded:
+class ConstantAdd:
     """``Quantize(Dequantize(x) + constant)``: the constant, float32 [C], lies along the last
     dimension of ``x``."""
 
@@ -37,7 +37,9 @@ class ConstantAdded:
         return None if found is None else QAddChannels(*found, zero_point)
 
 
-def constant_added(graph: Graph, producers: Mapping[str, Node], node: Node) -> ConstantAdded | None:
+def match_constant_add(
+    graph: Graph, producers: Mapping[str, Node], node: Node
+) -> ConstantAdd | None:
     """The addition that a Quantize ends, if it is one of a constant for each channel."""
     total = producers.get(node.inputs[0])
     if not isinstance(node.op, Quantize) or total is None or total.op != Add():
@@ -50,7 +52,7 @@ def constant_added(graph: Graph, producers: Mapping[str, Node], node: Node) -> C
         per_tensor = all(quant.dtype == "int8" and quant.axis is None for quant in quants)
         last = graph[x].shape[-1:]
         if per_tensor and constant.size > 1 and (constant.size,) == constant.shape[-1:] == last:
-            return ConstantAdded(source.inputs[0], *quants, constant.reshape(-1))
+            return ConstantAdd(source.inputs[0], *quants, constant.reshape(-1))
     return None
 
 

@@ -68,7 +68,7 @@ def _is_product(node: Node | None) -> bool:
 
 
 def _order(image: Shape, block: int) -> np.ndarray:
-    """For each place in the blocked order, the place of its element in the plain vector."""
+    """The index in the plain vector of each element in the blocked order."""
     _, c, h, w = image
     plain = np.arange(c * h * w).reshape(c // block, block, h, w)
     return plain.transpose(0, 2, 3, 1).reshape(-1)

@@ -1,4 +1,4 @@
-"""Places of images that are cut out, or come one behind another, on the vector unit.
+"""Slices and concatenations of the positions of images, on the vector unit.
 
 An image [1, C, N, 1] lies in DRAM as [C/block][N][block], so that a few of its positions, or those
 of several images, are no memory in a row. Each image's positions are loaded, copied and stored."""
@@ -142,7 +142,8 @@ class CopiedPositions(AcceleratorTemplate[CopyWorkload]):
 
 
 def _behind(body: Stmt, own: Buffer, out: Buffer, first: int) -> Stmt:
-    """What stores to a part's own result, so that it stores to the whole one from a place on."""
+    """A body that stores to a part's own result, redirected to position ``first`` of the whole
+    one."""
 
     def on_stmt(stmt: Stmt) -> Stmt | None:
         if not (isinstance(stmt, Store) and stmt.buffer is own):

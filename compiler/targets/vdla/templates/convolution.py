@@ -294,7 +294,7 @@ def sums_of_products(
 
     ``data`` is [blocks, H, W, batch, block] and ``weight`` [blocks of results, blocks, part, KH,
     KW, block, block]; in groups, both have a dimension more before these, and so have the sums. A
-    kernel of one place may read no column between those of its stride (``skips_cols``).
+    1x1 kernel may read no column between those of its stride (``skips_cols``).
     """
     (kh, kw), (sh, sw), (dh, dw) = window.kernel, window.strides, window.dilations
     # A kernel of one row reads no row between those of its stride.

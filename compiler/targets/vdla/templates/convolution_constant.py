@@ -1,5 +1,5 @@
-"""Convolutions to whose results a constant is added for each channel, with a rounding to int8
-between both: two passes of the vector unit over a tile's sums."""
+"""Convolutions with a fused addition of a constant for each channel. The results are rounded to
+int8 before the addition, so the vector unit takes two passes over a tile's sums."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ConstantProductsWorkload(ThroughTmpWorkload):
 
 
 class ConstantProducts(Products):
-    """Products whose results stay in ``tmp``, some rows at a time, until constants are added."""
+    """Products with fused constants: the results stay in ``tmp``, some rows at a time."""
 
     name = "products and constants"
     ops = (QConvAddChannels,)

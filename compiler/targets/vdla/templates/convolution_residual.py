@@ -1,4 +1,4 @@
-"""Convolutions to whose results another image is added, on the tensor core and the vector unit: the
+"""Convolutions with a fused addition of a second image, on the tensor core and the vector unit: the
 residual connections of a network."""
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ResidualWorkload(ThroughTmpWorkload):
 
 
 class ResidualProducts(Products):
-    """Products whose results stay in ``tmp``, some rows at a time, until an image is added."""
+    """Products with a fused residual: the results stay in ``tmp``, some rows at a time."""
 
     name = "products and an image"
     ops = (QConvAdd,)

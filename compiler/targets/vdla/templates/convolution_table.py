@@ -1,5 +1,4 @@
-"""Convolutions whose results are looked up in a table, on the tensor core and the vector unit:
-SiLU, hard-swish, GELU."""
+"""Convolutions with a fused LUT, on the tensor core and the vector unit: SiLU, hard-swish, GELU."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ from .lookup_table import table_words
 
 
 class ActivatedProducts(Products):
-    """Products whose results stay in ``tmp``, some rows at a time, until they are looked up."""
+    """Products with a fused LUT: the results stay in ``tmp``, some rows at a time."""
 
     name = "products and a table"
     ops = (QConvTable,)

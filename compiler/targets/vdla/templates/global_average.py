@@ -1,4 +1,4 @@
-"""The mean of each channel of a large image, on the vector unit: sums of parts of the image, and
+"""The mean of each channel of a large image, on the vector unit: sums of chunks of the image, and
 the sum of these."""
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class MeanWorkload(Workload):
 
 
 class Means(AcceleratorTemplate[MeanWorkload]):
-    """``requantize(sum of x)``: ``part`` positions of one block of channels are loaded at a time,
-    and the sums of all parts wait in tmp."""
+    """``requantize(sum of x)``: chunks of ``part`` positions of one block of channels are loaded
+    one after the other, and the sums of all chunks wait in tmp."""
 
     name = "mean"
     ops = (QAvgPool,)
@@ -52,13 +52,13 @@ class Means(AcceleratorTemplate[MeanWorkload]):
 
     @property
     def _room(self) -> int:
-        """Entries of inp for a part."""
+        """Entries of inp for a chunk."""
         return int(self.share * self.machine.params.inp_depth) // self.machine.vthreads
 
     def sums(self, positions: int) -> bool:
-        """Whether the sums of parts of so many positions have room in tmp."""
-        part = max(n for n in _parts(positions) if n <= self._room)
-        return positions // part <= self.machine.params.tmp_depth
+        """Whether the sums of the chunks of an image of ``positions`` pixels fit tmp."""
+        chunk = max(n for n in _chunk_sizes(positions) if n <= self._room)
+        return positions // chunk <= self.machine.params.tmp_depth
 
     def takes(self, graph: Graph, node: Node) -> str | Refusal:
         return "on the vector unit, as sums of parts"
@@ -72,14 +72,14 @@ class Means(AcceleratorTemplate[MeanWorkload]):
         )
 
     def space(self, workload: MeanWorkload) -> Space:
-        knobs = {"part": _parts(workload.places), "vthreads": VTHREADS}
+        knobs = {"part": _chunk_sizes(workload.places), "vthreads": VTHREADS}
         return Space(knobs, lambda chosen: self._misfit(workload, chosen))
 
     def _misfit(self, workload: MeanWorkload, knobs: Knobs) -> str:
         """Which scratchpad is too small, or an empty string."""
-        part, vthreads = int(knobs["part"]), int(knobs["vthreads"])
+        chunk, vthreads = int(knobs["part"]), int(knobs["vthreads"])
         needs = {
-            "inp": part * vthreads, "tmp": workload.places // part, "out": 1,
+            "inp": chunk * vthreads, "tmp": workload.places // chunk, "out": 1,
             "par": REQUANT_ENTRIES,
         }  # fmt: skip
         return workload.context.budget.lack(needs)
@@ -89,18 +89,18 @@ class Means(AcceleratorTemplate[MeanWorkload]):
         return self.cheapest(workload, fixed, lambda knobs: price * self.insns(workload, knobs))
 
     def insns(self, workload: MeanWorkload, knobs: Knobs) -> int:
-        """A load and a sum for each part; for each block of channels the sum of these, the mean and
-        its store."""
-        parts = workload.places // int(knobs["part"])
-        return workload.channel_blocks * (2 * parts + 3)
+        """A load and a sum for each chunk; for each block of channels the sum of these, the mean
+        and its store."""
+        chunks = workload.places // int(knobs["part"])
+        return workload.channel_blocks * (2 * chunks + 3)
 
     def predict(self, workload: MeanWorkload, knobs: Knobs) -> int:
-        part, vthreads = int(knobs["part"]), int(knobs["vthreads"])
+        chunk, vthreads = int(knobs["part"]), int(knobs["vthreads"])
         entries = workload.channel_blocks * workload.places
-        return row_cycles(entries, part, 1, 1, vthreads, self.machine)
+        return row_cycles(entries, chunk, 1, 1, vthreads, self.machine)
 
     def reader(self) -> tuple[Callable[[Expr], Expr], tuple[Tensor, ...]]:
-        """What makes int32 of an element of the image, and the constants in par that it reads."""
+        """The function that reads an element as int32, and the constants in par that it reads."""
         return lambda element: element.astype("int32"), ()
 
     def schedule(self, workload: MeanWorkload, knobs: Knobs, name: str) -> PrimFunc:
@@ -110,15 +110,15 @@ class Means(AcceleratorTemplate[MeanWorkload]):
         lanes, count = (params.batch, params.block), w.places // size
         x = placeholder((w.channel_blocks, count, size, *lanes), "int8", "x")
         par = placeholder((1, REQUANT_ENTRIES, params.block), "int32", "param")
-        place, part = reduce_axis(size, "place"), reduce_axis(count, "part")
+        position, chunk = reduce_axis(size, "place"), reduce_axis(count, "part")
         read, constants = self.reader()
         sums = compute(
             (w.channel_blocks, count, *lanes),
-            lambda c, p, b, i: sum_of(read(x[c, p, place, b, i]), (place,)), "sums",
+            lambda c, p, b, i: sum_of(read(x[c, p, position, b, i]), (position,)), "sums",
         )  # fmt: skip
         total = compute(
             (w.channel_blocks, 1, 1, *lanes),
-            lambda c, y, z, b, i: sum_of(sums[c, part, b, i], (part,)), "total",
+            lambda c, y, z, b, i: sum_of(sums[c, chunk, b, i], (chunk,)), "total",
         )  # fmt: skip
         out = requantized(total, par, w.epilogue, per_channel=False)
         s = create_schedule(out)
@@ -133,12 +133,12 @@ class Means(AcceleratorTemplate[MeanWorkload]):
             attach(s, scopes, s[out], block)
             thread = vthread_tiles(s[sums], [sums.axes[1]], int(knobs["vthreads"]))
             attach(s, {image: "inp"}, s[sums], thread)
-        else:  # blocks of channels in the place of parts
+        else:  # tiles are blocks of channels
             thread = vthread_tiles(s[out], [block], int(knobs["vthreads"]))
             attach(s, {image: "inp"} | scopes, s[out], thread)
-        s[total].reorder(part, *total.axes)
+        s[total].reorder(chunk, *total.axes)
         *_, b, i = sums.axes
-        s[sums].reorder(place, b, i)
+        s[sums].reorder(position, b, i)
         return lower(s, [x, par, *constants, out], name)
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
@@ -149,7 +149,7 @@ class Means(AcceleratorTemplate[MeanWorkload]):
         return {"requantisation": uniform_parameters(bias, multiplier, shift, self.machine)}
 
 
-def _parts(positions: int) -> list[int]:
-    """Sizes of equal parts that one instruction sums."""
+def _chunk_sizes(positions: int) -> list[int]:
+    """Sizes of equal chunks that one instruction sums."""
     most = (1 << VECTOR_EXTENT_BITS) - 1
     return [n for n in range(1, min(positions, most) + 1) if positions % n == 0]

@@ -166,9 +166,9 @@ class InvertedResiduals(AcceleratorTemplate[InvertedResidualWorkload]):
         in_tmp, tables = [expanded], []
         if w.has_table:
             table = placeholder((params.table_entries, block), "int32", "table")
-            looked = _apply_table(expanded, table, acc, pads, params)
-            expanded = padded(looked, pads, w.pad_value)
-            tables, inlined, in_tmp = [table], [*inlined, looked], [*in_tmp, expanded]
+            activated = _apply_table(expanded, table, acc, pads, params)
+            expanded = padded(activated, pads, w.pad_value)
+            tables, inlined, in_tmp = [table], [*inlined, activated], [*in_tmp, expanded]
         rows = (reduce_axis(kh, "ky"),)
         reduced = slid(w.window, out_size, expanded, words, rows, w.slide)
         out = requantized(reduced, last, w.last)
@@ -183,7 +183,7 @@ class InvertedResiduals(AcceleratorTemplate[InvertedResidualWorkload]):
         for tensor in inlined:
             s[tensor].compute_inline()
         for tensor in tables:
-            s.cache_read(tensor, "par", [looked])
+            s.cache_read(tensor, "par", [activated])
         (channels, *positions), inner = split_tiles(s[out], (1, part.rows, part.cols))
         s[out].reorder(*positions, channels)
         pixels = s[out].fuse(*positions)

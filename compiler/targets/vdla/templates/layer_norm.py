@@ -1,13 +1,13 @@
 """Layer normalisation of the positions of an image, in two operators.
 
-The first one finds the factor and the offset of each place. A place's channels are added up by the
-tensor core: 16 positions, read as weights, times ones are their sums, and times the identity matrix
-the positions in lanes, whose squares the vector unit looks up and adds up. So both sums, and all
-that follows from them, are one entry for 16 positions. The result is their digits of 7 and 8 bits.
+The first one finds the factor and the offset of each position. A position's channels are added up
+by the tensor core: 16 positions, read as weights, times ones are their sums, and times the identity
+matrix the positions in lanes, whose squares the vector unit looks up and adds up. So both sums, and
+all that follows from them, are one entry for 16 positions. The result is their digits of 7 and 8
+bits.
 
-The second one brings the digits of a place into all lanes, as products with matrices that have one
-column of ones, and computes ``requantize(x * factor + offset)``.
-"""
+The second one brings the digits of a position into all lanes, as products with matrices that have
+one column of ones, and computes ``requantize(x * factor + offset)``."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ from .matmul import find_tile_reach, tile_bytes, tile_step, weight_tiles
 
 #: Entries of tmp for each block of positions: the most values of the chain that live at one time.
 LIVE = 9
-#: Operators of the chain, each of which waits for the one before.
+#: Operators of the chain: each waits for the one before.
 CHAIN_OPS, WAIT_CYCLES = 100, 16
 
 
@@ -235,21 +235,21 @@ class _Chain:
     def digits(self, total: Tensor, squares: Tensor, numbers: Numbers) -> list[Row]:
         """The digits of the factor and of the offset of rows with these sums."""
         by = Steps(Row.least, self.look_up, lambda value: value)  # shifts take 5 bits anyway
-        sums = Row.of(total, self.one_pass), Row.of(squares, self.one_pass)
+        sums = Row.from_tensor(total, self.one_pass), Row.from_tensor(squares, self.one_pass)
         values = normaliser(sums[0], sums[1], numbers, by)
         return [digit for value in values for digit in digits(value)]
 
     def look_up(self, index: Row) -> Row:
         """The values of the table."""
         table = _reader(self.table)
-        found = index.of_each(lambda e: lookup_int32(e, table, self.block))
+        found = index.map_values(lambda e: lookup_int32(e, table, self.block))
         self.lookers.append(self.stages[-1])
         return found
 
     def one_pass(self, row: Row) -> Row:
         """A stage of the result of an operator."""
         self.stages.append(compute(row.shape, row.rule, f"chain{len(self.stages)}"))
-        return Row.of(self.stages[-1], row.each)
+        return Row.from_tensor(self.stages[-1], row.each)
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from .softmax import LAST_OPS, POSITIONS, STEP_OPS, longest_row, softmax_constan
 
 @dataclass(frozen=True)
 class MaskedSoftmaxWorkload(Workload):
-    """Rows along ``places`` of a block of channels for each of ``spans``, with so many ``rows`` of
+    """Rows along ``places`` of a block of channels for each of ``spans``, with ``rows`` rows of
     masks; ``room`` as of the operator."""
 
     places: int
@@ -76,8 +76,8 @@ class MaskedSoftmax(AcceleratorTemplate[MaskedSoftmaxWorkload]):
         assert isinstance(node.op, QTableSoftmax)
         x, mask = graph.operands(node)
         assert mask.data is not None
-        kept = np.moveaxis(np.broadcast_to(mask.data, x.shape), node.op.axis, -1)
-        return find_visible_keys(kept.reshape(-1, kept.shape[-1]), self.machine.params.block)
+        visible = np.moveaxis(np.broadcast_to(mask.data, x.shape), node.op.axis, -1)
+        return find_visible_keys(visible.reshape(-1, visible.shape[-1]), self.machine.params.block)
 
     def workload(self, graph: Graph, node: Node, context: Context) -> MaskedSoftmaxWorkload:
         op = node.op
@@ -104,7 +104,7 @@ class MaskedSoftmax(AcceleratorTemplate[MaskedSoftmaxWorkload]):
         return self.cheapest(workload, fixed)
 
     def predict(self, workload: MaskedSoftmaxWorkload, knobs: Knobs) -> int:
-        """Passes of the vector unit, each of which waits for the first result of the one before;
+        """Passes of the vector unit: each waits for the first result of the one before;
         and the load of the first scores, and the stores if they take longer."""
         w, positions = workload, int(knobs["places"])
         tiles, cycles = group_tiles(w.spans, int(knobs["blocks"])), 0
@@ -150,8 +150,8 @@ def most_mask_rows(params: HwParams) -> int:
 def _needs(
     w: MaskedSoftmaxWorkload, blocks: int, positions: int, params: HwParams
 ) -> dict[str, int]:
-    """Entries of the scratchpads for tiles of so many blocks, of which some positions are
-    multiplied at a time."""
+    """Entries of the scratchpads for tiles of ``blocks`` blocks, multiplied at ``positions`` at a
+    time."""
     tiles = group_tiles(w.spans, blocks)
     size, slots = min(blocks, len(w.spans)), 1 + (len(tiles) > 1)
     chunk = positions * max(g.count for groups in tiles for g in groups)

@@ -21,8 +21,8 @@ from ....topi.quantisation import clipped, rescale
 from ..attention_mask import VisibleKeys
 from ..expressions import REQUANT_ENTRIES, Epilogue, lookup_difference
 
-#: What a mask subtracts from scores that it does not keep: more than 255, by which they can differ,
-#: and 31 modulo 32, which is how the vector unit takes the amount of a shift.
+#: What a mask subtracts from masked scores: more than 255, by which scores can differ, and 31
+#: modulo 32, which is how the vector unit takes the amount of a shift.
 APART = 8 * 32 + 31
 #: Buffers for the parts of a step of the chain.
 PARTS = 2
@@ -37,8 +37,8 @@ Combine = Callable[[Expr, Expr], Expr]
 
 @dataclass(frozen=True)
 class Image:
-    """What is computed: rows of so many ``positions``, with so many ``rows`` of masks; ``room`` as
-    of the operator."""
+    """What is computed: rows of ``positions`` elements, with ``rows`` rows of masks; ``room`` as of
+    the operator."""
 
     positions: int
     rows: int
@@ -48,9 +48,9 @@ class Image:
 
 @dataclass(frozen=True)
 class Group:
-    """Blocks of a tile with one span: ``count`` of them, each ``stride`` behind the one before. The
-    first is ``block`` of the image and ``row`` of the tile. Their scores begin at entry ``base`` of
-    those of the tile."""
+    """Blocks of a tile with the same visible keys: ``count`` of them, each ``stride`` behind the
+    one before. The first is ``block`` of the image and ``row`` of the tile. Their scores begin at
+    entry ``base`` of the tile's scores."""
 
     span: VisibleKeys
     tile: int
@@ -61,8 +61,8 @@ class Group:
     base: int
 
     def chunks(self, free: int, masked: int) -> Iterator[Chunk]:
-        """Keys that all queries see, at most so many at a time; then those that the mask has rows
-        for."""
+        """Chunks of at most ``free`` keys that all queries see; then chunks of at most ``masked``
+        keys that the mask has rows for."""
         for begin in range(0, self.span.free, free):
             yield Chunk(self, begin, min(free, self.span.free - begin), False)
         for begin in range(self.span.free, self.span.bound, masked):
@@ -71,7 +71,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Chunk:
-    """So many ``keys`` of a group, from ``begin`` on, and whether they are ``masked`` for some
+    """``keys`` keys of a group, from ``begin`` on, and whether they are ``masked`` for some
     queries."""
 
     group: Group
@@ -89,7 +89,7 @@ Tile = list[Group]
 
 @lru_cache(maxsize=256)
 def group_tiles(spans: tuple[VisibleKeys, ...], blocks: int) -> list[Tile]:
-    """The groups of each tile of so many blocks."""
+    """The groups of each tile of ``blocks`` blocks."""
     tiles = []
     for first in range(0, len(spans), blocks):
         mine, groups, base = spans[first : first + blocks], [], 0
@@ -179,9 +179,9 @@ class Loops:
         sums.append(self.chain(size))
         if room:
             sums.append(self.rows(self.limit, size, lambda at: Read(self.total, at) >> room))
-        kept = (self.most, self.inverse, *([self.limit] if room else []))
+        staying = (self.most, self.inverse, *([self.limit] if room else []))
         results = [*self.blanks(tile), self.products(tile)]
-        return [_allocated(kept, [_allocated((self.total,), sums), *results])]
+        return [_allocated(staying, [_allocated((self.total,), sums), *results])]
 
     # ---- values ----
 
@@ -227,12 +227,12 @@ class Loops:
 
         return lambda *at: lookup_difference(score(*at), most(*at), word, self.params.block)
 
-    def masked_exponentials(self, p: Chunk, looked: Buffer, kept: Buffer) -> list[Stmt]:
-        """Exponentials into ``kept``, by way of ``looked``: 0 where the mask does not keep them."""
-        found, mask = self.read_key(looked, p), self.mask(p)
+    def masked_exponentials(self, p: Chunk, exponentials: Buffer, masked: Buffer) -> list[Stmt]:
+        """Exponentials into ``masked``, by way of ``exponentials``: 0 where the mask hides them."""
+        found, mask = self.read_key(exponentials, p), self.mask(p)
         return [
-            self.each(p, looked, p.at, self.exponential(p)),
-            self.each(p, kept, p.at, lambda *at: found(*at) >> mask(*at)),
+            self.each(p, exponentials, p.at, self.exponential(p)),
+            self.each(p, masked, p.at, lambda *at: found(*at) >> mask(*at)),
         ]
 
     # ---- what is done with them ----
@@ -253,16 +253,16 @@ class Loops:
 
     def sums(self, tile: Tile) -> Stmt:
         """The sum of the exponentials of the scores that each query sees."""
-        looked, kept = self.chunk_buffer("looked_up"), self.chunk_buffer("kept")
+        exponentials, masked = self.chunk_buffer("looked_up"), self.chunk_buffer("kept")
         partial = self.row_buffer("partial")
         stmts: list[Stmt] = []
         for p in self.chunks(tile):
             rule = self.exponential(p)
             if p.masked:
-                rule = self.read_key(kept, p)
-                stmts += self.masked_exponentials(p, looked, kept)
+                rule = self.read_key(masked, p)
+                stmts += self.masked_exponentials(p, exponentials, masked)
             stmts += self.folded(p, self.total, partial, 0, lambda a, b: a + b, rule)
-        return _allocated((looked, kept, partial), stmts)
+        return _allocated((exponentials, masked, partial), stmts)
 
     def chunks(self, tile: Tile) -> Iterator[Chunk]:
         """The keys that are reduced at a time."""
@@ -307,14 +307,16 @@ class Loops:
 
     def products(self, tile: Tile) -> Stmt:
         """Exponentials times inverses, to DRAM."""
-        looked, kept, limited = (self.chunk_buffer(n) for n in ("exponential", "kept", "limited"))
+        exponentials, masked, limited = (
+            self.chunk_buffer(n) for n in ("exponential", "kept", "limited")
+        )
         stmts: list[Stmt] = []
         for p in (p for g in tile for p in g.chunks(self.positions, self.positions)):
-            found = kept if p.masked else looked
+            found = masked if p.masked else exponentials
             if p.masked:
-                stmts += self.masked_exponentials(p, looked, kept)
+                stmts += self.masked_exponentials(p, exponentials, masked)
             else:
-                stmts.append(self.each(p, looked, p.at, self.exponential(p)))
+                stmts.append(self.each(p, exponentials, p.at, self.exponential(p)))
             e = self.read_key(found, p)
             if self.image.room:
                 limit = self.read_block(self.limit, p)
@@ -332,7 +334,7 @@ class Loops:
                 ),
                 self.stored(local, p),
             ]  # fmt: skip
-        return _allocated((looked, kept, limited), stmts)
+        return _allocated((exponentials, masked, limited), stmts)
 
     def blanks(self, tile: Tile) -> list[Stmt]:
         """The zero point for keys that no query sees, to DRAM."""
@@ -380,11 +382,11 @@ class Loops:
         """An entry for each block of a tile."""
         return self.nest((size, *self.entry), lambda *at: Store(into, at, formula(at)))
 
-    def each(self, p: Chunk, into: Buffer, place: Callable[[Expr, Expr], Expr], rule: Rule) -> Stmt:
-        """An entry for each block and each key of a chunk, at its ``place``."""
+    def each(self, p: Chunk, into: Buffer, index: Callable[[Expr, Expr], Expr], rule: Rule) -> Stmt:
+        """An entry for each block and each key of a chunk, at its ``index``."""
         return self.nest(
             (p.group.count, p.keys, *self.entry),
-            lambda i, k, *lane: Store(into, (place(i, k), *lane), rule(i, k, lane)),
+            lambda i, k, *lane: Store(into, (index(i, k), *lane), rule(i, k, lane)),
         )
 
     @staticmethod
@@ -405,7 +407,7 @@ def _one_by_one(expr: Expr, into: Read, parts: Sequence[Read]) -> list[tuple[Rea
     for n in sorted((0, 1), key=lambda n: -_operators(operands[n])):
         if isinstance(operands[n], Binary):
             part = spare.pop(0)
-            # What it is made of may take its place, until its own operator.
+            # Its operands may use its buffer until its own operator.
             steps += _one_by_one(operands[n], part, [*spare, part])
             operands[n] = part
     return [*steps, (into, Binary(expr.op, operands[0], operands[1], "int32"))]

@@ -104,7 +104,7 @@ class Activations(OnTensorCore[ActivationsWorkload]):
         return "product of two activations on the tensor core"
 
     def _between_beats(self, *positions: int) -> Refusal | None:
-        """Why images of so many positions cannot be read as tiles, if a tile does not begin where
+        """Why images of these positions cannot be read as tiles, if a tile does not begin where
         the load unit can begin to read."""
         params = self.machine.params
         for count in positions:
@@ -171,7 +171,7 @@ class Activations(OnTensorCore[ActivationsWorkload]):
         # The positions that are not multiplied are a border that is cut off.
         window = Window((1, 1), pads=(0, 0, w.places - w.image_places, 0))
         acc, copy = sums_of_products(window, 0, data, tiles, ())
-        stages = _Stages.of(w, acc, copy, tiles, one, ones, par)
+        stages = _Stages.build(w, acc, copy, tiles, one, ones, par)
         s = stages.scheduled(make_tiling(knobs), self.machine.params)
         needed = [one] * w.sums_weights + [ones] * w.sums_inputs
         return lower(s, [data, other, *needed, par, stages.out], name)
@@ -198,8 +198,8 @@ class Activations(OnTensorCore[ActivationsWorkload]):
 
 
 def tile_step(params: HwParams) -> int:
-    """Places are read as tiles of weights in images of a multiple of so many: the load unit begins
-    with a beat, and so must the blocks of channels."""
+    """Images are read as tiles of weights if their positions are a multiple of this: the load unit
+    begins with a beat, and so must the blocks of channels."""
     step_bytes = min(params.entry_bytes("wgt"), params.bus_bytes)
     return max(1, step_bytes // params.block)
 
@@ -256,7 +256,8 @@ class _Sums:
 
     @classmethod
     def sum_inputs(cls, image: Tensor, ones: Tensor, zero_point: int) -> _Sums:
-        """For each place, the sum of its channels in every lane: products with a tile of ones."""
+        """For each position, the sum of its channels in every lane: products with a tile of
+        ones."""
         groups, ic_blocks, positions, _, batch, block = image.shape
         cb, ci = reduce_axis(ic_blocks, "cb"), reduce_axis(block, "ci")
 
@@ -268,7 +269,7 @@ class _Sums:
         return cls(image, ones, "wgt", total, _times(total, -zero_point))
 
     def at(self, dims: tuple[int, ...]) -> Callable[[tuple[Expr, ...]], Expr]:
-        """The share of an element of the products, of whose index it has some dimensions."""
+        """The share of an element of the products; ``dims`` of its index select it."""
         return lambda index: self.share[tuple(index[d] for d in dims)]
 
 
@@ -290,7 +291,7 @@ class _Stages:
     partial: Tensor | None
 
     @classmethod
-    def of(
+    def build(
         cls, w: ActivationsWorkload, acc: Tensor, image: Tensor, tiles: Tensor, one: Tensor,
         ones: Tensor, par: Tensor,
     ) -> _Stages:  # fmt: skip

@@ -196,7 +196,7 @@ def longest_row(params: HwParams) -> int:
 
 
 def _needs(row: int, room: int, blocks: int, positions: int, params: HwParams) -> dict[str, int]:
-    """Entries of the scratchpads for tiles of ``blocks`` rows of ``row`` positions, of which some
+    """Entries of the scratchpads for tiles of ``blocks`` rows of ``row`` positions; some of these
     are multiplied at a time."""
     # Maximum, sum, inverse and limit stay; the inverses of all steps wait for the last one's,
     # beside the parts of a step.
@@ -248,7 +248,7 @@ class Chain:
         return found
 
     def line(self, first: Callable[..., Expr], *rules: Callable[..., Expr]) -> Tensor:
-        """Operators one after the other, each of which takes the result of the one before."""
+        """Operators in a row: each takes the result of the one before."""
         shape = self.total.shape
         x = compute(shape, lambda *at: first(at), f"chain{len(self.homes)}")
         for rule in rules:
@@ -267,7 +267,7 @@ class Chain:
 
 
 def _factor(inverse: Tensor | None, first: int) -> Callable[[tuple[Expr, ...]], Expr]:
-    """An element of the inverses, of which the first is a number."""
+    """An element of the inverses; the first inverse is a number."""
     return lambda at: Const(first) if inverse is None else inverse[at]
 
 

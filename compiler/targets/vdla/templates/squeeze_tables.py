@@ -1,5 +1,5 @@
-"""Means of images, and products with a value for each channel, that look up the image's elements in
-a table by themselves: squeeze-and-excitation behind SiLU or hard-swish."""
+"""LUTs fused into their consumers: means of images and products with a value for each channel, in
+squeeze-and-excitation behind SiLU or hard-swish."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ W = TypeVar("W", bound=Workload)
 
 
 class _FusedTable(AcceleratorTemplate[W]):
-    """The last operator of a pair, whose image is what a table, the first one, has for another."""
+    """The consumer of a fused pair: it reads its image through the LUT of the first operator."""
 
     def workload(self, graph: Graph, node: Node, context: Context) -> W:
         """The table is in ``par``, too."""
@@ -34,7 +34,7 @@ class _FusedTable(AcceleratorTemplate[W]):
         return super().workload(graph, _last(node), beside)
 
     def reader(self) -> tuple[Callable[[Expr], Expr], tuple[Tensor, ...]]:
-        """What looks up an element, and the table (int32 [entries of par, block])."""
+        """The function that looks up an element, and the table (int32 [entries of par, block])."""
         params = self.machine.params
         table = placeholder((params.table_entries, params.block), "int32", "table")
 
@@ -69,6 +69,6 @@ class TableProducts(_FusedTable[ChannelProductWorkload], ChannelProducts):
 
 
 def _last(node: Node) -> Node:
-    """The node as if the values had been looked up before."""
+    """The node of the consumer without the fused LUT."""
     assert isinstance(node.op, FusedPair)
     return replace(node, op=node.op.last)

@@ -119,7 +119,7 @@ class GroupsTransposed(AcceleratorTemplate[TransposedWorkload]):
         unit = placeholder((block, 1, block), "int8", "identity")
         par = placeholder((w.groups, w.tiles, REQUANT_ENTRIES, block), "int32", "param")
         tiles = weight_tiles(x, w.groups, w.tiles, w.channel_blocks, w.places, block)
-        # Sums of one tile, of which the loop begins before those over rows.
+        # Sums of one tile: their loop begins before the loops over rows.
         once, ci = reduce_axis(1, "once"), reduce_axis(block, "ci")
 
         def products(g: Expr, r: Expr, k: Expr, e: Expr, b: Expr, i: Expr) -> Expr:

@@ -32,7 +32,7 @@ class Reshaped(InPlace):
 
 
 class Concatenated(InPlace):
-    """A concatenation of channels: its operands are parts of the result from the start."""
+    """A concatenation of channels: its operands lie in the result from the start."""
 
     name = "joined"
     ops = (Concat,)

@@ -113,9 +113,9 @@ class Slide:
 def plan_slide(
     window: Window, height: int, width: int, products: int, parts: int = 1
 ) -> Slide | None:
-    """How a window, whose weights have ``parts``, slides over an image with so many ``products`` an
-    iteration; None where that is not faster than one product after the other, or needs more loops
-    than an instruction has."""
+    """How a window slides over an image. An iteration makes ``products`` products, and each weight
+    is the sum of ``parts`` int8 values. None if sliding is not faster than one product after the
+    other, or needs more loops than an instruction has."""
     _, cols = window.output(height, width)
     (_, kw), (_, step) = window.kernel, window.strides
     if not products or window.dilations[1] > 1:
@@ -344,7 +344,7 @@ def slid(
     slide: Slide,
 ) -> Tensor:
     """Every channel reduced over a window that slides to ``size`` rows and columns. ``image`` has
-    its border (int8, or int32 of which the lowest byte counts), ``words`` has the weights, and
+    its border (int8, or the lowest bytes of int32), ``words`` has the weights, and
     ``rows`` are the axes over the parts and the rows of the kernel."""
     *_, ky = rows
     sh, dh = window.strides[0], window.dilations[0]

@@ -144,7 +144,7 @@ def fuse_layer_norm(b: Any) -> list[str]:
     return [b.qdq(whole, 0.05, 3), b.qdq(rows, 0.05, 3), steps("apart", x), *others, product]
 
 
-def quantise_parts(b: Any) -> list[str]:
+def quantise_concats(b: Any) -> list[str]:
     """A constant row, a stored one and an activation of another scale, joined beside a product of
     two activations; what is joined with a float stays."""
     x, y = (b.qdq(b.input(name, [2, 3]), 0.1, 3) for name in "xy")
@@ -236,7 +236,7 @@ MAKERS: tuple[Make, ...] = (
     fuse_qdq,
     fuse_softmax,
     fuse_layer_norm,
-    quantise_parts,
+    quantise_concats,
     fuse_tables,
     fold_pads,
     exact_add,

@@ -13,7 +13,7 @@ from ....building import placed
 from .test_matmul import DEFAULT, SMALL, check_rtl, check_values, one_operator
 
 
-def joined(channels: int, *counts: int) -> Graph:
+def concatenated(channels: int, *counts: int) -> Graph:
     """Images of so many places, one behind another."""
     return one_operator(Concat(2), *((1, channels, count, 1) for count in counts))
 
@@ -25,13 +25,13 @@ def cut(channels: int, places: int, first: int, count: int, step: int = 1) -> Gr
 
 
 CASES = {
-    "one place before others": (joined(192, 1, 196), DEFAULT),
-    "one place behind others": (joined(48, 30, 1), DEFAULT),
-    "three images": (joined(40, 5, 17, 2), DEFAULT),
+    "one place before others": (concatenated(192, 1, 196), DEFAULT),
+    "one place behind others": (concatenated(48, 30, 1), DEFAULT),
+    "three images": (concatenated(40, 5, 17, 2), DEFAULT),
     "the first place": (cut(192, 197, 0, 1), DEFAULT),
     "places in the middle": (cut(40, 50, 7, 33), DEFAULT),
-    "blocks of 4": (joined(10, 3, 8), SMALL),
-    "batch 2": (joined(20, 3, 8), replace(PRESETS["8x8"], batch=2)),
+    "blocks of 4": (concatenated(10, 3, 8), SMALL),
+    "batch 2": (concatenated(20, 3, 8), replace(PRESETS["8x8"], batch=2)),
 }
 
 
@@ -46,14 +46,16 @@ def test_moves_equal_the_interpreter(case: str) -> None:
 def test_tiles(knobs: tuple[int, int]) -> None:
     """Also tiles with a remainder in both dimensions."""
     sizes = {"channel_blocks": knobs[0], "places": knobs[1]}
-    check_values(joined(112, 3, 196), DEFAULT, sizes)
+    check_values(concatenated(112, 3, 196), DEFAULT, sizes)
     if knobs[1] < 40:
         check_values(cut(112, 60, 5, 38), DEFAULT, sizes, vthreads=1)
 
 
 @pytest.mark.more
 @pytest.mark.slow
-@pytest.mark.parametrize("graph", [joined(10, 3, 8), cut(10, 12, 3, 8)], ids=["joined", "cut"])
+@pytest.mark.parametrize(
+    "graph", [concatenated(10, 3, 8), cut(10, 12, 3, 8)], ids=["joined", "cut"]
+)
 def test_the_rtl_takes_the_same_cycles(graph: Graph) -> None:
     check_rtl(graph, SMALL)
 

@@ -27,7 +27,7 @@ def operators(depth: int, channels: int, zero_point: int = 3) -> tuple[QConv2d, 
     return conv, QAddChannels(205_000, 18, const, -9)
 
 
-def product(depth: int, channels: int, places: int, joined: bool = True) -> Graph:
+def product(depth: int, channels: int, places: int, fused: bool = True) -> Graph:
     """An image of ``depth`` channels, its product with random weights, and constants added."""
     rng = np.random.default_rng(2)
     conv, add = operators(depth, channels)
@@ -41,7 +41,7 @@ def product(depth: int, channels: int, places: int, joined: bool = True) -> Grap
     ]
     operands = ("x", "w", "b")
     nodes = Node("conv", conv, operands, "h"), Node("add", add, ("h",), "y")
-    if joined:
+    if fused:
         nodes = (Node("node", QConvAddChannels(conv, add), operands, "y"),)
     return Graph("one", ("x",), ("y",), nodes, {t.name: t for t in tensors})
 
@@ -105,9 +105,9 @@ def test_the_rtl_takes_the_same_cycles() -> None:
 
 
 @pytest.mark.parametrize("reader", ["none", "an output", "another node", "groups"])
-def test_which_additions_are_joined(reader: str) -> None:
+def test_which_additions_are_fused(reader: str) -> None:
     """Those of convolutions in one group whose results nothing else reads."""
-    graph = placed(product(32, 32, 20, joined=False))
+    graph = placed(product(32, 32, 20, fused=False))
     conv, add = graph.nodes
     if reader == "an output":
         graph = replace(graph, outputs=("y", "h"))

@@ -34,7 +34,7 @@ def residual(
     channels: int,
     size: tuple[int, int],
     kernel: int = 1,
-    joined: bool = True,
+    fused: bool = True,
     swapped: bool = False,
 ) -> Graph:
     """An image, its convolution with random weights, and another image that is added to it, with
@@ -54,7 +54,7 @@ def residual(
     ]
     operands, addends = ("x", "w", "b"), ("z", "h") if swapped else ("h", "z")
     nodes = Node("conv", conv, operands, "h"), Node("add", add, addends, "y")
-    if joined:
+    if fused:
         nodes = (Node("node", QConvAdd(conv, add), (*operands, "z"), "y"),)
     return Graph("one", ("x", "z"), ("y",), nodes, {t.name: t for t in tensors})
 
@@ -115,7 +115,7 @@ def test_the_rtl_takes_the_same_cycles(hw: HwParams) -> None:
 def test_which_images_are_added(case: str) -> None:
     """Those of kernels of one place, unless the choice is another."""
     kernel, second = 3 if case == "3 x 3" else 1, case == "second"
-    graph = residual(32, 32, (4, 5), kernel, joined=False, swapped=second)
+    graph = residual(32, 32, (4, 5), kernel, fused=False, swapped=second)
     conv, add = (replace(node, target=ACCELERATOR) for node in graph.nodes)
     if case == "a factor of 0":
         add = replace(add, op=replace(add.op, mult_b=0))
@@ -136,10 +136,10 @@ def test_which_images_are_added(case: str) -> None:
 @pytest.mark.fast(1)
 @pytest.mark.parametrize("addition", ["apart", "joined"])
 def test_the_choice_is_open(addition: str) -> None:
-    graph = residual(64, 64, (8, 8), joined=False)
+    graph = residual(64, 64, (8, 8), fused=False)
     compiled = build(graph, WINDOWS, knobs={"conv": {"addition": addition}})
-    joined = ["QConvAdd"] if addition == "joined" else ["QConv2d", "QAdd"]
-    assert [layer.op for layer in compiled.layers] == joined
+    fused = ["QConvAdd"] if addition == "joined" else ["QConv2d", "QAdd"]
+    assert [layer.op for layer in compiled.layers] == fused
     conv = compiled.layers[0]
     assert conv.knobs["addition"] == addition and conv.chosen_by == "user"
     (y,) = compiled.run(inputs_of(graph), lambda p, dram: simulate(p, dram, VTA))
@@ -150,7 +150,7 @@ def test_the_choice_is_open(addition: str) -> None:
 @pytest.mark.slow
 def test_knobs_for_an_operator_leave_it_alone() -> None:
     """Who says how a convolution or an addition is computed has one."""
-    graph = residual(64, 64, (8, 8), joined=False)
+    graph = residual(64, 64, (8, 8), fused=False)
     for layer in "conv", "add":
         compiled = build(graph, WINDOWS, knobs={layer: {"vthreads": 1}})
         assert [layer.op for layer in compiled.layers] == ["QConv2d", "QAdd"]
@@ -161,7 +161,7 @@ def test_knobs_for_an_operator_leave_it_alone() -> None:
     "depth, size, expected", [(64, (32, 32), "joined"), (256, (14, 14), "apart")]
 )
 def test_what_ends_first_is_taken(depth: int, size: tuple[int, int], expected: str) -> None:
-    graph = residual(depth, 64, size, joined=False)
+    graph = residual(depth, 64, size, fused=False)
     cycles = {
         addition: cycles_of(build(graph, WINDOWS, knobs={"conv": {"addition": addition}}), graph)
         for addition in ("apart", "joined")
@@ -175,5 +175,5 @@ def test_what_ends_first_is_taken(depth: int, size: tuple[int, int], expected: s
 def test_without_windows_additions_are_apart() -> None:
     """The programs of these machines stay as records know them."""
     target = find_target("sim", Options(DEFAULT, VTA, 2, 1))
-    compiled = build(residual(64, 64, (8, 8), joined=False), target)
+    compiled = build(residual(64, 64, (8, 8), fused=False), target)
     assert [layer.op for layer in compiled.layers] == ["QConv2d", "QAdd"]

@@ -26,7 +26,7 @@ SMALL = replace(PRESETS["4x4"], vector_table=1, par_depth=96)
 
 
 def activated(
-    depth: int, channels: int, size: tuple[int, int], kernel: int = 1, joined: bool = True
+    depth: int, channels: int, size: tuple[int, int], kernel: int = 1, fused: bool = True
 ) -> Graph:
     """An image, its convolution with random weights, and a table in which neighbours differ."""
     rng = np.random.default_rng(2)
@@ -43,7 +43,7 @@ def activated(
     ]
     operands = ("x", "w", "b")
     nodes = Node("conv", conv, operands, "h"), Node("table", table, ("h",), "y")
-    if joined:
+    if fused:
         nodes = (Node("node", QConvTable(conv, table), operands, "y"),)
     return Graph("one", ("x",), ("y",), nodes, {t.name: t for t in tensors})
 
@@ -84,7 +84,7 @@ def test_tiles(knobs: Knobs) -> None:
 @pytest.mark.slow
 def test_nothing_goes_to_dram_in_between_and_the_table_is_set_once() -> None:
     """The look-ups hide behind the products."""
-    graph = activated(256, 256, (8, 16), joined=False)
+    graph = activated(256, 256, (8, 16), fused=False)
     hw, cycles = replace(DEFAULT, vector_window=3), []
     compiled = build_for("sim", graph, hw, VTA)
     compiled.run(inputs_of(graph), lambda p, dram: cycles.append(simulate(p, dram, VTA).cycles))
@@ -100,9 +100,9 @@ def test_the_rtl_takes_the_same_cycles() -> None:
 
 
 @pytest.mark.parametrize("reader", ["none", "no table", "another node"])
-def test_which_tables_are_joined(reader: str) -> None:
+def test_which_tables_are_fused(reader: str) -> None:
     """Those that are the only reader, where the vector unit has a table."""
-    graph = activated(32, 32, (4, 5), joined=False)
+    graph = activated(32, 32, (4, 5), fused=False)
     conv, table = (replace(node, target=ACCELERATOR) for node in graph.nodes)
     graph = graph.with_nodes([conv, table])
     if reader == "another node":

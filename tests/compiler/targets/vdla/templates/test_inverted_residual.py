@@ -51,7 +51,7 @@ def block(
     stride: int = 1,
     table: bool = False,
     pads: tuple[int, int, int, int] | None = None,
-    joined: bool = True,
+    fused: bool = True,
     zero_point: int = 3,
 ) -> Graph:
     """An image, a convolution of one place, perhaps a table in which neighbours differ, and the
@@ -73,7 +73,7 @@ def block(
         Tensor("y", (1, channels, *out), "int8"),
     ]
     nodes = Node("expand", first, ("x", "w", "b"), "h"), Node("filter", last, ("h", "v", "c"), "y")
-    if joined:
+    if fused:
         nodes = (Node("node", QConvWindow(first, last), ("x", "w", "b", "v", "c"), "y"),)
     return Graph("one", ("x",), ("y",), nodes, {t.name: t for t in tensors})
 
@@ -173,8 +173,8 @@ def network(*kernels: tuple[int, int]) -> onnx.ModelProto:
 @pytest.mark.slow
 def test_blocks_on_the_rtl(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside operators of the tensor track: bytes and cycles."""
-    joined = program_choices.ProgramChoices(bound=9.0)
-    monkeypatch.setattr(accelerator, "first_to_end", lambda cycles_of: joined)
+    fused = program_choices.ProgramChoices(bound=9.0)
+    monkeypatch.setattr(accelerator, "first_to_end", lambda cycles_of: fused)
     model = network((3, 1), (5, 2), (5, 1), (3, 2))
     found = measure(model, SMALL, VTA, ("sim", "rtl"))
     assert any(layer.op == "QConvWindow" for layer in found.compiled.layers)
@@ -184,11 +184,11 @@ def test_blocks_on_the_rtl(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("expansion", ["apart", "joined"])
 def test_the_choice_is_open(expansion: str) -> None:
     """Joined, the image between does not go over the bus, and both ways compute the same."""
-    graph = block(32, 96, (14, 14), joined=False)
+    graph = block(32, 96, (14, 14), fused=False)
     target = find_target("sim", Options(DEFAULT, VTA, 2, 1))
     compiled = build(graph, target, knobs={"filter": {"expansion": expansion}})
-    joined = ["QConvWindow"] if expansion == "joined" else ["QConv2d", "QConv2d"]
-    assert [layer.op for layer in compiled.layers] == joined
+    fused = ["QConvWindow"] if expansion == "joined" else ["QConv2d", "QConv2d"]
+    assert [layer.op for layer in compiled.layers] == fused
     filtered = compiled.layers[-1]
     assert filtered.knobs["expansion"] == expansion and filtered.chosen_by == "user"
     assert sum(layer.macs for layer in compiled.layers) == 96 * 14 * 14 * (32 + 9)
@@ -203,7 +203,7 @@ def test_the_choice_is_open(expansion: str) -> None:
 @pytest.mark.slow
 def test_knobs_for_an_operator_leave_it_alone() -> None:
     """Who says how a convolution is computed has one."""
-    graph = block(32, 96, (14, 14), joined=False)
+    graph = block(32, 96, (14, 14), fused=False)
     target = find_target("sim", Options(DEFAULT, VTA, 2, 1))
     for layer in "expand", "filter":
         compiled = build(graph, target, knobs={layer: {"vthreads": 1}})
@@ -215,7 +215,7 @@ def test_the_graph_whose_program_ends_first_is_taken(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Of those whose joined operators may cost nothing, or anything, in either order."""
-    graph = block(32, 96, (14, 14), joined=False)
+    graph = block(32, 96, (14, 14), fused=False)
     target = find_target("sim", Options(DEFAULT, VTA, 2, 1))
     for bounds in (0.0, 9.0), (9.0, 0.0):
         monkeypatch.setattr(program_choices, "BOUNDS", bounds)
@@ -228,20 +228,20 @@ def test_the_graph_whose_program_ends_first_is_taken(
                 compiled = build(graph, target)
             assert len(compiled.layers) == cheap
             assert ("rows" in compiled.layers[0].knobs) and compiled.layers[-1].knobs["expansion"]
-        apart, joined = (
+        apart, fused = (
             cycles_of(build(graph, target, knobs={"filter": {"expansion": expansion}}), graph)
             for expansion in ("apart", "joined")
         )
-        assert cycles_of(build(graph, target), graph) == joined < apart
+        assert cycles_of(build(graph, target), graph) == fused < apart
 
 
 @pytest.mark.parametrize(
     "case", ["joined", "table", "another reader", "an output", "on the host", "not depthwise",
              "refused"],
 )  # fmt: skip
-def test_which_convolutions_are_joined(case: str) -> None:
+def test_which_convolutions_are_fused(case: str) -> None:
     """Those whose only reader is a depthwise convolution, on the accelerator, where that pays."""
-    graph = block(32, 32, (8, 8), table=case == "table", joined=False)
+    graph = block(32, 32, (8, 8), table=case == "table", fused=False)
     first, last = (replace(node, target=ACCELERATOR) for node in graph.nodes)
     if case == "on the host":
         first = replace(first, target=HOST)
@@ -256,11 +256,11 @@ def test_which_convolutions_are_joined(case: str) -> None:
         graph = replace(graph, outputs=("y", "h"))
     asked: list[str] = []
 
-    def joins(source: Node, node: Node) -> bool:
+    def fuses(source: Node, node: Node) -> bool:
         asked.append(source.name)
         return case != "refused"
 
-    nodes = fuse_inverted_residuals(graph, joins).nodes
+    nodes = fuse_inverted_residuals(graph, fuses).nodes
     if case not in ("joined", "table"):
         assert nodes == graph.nodes and bool(asked) is (case == "refused")
         return

@@ -96,11 +96,11 @@ def operators_of(found: Measurement) -> set[str]:
 def test_the_table_makes_no_image_of_its_own() -> None:
     """Where windows slide, and with the same values."""
     apart = measure(excited(28), DEFAULT, VTA, ("sim",))
-    joined = measure(excited(28), replace(DEFAULT, vector_window=3), VTA, ("sim",))
+    fused = measure(excited(28), replace(DEFAULT, vector_window=3), VTA, ("sim",))
     assert {"QTable", "QMul", "QAvgPool"} <= operators_of(apart)
-    assert {"QTableMul", "QTableMean"} <= operators_of(joined)
-    assert not {"QTable", "QMul", "QAvgPool"} & operators_of(joined)
-    for one, other in zip(apart.outputs, joined.outputs, strict=True):
+    assert {"QTableMul", "QTableMean"} <= operators_of(fused)
+    assert not {"QTable", "QMul", "QAvgPool"} & operators_of(fused)
+    for one, other in zip(apart.outputs, fused.outputs, strict=True):
         np.testing.assert_array_equal(one, other)
 
 
@@ -114,7 +114,7 @@ def test_the_rtl_takes_the_same_cycles() -> None:
 
 
 @pytest.mark.parametrize(
-    "case, joins",
+    "case, fuses",
     [
         ("mean and product", True),
         ("large mean", False),
@@ -124,7 +124,7 @@ def test_the_rtl_takes_the_same_cycles() -> None:
         ("an output", False),
     ],
 )
-def test_which_tables_are_joined(case: str, joins: bool) -> None:
+def test_which_tables_are_fused(case: str, fuses: bool) -> None:
     """Those of which every reader can look up values."""
     shape, one = (1, 32, 6, 6), (1, 32, 1, 1)
     pool, times = mean(shape).nodes[0].op, product(shape).nodes[0].op
@@ -147,4 +147,4 @@ def test_which_tables_are_joined(case: str, joins: bool) -> None:
         graph, lambda places: case != "large mean" and places == 36
     ).nodes
     names = [node.op.name for node in found]
-    assert names == (["QTableMean", "QTableMul"] if joins else ["QTable", "QAvgPool", "QMul"])
+    assert names == (["QTableMean", "QTableMul"] if fuses else ["QTable", "QAvgPool", "QMul"])

@@ -1,4 +1,4 @@
-"""Quantise the operands of a concatenation, so that integers are joined."""
+"""Quantise the operands of a concatenation, so that it moves integers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..ops.quantisation import Dequantize, Quantize
 from .fuse_tables import is_int8
 
 
-def quantise_parts(graph: Graph) -> Graph:
+def quantise_concats(graph: Graph) -> Graph:
     """``Quantize(Concat(Dequantize(x), constant))`` becomes ``Concat(Quantize(Dequantize(x)),
     constant)`` with any number of such operands, in graphs that multiply two activations: a class
     token before the patches of an image. Quantize is computed for each element, so that the values
@@ -25,21 +25,21 @@ def quantise_parts(graph: Graph) -> Graph:
     nodes: list[Node] = []
     tensors: list[Tensor] = []
     for node in graph.nodes:
-        joined = producers.get(node.inputs[0])
-        is_join = joined is not None and isinstance(joined.op, Concat)
-        if not (isinstance(node.op, Quantize) and is_int8(node.op.quant) and is_join):
+        concat = producers.get(node.inputs[0])
+        is_concat = concat is not None and isinstance(concat.op, Concat)
+        if not (isinstance(node.op, Quantize) and is_int8(node.op.quant) and is_concat):
             nodes.append(node)
             continue
-        assert joined is not None
-        parts = [producers.get(name) for name in joined.inputs]
+        assert concat is not None
+        parts = [producers.get(name) for name in concat.inputs]
         values = [
-            _value(graph, part, name) for part, name in zip(parts, joined.inputs, strict=True)
+            _value(graph, part, name) for part, name in zip(parts, concat.inputs, strict=True)
         ]
         if any(v is None and not _is_real(p) for v, p in zip(values, parts, strict=True)):
             nodes.append(node)
             continue
         inputs = []
-        for number, (name, value) in enumerate(zip(joined.inputs, values, strict=True)):
+        for number, (name, value) in enumerate(zip(concat.inputs, values, strict=True)):
             part = f"{node.output}.part{number}"
             if value is None:
                 like = replace(graph.result(node), name=part, shape=graph[name].shape)
@@ -49,7 +49,7 @@ def quantise_parts(graph: Graph) -> Graph:
                 like = Tensor.constant(part, node.op.evaluate(value), node.op.quant)
             tensors.append(like)
             inputs.append(part)
-        nodes.append(replace(node, name=joined.name, op=joined.op, inputs=tuple(inputs)))
+        nodes.append(replace(node, name=concat.name, op=concat.op, inputs=tuple(inputs)))
     return graph.with_nodes(nodes, *tensors)
 
 
