@@ -40,7 +40,7 @@ from ..isa.text_files import read_text
 from ..pages.layers import cause_name
 from ..pages.measured import Run, occupancy
 from ..report.bounds import scratchpad_accesses
-from ..report.report import accelerator_report, join_programs, main_stall
+from ..report.report import accelerator_report, join_programs, main_stall, on_host
 from ..runtime.cache import source_digest
 from ..runtime.executable import LayerInfo
 from ..runtime.result import join
@@ -413,6 +413,9 @@ def _changed(row: Row, base: Row) -> Row:
     same = row["instructions_sha256"] == base["instructions_sha256"]
     reasons = []
     moved = abs(ratio - 1) > STILL
+    if row["coverage"]["operators_on_host"] != base["coverage"]["operators_on_host"]:
+        both = [on_host(one["coverage"]) for one in (row, base)]
+        reasons.append(f"not the same work: the host runs {both[0]} operators, first {both[1]}")
     if row is not base and not moved:
         reasons += ["the same instructions"] if same else []
         for name, value in row["knobs"].items():
