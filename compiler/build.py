@@ -28,7 +28,7 @@ from .graph.ir import Graph, dump
 from .graph.passes import GRAPH_PASSES
 from .graph.passes.split_batch import split_batch
 from .graph.verify import verify
-from .partition import leave_host_for_enough, parts_of, place
+from .partition import assign_targets, drop_small_programs, split_parts
 from .targets.base import GraphPass, Target
 from .te.errors import own_schedules
 
@@ -71,7 +71,7 @@ def build(
     steps: list[Step] = []
     issued = done = 0
     dumps.steps = STEPS_OF_NODE * len(graph.nodes)
-    for where, part in parts_of(graph, target):
+    for where, part in split_parts(graph, target):
         compiled = where.compile(part, chooser.on(where.name, where.machine_key), dumps)
         done += STEPS_OF_NODE * len(part.nodes)
         dumps.reach(done)  # a target may tell only some of its steps
@@ -87,7 +87,7 @@ def build(
 
 
 def prepare(model: object, target: Target, chooser: Chooser, dumps: Dumps) -> Graph:
-    """Read a model and apply all passes of graphs: the graph that :func:`~.rows.parts_of` divides.
+    """Read a model and apply all graph passes: :func:`~.partition.split_parts` divides the result.
 
     Raises VdlaError as :func:`build`.
     """
@@ -105,9 +105,9 @@ def _graph_passes(target: Target, chooser: Chooser) -> list[tuple[str, GraphPass
     return [
         *((apply.__name__, apply) for apply in GRAPH_PASSES),
         *((("split_batch", partial(split_batch, batch=target.batch)),) * target.splits_batches),
-        ("place", partial(place, target=target)),
+        ("assign_targets", partial(assign_targets, target=target)),
         *target.graph_passes(chooser),
-        ("leave_host_for_enough", partial(leave_host_for_enough, target=target)),
+        ("drop_small_programs", partial(drop_small_programs, target=target)),
     ]
 
 

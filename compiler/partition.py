@@ -13,10 +13,10 @@ from .targets.base import Part, Target
 #: The reason of a node that runs on the host although the target takes it.
 BEHIND_HOST = "too little for a program of its own behind the host; {title} could run it: {how}"
 
-Row = tuple[Node, ...]
+Group = tuple[Node, ...]
 
 
-def place(graph: Graph, target: Target) -> Graph:
+def assign_targets(graph: Graph, target: Target) -> Graph:
     """Set ``target`` and ``reason`` of every node: this target where it takes the node, else its
     host.
 
@@ -36,23 +36,25 @@ def place(graph: Graph, target: Target) -> Graph:
     return graph.with_nodes(nodes)
 
 
-def leave_host_for_enough(graph: Graph, target: Target) -> Graph:
+def drop_small_programs(graph: Graph, target: Target) -> Graph:
     """Move nodes to the host where they would need another program of the target, after an earlier
     one, that does not pay.
     """
     if target.host is None:
         return graph
-    places = {node.output: node.target for node in graph.nodes}
+    targets = {node.output: node.target for node in graph.nodes}
     while True:
-        rows = [nodes for where, nodes in _rows(graph, target, places) if where is target]
-        small = [node for nodes in rows[1:] if not target.worth(graph, nodes) for node in nodes]
+        groups = [
+            nodes for where, nodes in _group_by_target(graph, target, targets) if where is target
+        ]
+        small = [node for nodes in groups[1:] if not target.worth(graph, nodes) for node in nodes]
         if not small:
             break
-        places |= {node.output: target.host.name for node in small}
+        targets |= {node.output: target.host.name for node in small}
     host = target.host.name
 
     def settled(node: Node) -> Node:
-        if places[node.output] == node.target:
+        if targets[node.output] == node.target:
             return node
         reason = BEHIND_HOST.format(title=target.title, how=node.reason)
         return replace(node, target=host, reason=reason)
@@ -60,51 +62,53 @@ def leave_host_for_enough(graph: Graph, target: Target) -> Graph:
     return graph.with_nodes([settled(node) for node in graph.nodes])
 
 
-def parts_of(graph: Graph, target: Target) -> list[tuple[Target, Part]]:
+def split_parts(graph: Graph, target: Target) -> list[tuple[Target, Part]]:
     """The parts of a graph in running order, in turn for host and target, as few as dependencies
     allow. The last part of the host also has the outputs that are constants.
     """
-    places = {node.output: node.target for node in graph.nodes}
-    rows = _rows(graph, target, places)
+    targets = {node.output: node.target for node in graph.nodes}
+    groups = _group_by_target(graph, target, targets)
     last = target.host or target
     constants = [name for name in graph.outputs if graph[name].is_constant]
-    if not rows or (constants and not any(where is last for where, _ in rows)):
-        rows.append((last, ()))
-    parts: list[tuple[Target, Part]] = []
+    if not groups or (constants and not any(where is last for where, _ in groups)):
+        groups.append((last, ()))
+    found: list[tuple[Target, Part]] = []
     read = {*graph.outputs}
-    for where, nodes in reversed(rows):
+    for where, nodes in reversed(groups):
         wanted = [node.output for node in nodes if node.output in read]
         if where is last:
             wanted, constants = [*wanted, *constants], []
-        parts.append((where, Part(graph, nodes, wanted)))
+        found.append((where, Part(graph, nodes, wanted)))
         read |= {name for node in nodes for name in node.inputs}
-    return parts[::-1]
+    return found[::-1]
 
 
-def _rows(graph: Graph, target: Target, places: Mapping[str, str]) -> list[tuple[Target, Row]]:
+def _group_by_target(
+    graph: Graph, target: Target, targets: Mapping[str, str]
+) -> list[tuple[Target, Group]]:
     """Group nodes greedily: all that can run on the host, then all that can run on the target, and
     so on.
     """
     turns = [target.host, target] if target.host else [target]
     for node in graph.nodes:
-        if places[node.output] not in {turn.name for turn in turns}:
+        if targets[node.output] not in {turn.name for turn in turns}:
             raise VdlaError(
                 f"node {node.name!r}: expected a target {' or '.join(turn.name for turn in turns)},"
-                f" got {places[node.output]!r}"
+                f" got {targets[node.output]!r}"
             )
     waiting = list(graph.nodes)
     missing = {node.output for node in waiting}
-    rows: list[tuple[Target, Row]] = []
+    groups: list[tuple[Target, Group]] = []
     turn = 0
     while waiting:
-        row = []
+        group = []
         for node in waiting:
             ready = not missing & {*node.inputs}
-            if ready and places[node.output] == turns[turn].name:
-                row.append(node)
+            if ready and targets[node.output] == turns[turn].name:
+                group.append(node)
                 missing.discard(node.output)
-        if row:
-            rows.append((turns[turn], tuple(row)))
+        if group:
+            groups.append((turns[turn], tuple(group)))
         waiting = [node for node in waiting if node.output in missing]
         turn = (turn + 1) % len(turns)
-    return rows
+    return groups

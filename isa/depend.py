@@ -37,7 +37,7 @@ def dependencies(found: Footprints, tracks: Sequence[int] | None = None) -> np.n
 
     Parameters
     ----------
-    found : the accesses of the instructions, in program order
+    found : the accesses of the instructions, in program order; some instructions may be left out
     tracks : track of each instruction, from 0; by default there is one
     """
     count = len(found.order)
@@ -45,18 +45,18 @@ def dependencies(found: Footprints, tracks: Sequence[int] | None = None) -> np.n
     rows = track_of * _UNITS + found.units[found.order]
     total = (int(track_of.max(initial=0)) + 1) * _UNITS
     needs = np.full((count, total), -1, np.int64)
-    row_of = np.empty(count, np.int64)
+    row_of = np.zeros(len(found.units), np.int64)
     row_of[found.order] = rows
     row_of = np.repeat(row_of, np.diff(found.bounds))
     slots, own = _slots(row_of, found)
     widths = np.array([sum(slot[0] == s for slot in slots) for s in range(len(found.sizes))])
-    starts = np.concatenate([[0], np.cumsum(found.sizes * widths)])
-    history = np.zeros(int(starts[-1]), np.int32)
     firsts = np.concatenate([[0], np.cumsum(widths)])
+    begins = np.concatenate([[0], np.cumsum(np.repeat(found.sizes, widths))])
+    history = np.zeros(int(begins[-1]), np.int32)
     table = np.array([slot[1:] for slot in slots], np.int64).reshape(-1, 2)
     _find_needs(
         found.order, rows, found.bounds, found.spaces, found.writes, own, found.starts, found.runs,
-        starts, firsts, table, history, needs,
+        begins, firsts, table, history, needs,
     )  # fmt: skip
     return needs.reshape(count, -1, _UNITS)
 
@@ -77,25 +77,28 @@ def _slots(row_of: np.ndarray, found: Footprints) -> tuple[list[tuple[int, ...]]
 @native
 def _find_needs(
     order: Ints, rows: Ints, bounds: Ints, spaces: Ints, writes: Ints, own: Ints, starts: Ints,
-    runs: Table, offsets: Ints, firsts: Ints, slots: Table, history: Shorts, needs: Table,
+    runs: Table, begins: Ints, firsts: Ints, slots: Table, history: Shorts, needs: Table,
 ):  # fmt: skip
-    """Fill ``needs``. ``history`` has, for each entry of each space and each of the space's slots,
-    the place behind that of the latest instruction that used the entry so, 0 for none.
+    """Fill ``needs``. ``history`` has, for each slot of each space and each entry of the space, the
+    place behind that of the latest instruction that used the entry so, 0 for none.
     """
     for place in range(len(order)):
         row = rows[place]
         for access in range(bounds[order[place]], bounds[order[place] + 1]):
-            space, is_write = spaces[access], writes[access]
-            first = firsts[space]
-            width = firsts[space + 1] - first
+            first = firsts[spaces[access]]
+            for slot in range(first, firsts[spaces[access] + 1]):
+                other = slots[slot, 0]
+                if other != row and (writes[access] or slots[slot, 1]):
+                    latest = needs[place, other]
+                    for run in range(starts[access], starts[access + 1]):
+                        begin = begins[slot] + runs[run, 0]
+                        for at in range(begin, begin + runs[run, 1]):
+                            latest = max(latest, history[at] - 1)
+                    needs[place, other] = latest
             for run in range(starts[access], starts[access + 1]):
-                begin = offsets[space] + runs[run, 0] * width
-                for at in range(begin, begin + runs[run, 1] * width, width):
-                    for slot in range(width):
-                        other = slots[first + slot, 0]
-                        if other != row and (is_write or slots[first + slot, 1]):
-                            needs[place, other] = max(needs[place, other], history[at + slot] - 1)
-                    history[at + own[access]] = place + 1
+                begin = begins[first + own[access]] + runs[run, 0]
+                for at in range(begin, begin + runs[run, 1]):
+                    history[at] = place + 1
 
 
 def deadlines(found: Footprints) -> list[int]:

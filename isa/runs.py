@@ -33,7 +33,7 @@ class Footprints:
 
     Attributes
     ----------
-    order : int64 [n], which instruction is at each place; the other arrays go by instruction
+    order : int64 [places], which instruction is at each place; the others go by instruction
     units : int64 [n]
     bounds : int64 [n + 1]; instruction i has accesses ``bounds[i]`` to ``bounds[i + 1] - 1``
     spaces : int64 [accesses], numbers of ``SPACES``
@@ -87,7 +87,7 @@ class Footprints:
         )
 
     def reordered(self, order: Sequence[int]) -> Footprints:
-        """Those of the instructions in another order."""
+        """Those of the instructions in another order, or of some of them."""
         return replace(self, order=self.order[np.asarray(order, np.int64)])
 
 

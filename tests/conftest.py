@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import settings
 from vdla import plugins
-from vdla.compiler.targets import cache as kept
+from vdla.compiler.targets.common import cache as kept
 
 from .processors import DEFAULT, FEATURES, on_processor, on_this_machine
 from .suite.summary import write_summary

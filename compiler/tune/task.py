@@ -18,7 +18,7 @@ from ..choose.template import Plan, Template
 from ..dumps import Dumps
 from ..graph.ir import Graph, Node
 from ..graph.ops.base import Fusion
-from ..partition import parts_of
+from ..partition import split_parts
 from ..targets.base import Part, Target
 from ..targets.cpu.layer import CpuLayer
 from ..targets.cpu.lowering import lower_node
@@ -29,7 +29,7 @@ from ..targets.gpu.target import Gpu
 from ..targets.vdla.layer import Layer as VdlaLayer
 from ..targets.vdla.target import Accelerator
 from ..targets.vdla.templates.base import AcceleratorTemplate, Track
-from ..targets.vdla.templates.searched import by_steps_of
+from ..targets.vdla.templates.searched import find_step_template
 from ..tir.ir import PrimFunc
 from .candidates import Candidates
 
@@ -122,7 +122,7 @@ def tasks_of(
     chooser = Chooser(target.name, target.machine_key, records=records or Records())
     graph = prepare(model, target, chooser, Dumps())
     found: list[Layer] = []
-    for where, part in parts_of(graph, target):
+    for where, part in split_parts(graph, target):
         match target:
             case Accelerator() if where is target:
                 layers = target.layers(part, chooser)
@@ -145,7 +145,7 @@ def _by_steps(layers: Iterable[CpuLayer]) -> Iterator[CpuLayer]:
 def _products_by_steps(layers: Iterable[VdlaLayer]) -> Iterator[VdlaLayer]:
     """The layers that the accelerator's rules fit, scheduled by steps."""
     for layer in layers:
-        if (template := by_steps_of(layer.template)) is not None:
+        if (template := find_step_template(layer.template)) is not None:
             yield replace(layer, template=template)
 
 

@@ -19,7 +19,7 @@ from ..build import prepare
 from ..choose.chooser import Choice, Chooser, Given
 from ..choose.space import Knobs, KnobValue
 from ..dumps import Dumps
-from ..partition import parts_of
+from ..partition import split_parts
 from ..targets.base import Part
 from ..targets.vdla.plan.reservations import RESERVED
 from ..targets.vdla.plan.scratchpads import Operator
@@ -64,7 +64,9 @@ class Together:
         self._random = np.random.default_rng(self.seed)
         self._chooser = Chooser(self.target.name, self.target.machine_key, self.given)
         graph = prepare(self.model, self.target, self._chooser, Dumps())
-        self._parts = [part for where, part in parts_of(graph, self.target) if where is self.target]
+        self._parts = [
+            part for where, part in split_parts(graph, self.target) if where is self.target
+        ]
         if not self._parts:
             raise VdlaError(f"refine: expected a layer for {self.target.title}, got none")
         self._tried: set[tuple] = set()

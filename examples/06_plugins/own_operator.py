@@ -24,7 +24,7 @@ from vdla.compiler.graph.ops.base import Expression, Fusion, Op, Type, expect
 from vdla.compiler.targets.registry import register_template
 from vdla.compiler.targets.vdla.expressions import attach, tile_row
 from vdla.compiler.targets.vdla.machine import Context
-from vdla.compiler.targets.vdla.templates.base import AcceleratorTemplate, Track, image_of
+from vdla.compiler.targets.vdla.templates.base import AcceleratorTemplate, Track, blocked_shape
 from vdla.compiler.tir.ir import PrimFunc
 
 # ---- what it means -------------------------------------------------------------------------------
@@ -75,7 +75,7 @@ class LargerTemplate(AcceleratorTemplate[LargerWorkload]):
         return "the larger one, on the vector unit"
 
     def workload(self, graph: Graph, node: Node, context: Context) -> LargerWorkload:
-        return LargerWorkload(prod(image_of(graph.result(node).shape, self.machine)), context)
+        return LargerWorkload(prod(blocked_shape(graph.result(node).shape, self.machine)), context)
 
     def space(self, workload: LargerWorkload) -> Space:
         budget = workload.context.budget

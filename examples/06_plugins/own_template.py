@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from vdla.compiler.choose.space import Knobs, Space
 from vdla.compiler.graph.ops.linear import QDense
-from vdla.compiler.targets.cpu.templates.base import CpuTemplate, CpuWorkload
+from vdla.compiler.targets.common.workload import OperatorWorkload
+from vdla.compiler.targets.cpu.templates.base import CpuTemplate
 from vdla.compiler.targets.cpu.templates.plain import reduced_tensor
 from vdla.compiler.targets.registry import register_template
 from vdla.compiler.te.schedule import Schedule
@@ -22,11 +23,11 @@ class DenseTogether(CpuTemplate):
     name = "dense together"
     ops = (QDense,)
 
-    def space(self, workload: CpuWorkload) -> Space:
+    def space(self, workload: OperatorWorkload) -> Space:
         results = workload.result[0][1]
         return Space({"together": [size for size in (4, 2, 8, 1) if size <= results]})
 
-    def apply(self, workload: CpuWorkload, knobs: Knobs, schedule: Schedule) -> None:
+    def apply(self, workload: OperatorWorkload, knobs: Knobs, schedule: Schedule) -> None:
         sums, output = reduced_tensor(schedule), schedule.outputs[0]
         outer, _ = schedule[output].split(output.axes[1], int(knobs["together"]))
         schedule[sums].compute_at(schedule[output], outer)

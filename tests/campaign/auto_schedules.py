@@ -24,7 +24,7 @@ from vdla.compiler.build import prepare
 from vdla.compiler.choose.chooser import Chooser
 from vdla.compiler.choose.steps import STEPS
 from vdla.compiler.dumps import Dumps
-from vdla.compiler.partition import parts_of
+from vdla.compiler.partition import split_parts
 from vdla.compiler.targets.base import Options, Part
 from vdla.compiler.targets.cpu.layer import CpuLayer
 from vdla.compiler.targets.cpu.target import Cpu
@@ -100,7 +100,7 @@ def direct_layer(layer: ConvLayer, target: Cpu) -> CpuLayer:
     graph = prepare(layer.model(1, False), target, Chooser(target.name, ""), Dumps())
     given = {node.name: {"algorithm": "direct"} for node in graph.nodes if graph.macs(node)}
     chooser = Chooser(target.name, target.machine_key, given)
-    made = (one for _, part in parts_of(graph, target) for one in target.layers(part, chooser))
+    made = (one for _, part in split_parts(graph, target) for one in target.layers(part, chooser))
     found = max(made, key=lambda one: len(one.node.inputs))  # not what changes the layout
     alone = Part(found.graph, (found.node,), (found.node.output,)).as_graph()
     return replace(found, graph=alone, template=BySteps(found.processor))

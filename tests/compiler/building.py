@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vdla.compiler.build import CompiledModel, build
 from vdla.compiler.graph.ir import Graph
-from vdla.compiler.partition import place
+from vdla.compiler.partition import assign_targets
 from vdla.compiler.targets.base import Options
 from vdla.compiler.targets.registry import find_target
 from vdla.isa.memory import MemoryParams
@@ -14,7 +14,7 @@ from vdla.isa.params import HwParams
 def placed(graph: Graph, hw: HwParams | None = None) -> Graph:
     """The graph, its nodes on the accelerator where it takes them, else on the host."""
     options = Options(hw or HwParams(), MemoryParams.load("vta"))
-    return place(graph, find_target("sim", options))
+    return assign_targets(graph, find_target("sim", options))
 
 
 def build_for(

@@ -19,7 +19,7 @@ from vdla.compiler.graph.ops.linear import QDense
 from vdla.compiler.graph.ops.movement import Reshape
 from vdla.compiler.graph.ops.pooling import QAvgPool, QMaxPool
 from vdla.compiler.graph.passes import run_passes
-from vdla.compiler.partition import place
+from vdla.compiler.partition import assign_targets
 from vdla.compiler.targets.base import Options
 from vdla.compiler.targets.vdla.target import Accelerator
 from vdla.isa.memory import MEMORY_PRESETS
@@ -81,7 +81,7 @@ def test_float_semantics_classifies_alike(models: Path, images: Images) -> None:
 
 def test_whole_network_fuses(models: Path) -> None:
     accelerator = Accelerator(Options(HwParams(), MEMORY_PRESETS["vta"]))
-    graph = place(run_passes(import_onnx(models / "digits_int8.onnx")), accelerator)
+    graph = assign_targets(run_passes(import_onnx(models / "digits_int8.onnx")), accelerator)
     kinds = [type(node.op) for node in graph.nodes if node.target == "accel"]
     residual = [QConv2d] * 4 + [QAdd]
     assert kinds == [*residual, QMaxPool, QConv2d, QAvgPool, Reshape, QDense]

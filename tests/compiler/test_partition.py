@@ -20,7 +20,7 @@ from vdla.compiler.graph.ops.movement import Reshape
 from vdla.compiler.graph.ops.pooling import QMaxPool
 from vdla.compiler.graph.ops.quantisation import Quant, Quantize
 from vdla.compiler.graph.passes import run_passes
-from vdla.compiler.partition import leave_host_for_enough, parts_of, place
+from vdla.compiler.partition import assign_targets, drop_small_programs, split_parts
 from vdla.compiler.targets.base import Options
 from vdla.compiler.targets.vdla.rewrite.fit_layout import fit_layout
 from vdla.compiler.targets.vdla.target import Accelerator
@@ -61,7 +61,7 @@ def chain(*rows: tuple[str, Op], batch: int = 1) -> Graph:
 
 
 def places(graph: Graph) -> list[tuple[str, list[str]]]:
-    parts = parts_of(leave_host_for_enough(graph, ACCELERATOR), ACCELERATOR)
+    parts = split_parts(drop_small_programs(graph, ACCELERATOR), ACCELERATOR)
     return [(target.name, [node.name for node in part.nodes]) for target, part in parts]
 
 
@@ -81,8 +81,8 @@ def test_every_node_has_a_place_and_a_reason(
     builder: Any, golden: Callable[[str, str], None]
 ) -> None:
     before = run_passes(import_onnx(mixed(builder)))
-    after = place(before, ACCELERATOR)
-    golden("place.txt", f"# before\n{dump(before)}\n# after\n{dump(after)}")
+    after = assign_targets(before, ACCELERATOR)
+    golden("assign_targets.txt", f"# before\n{dump(before)}\n# after\n{dump(after)}")
 
 
 def test_rows_alternate_where_they_must() -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from unittest.mock import patch
 
-from vdla.compiler.targets import cache as kept
+from vdla.compiler.targets.common import cache as kept
 from vdla.sim.rtl import toolchain
 
 from .checker import CHECKER

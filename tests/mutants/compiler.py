@@ -25,14 +25,14 @@ from vdla.compiler.graph.passes.fuse_layer_norm import _Steps
 from vdla.compiler.graph.passes.fuse_qdq import _Fusion
 from vdla.compiler.graph.passes.fuse_softmax import _Softmax, fuse_softmax
 from vdla.compiler.graph.passes.merge_transposes import merge_transposes
-from vdla.compiler.graph.passes.split_batch import _is_shared, _of_fewer
+from vdla.compiler.graph.passes.split_batch import _is_shared, _split_operator
+from vdla.compiler.targets.common.fuse_elementwise import _ends
 from vdla.compiler.targets.cpu import core, llvm_functions, micro_kernel_code
 from vdla.compiler.targets.cpu.core import Core
 from vdla.compiler.targets.cpu.llvm import _Emitter
 from vdla.compiler.targets.cpu.passes import block_channels, transposed_phases
 from vdla.compiler.targets.cpu.passes.bit_serial import _packed
 from vdla.compiler.targets.cpu.passes.fold_transposes import fold_transposes
-from vdla.compiler.targets.cpu.passes.fuse_elementwise import _ends
 from vdla.compiler.targets.cpu.passes.scale_weights import _pays, scale_weights
 from vdla.compiler.targets.gpu import overlays, traffic
 from vdla.compiler.targets.gpu.passes import narrow_tensors, window_rows
@@ -41,7 +41,7 @@ from vdla.compiler.targets.gpu.templates.depthwise import Depthwise
 from vdla.compiler.targets.gpu.templates.product import Product
 from vdla.compiler.targets.gpu.text import _Printer
 from vdla.compiler.targets.vdla.cost import tiling as planner
-from vdla.compiler.targets.vdla.expressions import tile_places
+from vdla.compiler.targets.vdla.expressions import tile_positions
 from vdla.compiler.targets.vdla.lower import (
     order,
 )
@@ -61,27 +61,25 @@ from vdla.compiler.targets.vdla.plan import reservations as reserving
 from vdla.compiler.targets.vdla.plan import scratchpads as sharing
 from vdla.compiler.targets.vdla.plan.fuse_residual import has_own_knobs
 from vdla.compiler.targets.vdla.plan.program import _Writer
-from vdla.compiler.targets.vdla.rewrite import fuse_epilogues as joining
+from vdla.compiler.targets.vdla.rewrite import fuse_epilogues as fusing
 from vdla.compiler.targets.vdla.rewrite.fold_into_tables import _Function
-from vdla.compiler.targets.vdla.rewrite.fuse_tables_into_readers import look_up_again
+from vdla.compiler.targets.vdla.rewrite.fuse_tables_into_readers import fuse_tables_into_readers
 from vdla.compiler.targets.vdla.rewrite.matmul_as_convolution import _Images
-from vdla.compiler.targets.vdla.rewrite.order_by_first_use import needed_first
+from vdla.compiler.targets.vdla.rewrite.order_by_first_use import order_by_first_use
 from vdla.compiler.targets.vdla.templates import (
-    concat_slice as places_moved,
+    concat_slice,
+    masked_softmax_loops,
+    softmax,
 )
 from vdla.compiler.targets.vdla.templates import (
     convolution as products,
-)
-from vdla.compiler.targets.vdla.templates import (
-    masked_softmax_loops,
-    softmax,
 )
 from vdla.compiler.targets.vdla.templates import (
     matmul as activations,
 )
 from vdla.compiler.targets.vdla.templates.channel_bias import addition_constants
 from vdla.compiler.targets.vdla.templates.channel_scale import ChannelProducts
-from vdla.compiler.targets.vdla.templates.convolution_constant import AddedProducts
+from vdla.compiler.targets.vdla.templates.convolution_constant import ConstantProducts
 from vdla.compiler.targets.vdla.templates.global_average import Means
 from vdla.compiler.targets.vdla.templates.grouped import Grouped
 from vdla.compiler.targets.vdla.templates.layer_norm import Normalise, RowFactors
@@ -89,7 +87,7 @@ from vdla.compiler.targets.vdla.templates.lookup_table import table_words
 from vdla.compiler.targets.vdla.templates.masked_softmax_loops import Loops
 from vdla.compiler.targets.vdla.templates.matmul import Activations
 from vdla.compiler.targets.vdla.templates.transpose import GroupsTransposed
-from vdla.compiler.targets.vdla.templates.windows import Slide, slid, slide_of
+from vdla.compiler.targets.vdla.templates.windows import Slide, plan_slide, slid
 from vdla.compiler.te import affine, relations, rfactor
 from vdla.compiler.tir import arrivals, bounds, disjoint, races
 from vdla.compiler.tir.lower import _StageLowering
@@ -233,7 +231,7 @@ COMPILER = (
            "self.room // (threads *", "self.room // (",
            tests("compiler/targets/vdla/lower/test_prefetch_weights.py"
                  "::test_it_has_no_more_than_there_is_room_for")),
-    Mutant("what is needed last goes first", "compiler", needed_first,
+    Mutant("what is needed last goes first", "compiler", order_by_first_use,
            "uses[1] >= uses[0]", "uses[1] <= uses[0]",
            tests("compiler/targets/vdla/rewrite/test_order_by_first_use.py"
                  "::test_what_is_read_at_the_end_is_computed_later")),
@@ -254,7 +252,7 @@ COMPILER = (
            "b=Const(-number)", "b=Const(number)",
            tests("compiler/targets/vdla/templates/test_squeeze_tables.py"
                  "::test_it_equals_the_interpreter")),
-    Mutant("a table goes that others read", "compiler", look_up_again,
+    Mutant("a table goes that others read", "compiler", fuse_tables_into_readers,
            "or None in found", "",
            tests("compiler/targets/vdla/templates/test_squeeze_tables.py::test_which_tables_are_joined")),
     Mutant("all blocks have the factors of the first", "compiler", ChannelProducts.schedule,
@@ -267,7 +265,7 @@ COMPILER = (
            "(template.waits_for_image or not follows)", "True",
            tests("compiler/targets/vdla/test_suits_reader.py"
                  "::test_a_table_behind_a_convolution_does_not_wait_for_whole_rows")),
-    Mutant("tiles of an image go block by block", "compiler", tile_places,
+    Mutant("tiles of an image go block by block", "compiler", tile_positions,
            "sizes, (1, 0)", "sizes[::-1], (0, 1)", SUITS_READER),
     Mutant("a first tile waits for nothing", "compiler", planner.plan_products.__wrapped__,
            "context.maker_cycles * fitting", "0 * fitting",
@@ -293,7 +291,7 @@ COMPILER = (
     Mutant("the product's second zero point is the first", "compiler", ChannelProducts.schedule,
            'astype("int32") - of_factor', 'astype("int32") - zero',
            tests("compiler/targets/vdla/test_squeeze.py::test_a_product_equals_the_interpreter")),
-    Mutant("factors of a residual change places", "compiler", joining._joined,
+    Mutant("factors of a residual change places", "compiler", fusing._fuse,
            "replace(add, mult_a=b, mult_b=a)", "add",
            tests("compiler/targets/vdla/templates/test_convolution_residual.py::test_which_images_are_added")),
     Mutant("a table with the values of -128 first", "compiler", table_words,
@@ -306,18 +304,18 @@ COMPILER = (
     Mutant("weights of a window in reverse", "compiler", Slide.pack,
            "cut.transpose(0, 1, 2, 4, 5, 3)", "cut.transpose(0, 1, 2, 4, 5, 3)[..., ::-1]",
            SLIDING),
-    Mutant("a window slides with more loops than there are", "compiler", slide_of,
+    Mutant("a window slides with more loops than there are", "compiler", plan_slide,
            "parts > 1 and pieces > 1 and step > 1", "False", SLIDING),
-    Mutant("windows slide where that is slower", "compiler", slide_of,
+    Mutant("windows slide where that is slower", "compiler", plan_slide,
            "results * slide.phases < cols * kw", "True", SLIDING),
-    Mutant("a group has the channels of the first", "compiler", products.taken_together,
+    Mutant("a group has the channels of the first", "compiler", products.merge_groups,
            "g % count * channels", "0",
            tests("compiler/targets/vdla/templates/test_grouped.py::test_accelerator_equals_the_interpreter")),
     Mutant("tiles of padding only", "compiler", planner._has_blank_tile,
            "(size <= before) | (last <= behind)", "False",
            tests("compiler/targets/vdla/templates/test_grouped.py::test_no_tile_sees_padding_only"),
            (planner.plan_products,)),
-    Mutant("groups beyond the last block", "compiler", Grouped.groups_of,
+    Mutant("groups beyond the last block", "compiler", Grouped.find_groups,
            "if fits and", "if",
            tests("compiler/targets/vdla/templates/test_grouped.py::test_groups_fill_whole_blocks")),
     # ---- products of matrices, rows and functions on the processor
@@ -350,7 +348,7 @@ COMPILER = (
                  "::test_products_of_two_inputs_equal_onnx_runtime")),
     Mutant("powers of two half as large", "compiler", llvm_functions._scaled,
            "constant_of(whole, 127)", "constant_of(whole, 126)",
-           tests("compiler/targets/test_float_functions.py::test_how_far_from_the_exact_function")),
+           tests("compiler/targets/common/test_float_functions.py::test_how_far_from_the_exact_function")),
     Mutant("taps of a phase in their order", "compiler", transposed_phases._axes,
            "stride)][::-1]", "stride)]",
            tests("compiler/targets/cpu/test_transposed_phases.py::test_the_same_bits")),
@@ -365,33 +363,33 @@ COMPILER = (
            "ones, w.b_zero_point", "ones, w.a_zero_point",
            tests(f"{PRODUCTS}_equal_the_interpreter")),
     Mutant("memory ends with an operand", "compiler", Activations.reach,
-           "reach_of_tiles(graph[node.inputs[1]], self.machine.params)", "{}",
+           "find_tile_reach(graph[node.inputs[1]], self.machine.params)", "{}",
            tests("compiler/targets/vdla/templates/test_matmul.py::test_what_is_read_behind_an_operand_is_memory")),
     Mutant("products of the last places", "compiler", Activations.schedule,
            "pads=(0, 0, w.places - w.image_places, 0)", "pads=(w.places - w.image_places, 0, 0, 0)",
            tests(f"{PRODUCTS}_equal_the_interpreter")),
-    Mutant("parts of a join lie in one place", "compiler", places_moved._behind,
+    Mutant("parts of a join lie in one place", "compiler", concat_slice._behind,
            "place + first", "place",
            tests("compiler/targets/vdla/templates/test_concat_slice.py::test_moves_equal_the_interpreter")),
     Mutant("rows of tiles close up", "compiler", _Walker.load_shape,
            "loop.extent + pad.before + pad.after", "loop.extent",
            tests("compiler/targets/vdla/templates/test_matmul.py::test_tiles_of_transpositions")),
     Mutant("a transposed image keeps what is beyond", "compiler", GroupsTransposed.constants,
-           "np.full(places,", "np.full(-(-places // params.block) * params.block,",
+           "np.full(positions,", "np.full(-(-positions // params.block) * params.block,",
            tests("compiler/targets/vdla/templates/test_matmul.py::test_transpositions_equal_the_interpreter")),
     Mutant("any image of the right shape", "compiler", _Images.operand,
-           "as_it_is = (order == (g * width + c) * places + p).all()", "as_it_is = True",
+           "as_it_is = (order == (g * width + c) * positions + p).all()", "as_it_is = True",
            tests(f"{PLACES}::test_as_many_tokens_as_channels")),
-    Mutant("scores of keys by queries", "compiler", _Images.by_places,
+    Mutant("scores of keys by queries", "compiler", _Images.by_positions,
            "(order.reshape(groups, rows, columns) != rows_of_groups[:, :rows]).any()", "False",
            tests(f"{PLACES}::test_a_softmax_of_scores_that_are_turned")),
-    Mutant("a softmax of the product's rows", "compiler", _Images.scores_of,
+    Mutant("a softmax of the product's rows", "compiler", _Images.find_scores,
            "name = node.inputs[0]", "break",
            tests(f"{PLACES}::test_a_softmax_between_products_is_in_the_program")),
     Mutant("no limit where the inverse has more bits", "compiler", softmax.Softmax.schedule,
            "total[at] >> w.room", "total[at] + w.room",
            tests("compiler/targets/vdla/templates/test_softmax.py::test_softmax_equals_the_interpreter")),
-    Mutant("one of Newton's steps too few", "compiler", softmax_of_graph.steps_of,
+    Mutant("one of Newton's steps too few", "compiler", softmax_of_graph.newton_steps,
            "bit_length() + 4", "bit_length() + 3",
            tests("compiler/graph/ops/test_softmax.py::test_every_inverse_is_exact_and_fits_int32")),
     Mutant("inverses rounded down", "compiler", softmax_of_graph.refined,
@@ -403,12 +401,12 @@ COMPILER = (
     Mutant("a softmax of whatever is reduced", "compiler", _Softmax.is_reduced,
            "Reduce(kind, (last,), True)", "Reduce(kind, node.op.axes, True)",
            tests("compiler/graph/passes/test_passes.py::test_golden")),
-    Mutant("a sum that others read is joined", "compiler", joining.join_results,
+    Mutant("a sum that others read is joined", "compiler", fusing.fuse_epilogues,
            "len(readers[name]) == 1 and name not in graph.outputs", "True",
            tests(f"{ADDED}::test_which_additions_are_joined")),
     Mutant("a sum with the product's zero point", "compiler",
-           AddedProducts.schedule,
-           "requantized(scaled, constants, w.last)", "requantized(scaled, constants, w.ending)",
+           ConstantProducts.schedule,
+           "requantized(scaled, constants, w.last)", "requantized(scaled, constants, w.epilogue)",
            tests(f"{ADDED}::test_it_equals_the_interpreter")),
     Mutant("rows of all threads fill tmp", "compiler", planner._room_in_tmp,
            "tiles.vthreads", "1", tests(f"{ADDED}::test_tiles")),
@@ -425,19 +423,19 @@ COMPILER = (
     Mutant("a row whose keys are all masked", "compiler", masks._masked,
            ".any(axis=-1).all()", ".any()",
            tests(f"{MASKS}::test_what_is_no_mask_stays_in_float32")),
-    Mutant("scores of another scale", "compiler", masks.scores_of,
+    Mutant("scores of another scale", "compiler", masks.find_scores,
            "scale = _step(found[0][:, best])", "scale = 0.06",
            tests(f"{MASKS}::test_constants_that_keep_all_are_no_mask")),
     Mutant("masked scores take part in the maximum", "compiler", Loops.maxima,
            "a(*at) - b(*at)", "a(*at) + b(*at)",
            tests(f"{MASKED}::test_masked_softmax_equals_the_interpreter")),
-    Mutant("a masked score that is the least", "compiler", Loops.kept_exponentials,
+    Mutant("a masked score that is the least", "compiler", Loops.masked_exponentials,
            "found(*at) >> mask(*at)", "found(*at) - mask(*at)",
            tests(f"{MASKED}::test_masked_softmax_equals_the_interpreter")),
     Mutant("masked blocks in one run", "compiler", masked_softmax_loops._runs,
            "(len(last) > 1 and row - last[-1] != last[1] - last[0])", "False",
            tests(f"{MASKED}::test_masked_softmax_equals_the_interpreter"),
-           (masked_softmax_loops.tiles_of,)),
+           (masked_softmax_loops.group_tiles,)),
     Mutant("the mask of the first queries", "compiler", Loops.mask,
            "span.row + p.begin - span.free", "span.row",
            tests(f"{MASKED}::test_masked_softmax_equals_the_interpreter")),
@@ -469,7 +467,7 @@ COMPILER = (
            "weight_tiles(x, 1, w.tiles, w.channel_blocks, w.tiles * block, block)",
            tests("compiler/targets/vdla/templates/test_layer_norm.py::test_it_equals_the_interpreter")),
     Mutant("a normalisation along places", "compiler", _Images.normalised,
-           "self.is_places(source) and _is_matrix(order, shape)", "self.is_places(source)",
+           "self.is_column(source) and _is_matrix(order, shape)", "self.is_column(source)",
            tests(f"{PLACES}::test_a_normalisation_between_matrices")),
     Mutant("a difference of other operands", "compiler", patterns.match_difference,
            'Arithmetic("table_diff", a, b, table)', 'Arithmetic("table_diff", b, a, table)',
@@ -477,12 +475,12 @@ COMPILER = (
     Mutant("images in any order are added", "compiler", _Images.by_elements,
            "(order == first[1]).all()", "True", tests(f"{PLACES}::test_images_in_another_order")),
     Mutant("constants along places", "compiler", _Images.by_channels,
-           "self.is_places(source) and _is_matrix(order, shape)", "self.is_places(source)",
+           "self.is_column(source) and _is_matrix(order, shape)", "self.is_column(source)",
            tests(f"{PLACES}::test_images_in_another_order")),
     Mutant("a table of two tensors", "compiler", _Function.operand,
            'source in ("", name)', "True",
            tests(f"{PLACES}::test_a_function_of_two_tensors_is_no_table")),
-    Mutant("constants that miss a value", "compiler", shifted_scale.constants_of,
+    Mutant("constants that miss a value", "compiler", shifted_scale.find_constants,
            "(low < high - 1).all() and fits", "fits",
            tests("compiler/graph/arithmetic/test_shifted_scale.py"
                  "::test_what_does_not_scale_has_no_constants")),
@@ -622,10 +620,10 @@ COMPILER = (
     Mutant("rows of a scan before the first", "compiler", _StageLowering._in_order,
            "if producer in parts", "if producer not in parts",
            tests("compiler/te/test_language.py")),
-    Mutant("images in another order", "compiler", _of_fewer,
+    Mutant("images in another order", "compiler", _split_operator,
            "(op.starts[0], op.steps[0]) == (0, 1)", "True",
            tests("compiler/graph/passes/test_split_batch.py")),
-    Mutant("a border between images", "compiler", _of_fewer,
+    Mutant("a border between images", "compiler", _split_operator,
            "op.pads[0] == op.pads[len(result)] == 0", "True",
            tests("compiler/graph/passes/test_split_batch.py")),
     Mutant("each image its own factor", "compiler", _is_shared,
@@ -649,11 +647,11 @@ COMPILER = (
            tests("compiler/targets/cpu/test_cpu_graph.py")),
     Mutant("outputs inside a chain are not stored", "compiler", _ends,
            "len(following) != 1 or name in graph.outputs", "len(following) != 1",
-           tests("compiler/targets/cpu/test_fuse_elementwise.py"
+           tests("compiler/targets/common/test_fuse_elementwise.py"
                  "::test_a_value_that_is_an_output_is_stored")),
     Mutant("operators of other shapes join", "compiler", _ends,
            "graph[end].shape == shape and", "",
-           tests("compiler/targets/cpu/test_fuse_elementwise.py::test_smaller_values_are_stored")),
+           tests("compiler/targets/common/test_fuse_elementwise.py::test_smaller_values_are_stored")),
     Mutant("any transpose ends blocks", "compiler", fold_transposes,
            "order == TO_LAST", "True", tests("compiler/targets/cpu/test_fold_transposes.py")),
     Mutant("any transpose begins blocks", "compiler", fold_transposes,
@@ -669,10 +667,10 @@ COMPILER = (
            tests("compiler/targets/cpu/test_scale_weights.py")),
     Mutant("anything may be the first of a chain", "compiler", _ends,
            "(_is_elementwise(node) or isinstance(node.op, parts))", "True",
-           tests("compiler/targets/cpu/test_fuse_elementwise.py"
+           tests("compiler/targets/common/test_fuse_elementwise.py"
                  "::test_parts_of_tensors_may_be_first")),
     Mutant("axes merged where one operand is broadcast", "compiler", merged_axes,
-           "present == before", "True", tests("compiler/targets/cpu/test_fuse_elementwise.py")),
+           "present == before", "True", tests("compiler/targets/common/test_fuse_elementwise.py")),
     Mutant("elements of more bits lose them", "compiler", _packed,
            "max(bits, weight_bits) > MAX_BITS", "weight_bits > MAX_BITS",
            tests("compiler/targets/cpu/test_bit_serial.py::test_what_has_more_bits_stays")),

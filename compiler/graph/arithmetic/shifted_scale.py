@@ -21,7 +21,7 @@ REACH = 3
 OPEN = 2**62
 
 
-def constants_of(
+def find_constants(
     tables: np.ndarray, ratio: float, zero_point: int
 ) -> tuple[int, int, np.ndarray] | None:
     """The (mult, shift, const) that give every value of every table; None if there are none.

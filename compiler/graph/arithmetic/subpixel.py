@@ -14,33 +14,33 @@ Pair = tuple[int, int]
 class Subpixel:
     """One dimension of a transposed convolution, phase by phase.
 
-    Place ``stride * q + p`` of the result, of phase p, adds up ``taps`` elements of the image,
-    those at ``q + first + shift * p + u`` for u in 0..taps, each times element
-    :meth:`kernel_place` of the kernel. There are ``places`` values of q.
+    Position ``stride * q + p`` of the result, in phase p, sums ``taps`` elements of the image,
+    at ``q + first + shift * p + u`` for u in 0..taps, each times element
+    :meth:`kernel_position` of the kernel. There are ``positions`` values of q.
     """
 
     stride: int
     before: int
     kernel: int
-    places: int
+    positions: int
     first: int
     shift: int
     taps: int
 
-    def kernel_place(self, phase: int, tap: int) -> int | None:
+    def kernel_position(self, phase: int, tap: int) -> int | None:
         """The kernel's element that a tap of a phase multiplies by; None beyond its ends."""
         source = self.first + self.shift * phase + tap
-        place = phase + self.before - self.stride * source
-        return place if 0 <= place < self.kernel else None
+        position = phase + self.before - self.stride * source
+        return position if 0 <= position < self.kernel else None
 
     @property
     def reach(self) -> int:
-        """Elements of the image that all phases of one place read."""
+        """Elements of the image that all phases of one position read."""
         return self.shift * (self.stride - 1) + self.taps
 
     def pads(self, size: int) -> tuple[int, int]:
         """Elements beyond the beginning and the end of an image of ``size`` that are read."""
-        return max(0, -self.first), max(0, self.first + self.places - 1 + self.reach - size)
+        return max(0, -self.first), max(0, self.first + self.positions - 1 + self.reach - size)
 
 
 def subpixel(kernel: int, stride: int, before: int, size: int) -> Subpixel | None:
@@ -79,7 +79,7 @@ def phase_weights(weight: np.ndarray, rows: Subpixel, cols: Subpixel) -> np.ndar
     phases = (rows.stride, cols.stride)
     made = np.zeros((*phases, out_channels, channels, *taps), weight.dtype)
     for p, q, u, v in product(*map(range, (*phases, *taps))):
-        y, x = rows.kernel_place(p, u), cols.kernel_place(q, v)
+        y, x = rows.kernel_position(p, u), cols.kernel_position(q, v)
         if y is not None and x is not None:
             made[p, q, :, :, u, v] = weight[:, :, y, x].T
     return made

@@ -108,5 +108,5 @@ def convolve_transposed(
         convolve(part, kernels.swapaxes(0, 1), [1] * rank, pads, dilations)
         for part, kernels in parts
     ]
-    places = tuple(slice(b, b + n) for b, n in zip(before, size, strict=True))
-    return np.concatenate(found, axis=1)[(slice(None), slice(None), *places)]
+    inside = tuple(slice(b, b + n) for b, n in zip(before, size, strict=True))
+    return np.concatenate(found, axis=1)[(slice(None), slice(None), *inside)]

@@ -34,7 +34,7 @@ from .epilogue import bounded, requantized
 def window_shape(
     size: Shape, kernel: Shape, strides: Shape, pads: Shape, dilations: Shape
 ) -> Shape:
-    """Number of places of a window along every dimension; it must be at least 1."""
+    """Number of positions of a window along every dimension; it must be at least 1."""
     rank = len(size)
     expect(
         len(kernel) == len(strides) == len(dilations) == rank and len(pads) == 2 * rank,
@@ -113,7 +113,7 @@ class Convolution(Op):
 @dataclass(frozen=True)
 class ConvolutionTranspose(Op):
     """x [N, C, ...], weight [C, OC/groups, ...]: each element spreads over a window of the result,
-    of spatial shape ``size``, whose first ``before`` places are cut off."""
+    of spatial shape ``size``, whose first ``before`` positions are cut off."""
 
     strides: Shape
     before: Shape

@@ -27,7 +27,7 @@ def requantized(
     """The expression of an operator on ``inputs`` that requantises ``acc + bias`` to int8."""
     multiplier = placeholder(requant.multiplier.shape, "int32", "multiplier")
     shift = placeholder(requant.shift.shape, "int32", "shift")
-    ending = (requant.zero_point, requant.lo, requant.hi, requant.rounding)
-    out = topi.requantize(acc, multiplier, shift, *ending, bias=bias)
+    epilogue = (requant.zero_point, requant.lo, requant.hi, requant.rounding)
+    out = topi.requantize(acc, multiplier, shift, *epilogue, bias=bias)
     values = (requant.multiplier, requant.shift)
     return Expression(out, (*inputs, multiplier, shift), values)

@@ -1,4 +1,5 @@
-"""Transposed convolutions whose weights are sorted by the places of the result that they reach."""
+"""Transposed convolutions whose weights are sorted by the positions of the result that they
+reach."""
 
 from __future__ import annotations
 
@@ -106,6 +107,6 @@ class InPhases(Op):
 
 
 def _backwards(first: int, step: int, size: int) -> slice:
-    """Every ``step``-th of ``size`` places, a multiple of it, from the last one down to
+    """Every ``step``-th of ``size`` positions, a multiple of it, from the last one down to
     ``first``."""
     return slice(size - step + first, None, -step)

@@ -13,7 +13,6 @@ from ....isa.vector_ops import shift_right_half_even
 from ... import topi
 from ...te.expr import Call, Const, Expr, select
 from ...te.tensor import Tensor, clip, compute, max_of, placeholder, reduce_axis, sum_of
-from ..arithmetic.bends import Bends, bends
 from ..arithmetic.fixed_point import (
     ADD_SHIFT,
     INT32_MAX,
@@ -27,6 +26,7 @@ from ..arithmetic.fixed_point import (
     reciprocal_of_one_plus,
     rescale,
 )
+from ..arithmetic.piecewise_linear import PiecewiseLinear, fit_piecewise_linear
 from ..arithmetic.requant import INT8_MAX, INT8_MIN, Requant, tflite_params
 from .base import Expression, Fusion, Op, Shape, Type, broadcast, expect, expect_dtypes
 
@@ -135,8 +135,8 @@ def _finished(total: Expr, requant: Requant) -> Expr:
         scaled = _rescaled(total, *factors)
     else:
         scaled = topi.rescale(total, *factors, requant.rounding)
-    ending = requant.zero_point, requant.lo, requant.hi
-    return topi.quantisation.clipped(scaled.astype("int64"), *ending)
+    epilogue = requant.zero_point, requant.lo, requant.hi
+    return topi.quantisation.clipped(scaled.astype("int64"), *epilogue)
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,9 +174,9 @@ class QTable(Op):
     fusion = Fusion.ELEMENTWISE
 
     @cached_property
-    def bends(self) -> Bends | None:
-        """The table as a sum that the vector unit computes; None if there is none."""
-        return bends(self.table)
+    def piecewise_linear(self) -> PiecewiseLinear | None:
+        """The table as a sum that the vector unit computes; None if there is no such sum."""
+        return fit_piecewise_linear(self.table)
 
     def infer(self, *types: Type) -> Type:
         [shape] = expect_dtypes(types, "int8")

@@ -245,7 +245,7 @@ class BlockReshape(Op):
 @dataclass(frozen=True)
 class PackWindows(Op):
     """x int8 [N,C,H,W] to int8 [N,C*KH*KW,OH,OW]: each output pixel's window, channel by channel;
-    places outside the image are ``fill``.
+    positions outside the image are ``fill``.
     """
 
     kernel: Pair

@@ -1,4 +1,4 @@
-"""Operators that move elements of any dtype to other places."""
+"""Operators that move elements of any dtype to other positions."""
 
 from __future__ import annotations
 
@@ -101,8 +101,8 @@ class Slice(Op):
 
     def evaluate(self, *args: np.ndarray) -> np.ndarray:
         parts = zip(self.starts, self.steps, self.shape, strict=True)
-        places = [start + step * np.arange(count) for start, step, count in parts]
-        return args[0][np.ix_(*places)] if places else args[0]
+        positions = [start + step * np.arange(count) for start, step, count in parts]
+        return args[0][np.ix_(*positions)] if positions else args[0]
 
     def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
         out = topi.strided_slice(inputs[0], self.starts, self.steps, self.shape)
@@ -170,18 +170,18 @@ class Pad(Op):
 
     def evaluate(self, *args: np.ndarray) -> np.ndarray:
         x = args[0]
-        places = [
+        positions = [
             np.arange(-before, size + after)
             for before, size, after in zip(self.before, x.shape, self.after, strict=True)
         ]
-        if not places:
+        if not positions:
             return x
         if self.mode != "constant":
-            inside = [_repeated(self.mode, p, n) for p, n in zip(places, x.shape, strict=True)]
+            inside = [_repeated(self.mode, p, n) for p, n in zip(positions, x.shape, strict=True)]
             return x[np.ix_(*inside)]
-        result = np.full([len(p) for p in places], args[1], x.dtype)
-        kept = [(p >= 0) & (p < n) for p, n in zip(places, x.shape, strict=True)]
-        sources = [p[k] for p, k in zip(places, kept, strict=True)]
+        result = np.full([len(p) for p in positions], args[1], x.dtype)
+        kept = [(p >= 0) & (p < n) for p, n in zip(positions, x.shape, strict=True)]
+        sources = [p[k] for p, k in zip(positions, kept, strict=True)]
         result[np.ix_(*kept)] = x[np.ix_(*sources)]
         return result
 
@@ -194,7 +194,7 @@ class Pad(Op):
 
 
 def _repeated(mode: str, place: np.ndarray, size: int) -> np.ndarray:
-    """The places inside whose elements are repeated at places beyond either end."""
+    """The positions inside whose elements are repeated at positions beyond either end."""
     match mode:
         case "edge":
             return np.clip(place, 0, size - 1)
@@ -258,9 +258,9 @@ class GatherElements(Op):
 
     def evaluate(self, *args: np.ndarray) -> np.ndarray:
         x, indices = args
-        places: list[np.ndarray] = list(np.indices(indices.shape, sparse=True))
-        places[self.axis] = _wrapped(indices, x.shape[self.axis])
-        return x[tuple(places)]
+        positions: list[np.ndarray] = list(np.indices(indices.shape, sparse=True))
+        positions[self.axis] = _wrapped(indices, x.shape[self.axis])
+        return x[tuple(positions)]
 
     def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
         return Expression(topi.gather_elements(inputs[0], inputs[1], self.axis), tuple(inputs))

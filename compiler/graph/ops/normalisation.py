@@ -28,7 +28,7 @@ from ...te.expr import Const, Expr, minimum, select
 from ...te.tensor import Tensor, compute, placeholder, reduce_axis, sum_of
 from ..arithmetic.requant import INT8_MAX, INT8_MIN, requant_params
 from .base import Expression, Fusion, Op, Shape, Type, expect, expect_dtypes
-from .places import expect_image
+from .group_matmul import expect_image
 
 #: Elements of a row: its sum times a factor, and its squares, fit int32.
 LEAST_WIDTH, MOST_WIDTH = 16, 960
@@ -136,9 +136,9 @@ class Numbers:
 
 @lru_cache(maxsize=1)
 def roots() -> np.ndarray:
-    """The first roots, int16 [256], by :func:`index_of` the energy: ``2**28.5 / sqrt(energy *
-    4**half)``, where half is in the lowest 5 bits and makes ``energy * 4**half`` as large as 30
-    bits allow."""
+    """The first roots, int16 [256], at :func:`find_root_index` of the energy: ``2**28.5 /
+    sqrt(energy * 4**half)``, where half is in the lowest 5 bits and makes ``energy * 4**half`` as
+    large as 30 bits allow."""
     found = np.zeros(256, np.int16)
     found[0] = 1 << 13
     for index in range(1, SEGMENTS * SEGMENT_VALUES + 1):
@@ -153,8 +153,8 @@ def roots() -> np.ndarray:
     return found
 
 
-def index_of(energy: Any, least: Callable[[Any, int], Any]) -> Any:
-    """The place of an energy's first root in the table. ``least`` is the minimum of a value and a
+def find_root_index(energy: Any, least: Callable[[Any, int], Any]) -> Any:
+    """The index of an energy's first root in the table. ``least`` is the minimum of a value and a
     number."""
     index = least(energy, SEGMENT_VALUES)
     for segment in range(1, SEGMENTS):
@@ -184,7 +184,7 @@ def normaliser(total: Any, squares: Any, numbers: Numbers, by: Steps) -> tuple[A
     around = squares - (total + rest) * mean
     rounded = rest * rest * n.square >> n.square_bits - n.fraction_bits
     energy = kept((around << n.fraction_bits) - rounded + n.least_energy)
-    first = kept(by.look_up(kept(index_of(energy, by.least))))
+    first = kept(by.look_up(kept(find_root_index(energy, by.least))))
     half = by.low_bits(first)
     part = kept(-1 * (energy << half << half >> PART_BITS))
     root = first
@@ -390,9 +390,9 @@ def digits(value: Any) -> tuple[Any, ...]:
     return first, second, *pair(rest - second >> 8)
 
 
-def value_of(places: np.ndarray) -> np.ndarray:
+def combine_digits(digits: np.ndarray) -> np.ndarray:
     """The value of digits, int64; the digits lie along the first axis."""
-    d0, d1, d2, d3 = places.astype(np.int64)
+    d0, d1, d2, d3 = digits.astype(np.int64)
     return d0 - (d1 << 7) - ((d2 - (d3 << 7)) << PAIR_BITS)
 
 
@@ -401,7 +401,7 @@ class RowDigits(Op):
     """Digits of the factor and of the offset of each place of an image: int8 [1,C,N,1] to int8
     [1,8*B,T,1], B is ``block`` and T is N/B, rounded up. Digit d of place ``t*B + l`` is channel
     ``d*B + l`` of place t; those of the offset follow those of the factor. Nothing reads digits of
-    places from N on: here they are the last place's.
+    positions from N on: here they are the last place's.
     """
 
     numbers: Numbers
@@ -418,8 +418,8 @@ class RowDigits(Op):
         wide = np.pad(args[0][0, :, :, 0], ((0, 0), (0, missing)), "edge").astype(np.int64)
         values = normaliser(wide.sum(0), (wide * wide).sum(0), self.numbers, array_steps())
         found = np.stack([d for value in values for d in digits(value.astype(np.int32))])
-        places = found.reshape(VALUES * DIGITS, -1, self.block).transpose(0, 2, 1)
-        return places.reshape(1, VALUES * DIGITS * self.block, -1, 1).astype(np.int8)
+        positions = found.reshape(VALUES * DIGITS, -1, self.block).transpose(0, 2, 1)
+        return positions.reshape(1, VALUES * DIGITS * self.block, -1, 1).astype(np.int8)
 
     def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
         [x], block = inputs, self.block
@@ -443,33 +443,33 @@ class RowDigits(Op):
 @dataclass(frozen=True, eq=False)
 class QNormalise(Op):
     """The rest of a QLayerNorm along the channels of an image: x int8 [1,C,N,1], and the
-    :class:`RowDigits` of its places in blocks of ``block``, to int8 of the shape of x."""
+    :class:`RowDigits` of its positions in blocks of ``block``, to int8 of the shape of x."""
 
     norm: QLayerNorm
     block: int
 
     def infer(self, *types: Type) -> Type:
-        x, places = expect_dtypes(types, "int8", "int8")
+        x, positions = expect_dtypes(types, "int8", "int8")
         wanted, _ = RowDigits(self.norm.numbers, self.block).infer((x, "int8"))
-        expect(places == wanted, f"digits of shape {wanted}")
+        expect(positions == wanted, f"digits of shape {wanted}")
         return x, "int8"
 
     def evaluate(self, *args: np.ndarray) -> np.ndarray:
-        x, places = args
-        found = places.reshape(VALUES, DIGITS, self.block, -1).transpose(0, 1, 3, 2)
-        factor, offset = (value_of(d).reshape(1, 1, -1, 1)[:, :, : x.shape[2]] for d in found)
+        x, positions = args
+        found = positions.reshape(VALUES, DIGITS, self.block, -1).transpose(0, 1, 3, 2)
+        factor, offset = (combine_digits(d).reshape(1, 1, -1, 1)[:, :, : x.shape[2]] for d in found)
         bias, multiplier, shift = (v.reshape(1, -1, 1, 1) for v in self.norm.parameters)
         total = (x.astype(np.int64) * factor + offset + bias).astype(np.int32)
         scaled = requantize_even(total, multiplier, shift) + self.norm.zero_point
         return np.clip(scaled, INT8_MIN, INT8_MAX).astype(np.int8)
 
     def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
-        (x, places), block = inputs, self.block
+        (x, positions), block = inputs, self.block
         parameters = parameter_placeholders(x.shape[1])
 
         def digit(value: int, number: int, place: Expr) -> Expr:
             channel = (value * DIGITS + number) * block + place % block
-            return places[0, channel, place // block, 0].astype("int32")
+            return positions[0, channel, place // block, 0].astype("int32")
 
         def whole(value: int) -> Tensor:
             def rule(place: Expr) -> Expr:
@@ -485,4 +485,4 @@ class QNormalise(Op):
             return self.norm.requantised(wide, [values[c] for values in parameters])
 
         out = compute(x.shape, rule, "out")
-        return Expression(out, (x, places, *parameters), self.norm.parameters)
+        return Expression(out, (x, positions, *parameters), self.norm.parameters)

@@ -43,7 +43,7 @@ def _pooled(x: Shape, kernel: Pair, strides: Pair, pads: Pads) -> Shape:
 
 @dataclass(frozen=True)
 class Pool(Op):
-    """Sum or maximum ("+", "max") over windows; places outside the image do not count.
+    """Sum or maximum ("+", "max") over windows; positions outside the image do not count.
 
     Any rank and dtype; ``pads`` lists the padding before every dimension, then the padding after
     every dimension.
@@ -99,12 +99,12 @@ class PoolArg(Op):
         spatial = np.arange(math.prod(x.shape[2:])).reshape(1, 1, *x.shape[2:])
         where = (pool.kernel, pool.strides, pool.pads, pool.dilations)
         seen = windows(x, *where, fill=neutral("max", str(x.dtype)).value)
-        places = windows(spatial, *where, fill=-1)
+        positions = windows(spatial, *where, fill=-1)
         taps = tuple(range(2 + rank, 2 + 2 * rank))
         best = seen.max(axis=taps, keepdims=True)
         images = np.arange(x.shape[0] * x.shape[1]).reshape(*x.shape[:2], *[1] * (2 * rank))
-        found = places + images * spatial.size
-        inside = (places >= 0) & (seen == best)
+        found = positions + images * spatial.size
+        inside = (positions >= 0) & (seen == best)
         rows = np.where(inside, found, total - 1).min(axis=taps)
         if not self.column_major:
             return rows.astype(np.int64)
@@ -253,10 +253,10 @@ def _shifted_sum(x: Tensor, kernel: Pair, strides: Pair, pads: Pads, zero_point:
 
 @dataclass(frozen=True)
 class QAvgPoolValid(Op):
-    """x int8 [N,C,H,W] to int8 [N,C,OH,OW]: a mean over the places of a window inside the image.
+    """x int8 [N,C,H,W] to int8 [N,C,OH,OW]: a mean over the positions of a window inside the image.
 
     ``y = clamp(sum of (x - zero_point) / count + zero_point, lo, hi)``, the quotient rounded half
-    away from zero; ``count`` places are inside.
+    away from zero; ``count`` positions are inside.
     """
 
     kernel: Pair

@@ -69,12 +69,12 @@ class ArgReduce(Op):
         best = (x.min if self.kind == "min" else x.max)(axis=self.axis, keepdims=True)
         found = x == best
         size = x.shape[self.axis]
-        places = np.argmax(np.flip(found, self.axis) if self.last else found, axis=self.axis)
-        places = size - 1 - places if self.last else places
+        positions = np.argmax(np.flip(found, self.axis) if self.last else found, axis=self.axis)
+        positions = size - 1 - positions if self.last else positions
         # NaN equals nothing. Where no element equals the best one, the expression finds one end.
         nothing = ~found.any(axis=self.axis)
-        places = np.where(nothing, 0 if self.last else size - 1, places).astype(np.int64)
-        return np.expand_dims(places, self.axis) if self.keepdims else np.asarray(places)
+        positions = np.where(nothing, 0 if self.last else size - 1, positions).astype(np.int64)
+        return np.expand_dims(positions, self.axis) if self.keepdims else np.asarray(positions)
 
     def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
         out = topi.arg_reduce(self.kind, inputs[0], self.axis, self.keepdims, self.last)

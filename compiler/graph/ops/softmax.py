@@ -41,7 +41,7 @@ PRODUCT_BITS, HALF_BITS = 30, 15
 MOST_ROOM = 8
 
 
-def steps_of(keys: int) -> int:
+def newton_steps(keys: int) -> int:
     """Newton's steps from the inverse of the greatest sum of so many exponentials to that of any
     one: each doubles it at first, and four make a half exact."""
     return (keys - 1).bit_length() + 4
@@ -71,7 +71,7 @@ def inverses(total: np.ndarray, keys: int, room: int) -> np.ndarray:
     """``-2**(30 + room) / total`` of sums of ``keys`` exponentials, int64. It is at most 0.51 off
     for ``room`` = 0, 5 in 2**16 for 8; every intermediate value fits int32."""
     inverse = np.full_like(total, first_inverse(keys))
-    for _ in range(steps_of(keys)):
+    for _ in range(newton_steps(keys)):
         inverse = newton(total, inverse)
     return refined(total, inverse, room)
 
@@ -195,7 +195,7 @@ def sums(
 def chain(total: Tensor, keys: int, room: int) -> Tensor:
     """:func:`inverses` of sums of exponentials, a stage for each of Newton's steps."""
     inverse = compute(total.shape, lambda *row: Const(first_inverse(keys)), "inverse0")
-    for step in range(1, steps_of(keys) + 1):
+    for step in range(1, newton_steps(keys) + 1):
         inverse = compute(
             total.shape,
             lambda *row, before=inverse: newton(total[row], before[row]),

@@ -14,7 +14,7 @@ from ..ops.quantisation import Quantize
 from ..ops.reduction import Reduce
 from ..ops.softmax import MOST_KEYS, MOST_ROOM, QTableSoftmax
 from .fuse_tables import is_int8
-from .masks import Scores, scores_of
+from .masks import Scores, find_scores
 
 #: Scales of a result for which the inverse of a sum is exact enough, and which can be requantised.
 OUT_SCALES = (2.0 ** -(8 + MOST_ROOM), 1.0)
@@ -58,7 +58,7 @@ class _Softmax:
         is_row = len(shape) > 1 and 0 < shape[-1] <= MOST_KEYS
         if not (is_row and OUT_SCALES[0] <= scale <= OUT_SCALES[1]):
             return quantize
-        scores = scores_of(self.graph, self.producers, operand)
+        scores = find_scores(self.graph, self.producers, operand)
         if not isinstance(scores, Scores):
             return replace(quantize, reason=scores or "")
         if not scores.scale > 0:

@@ -24,7 +24,7 @@ from .fuse_tables import ELEMENTWISE, EVERY_INT8, is_int8
 STEPS = (*ELEMENTWISE, Dequantize, Quantize, QAdd, QTable)
 #: So far below the maximum, the exponential of a softmax's table is 0.
 GAP = math.log(2 * ONE)
-#: The places of a mask have at most so many different constants.
+#: The positions of a mask have at most so many different constants.
 MOST_KINDS = 16
 #: Scores that are kept are equidistant, but for such a part of their step.
 TOLERANCE = 1e-3
@@ -46,7 +46,7 @@ class Scores:
     kept: np.ndarray | None = None
 
 
-def scores_of(graph: Graph, producers: Mapping[str, Node], name: str) -> Scores | str | None:
+def find_scores(graph: Graph, producers: Mapping[str, Node], name: str) -> Scores | str | None:
     """The scores that a float tensor has. A text says why a mask is none; None is for a tensor that
     is no function of one int8 tensor and constants."""
     node, shape = producers.get(name), graph[name].shape
@@ -143,12 +143,12 @@ class _Cone:
         return bool(self.source) and any(value.size > 1 for value in self.constants.values())
 
     def values(self, name: str) -> tuple[np.ndarray, np.ndarray] | None:
-        """The values of a tensor for every int8 and for each kind of places, [256, kinds], and the
-        kind of each place, as the constants are broadcast; None for too many kinds."""
+        """The values of a tensor for every int8 and for each kind of positions, [256, kinds], and
+        the kind of each place, as the constants are broadcast; None for too many kinds."""
         grid = np.broadcast_shapes((1,), *(value.shape for value in self.constants.values()))
         columns = [np.broadcast_to(v, grid).reshape(-1) for v in self.constants.values()]
         table = np.stack([np.zeros(math.prod(grid)), *columns], axis=1)
-        kinds, places = np.unique(table, axis=0, return_inverse=True)
+        kinds, positions = np.unique(table, axis=0, return_inverse=True)
         if len(kinds) > MOST_KINDS:
             return None
         known = {self.source: EVERY_INT8[:, None]}
@@ -158,4 +158,4 @@ class _Cone:
             for output, node in self.nodes.items():
                 known[output] = node.op.evaluate(*(known[i] for i in node.inputs))
         whole = np.broadcast_to(known[name], (len(EVERY_INT8), len(kinds)))
-        return whole, places.reshape(grid)
+        return whole, positions.reshape(grid)

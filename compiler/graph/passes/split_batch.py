@@ -24,7 +24,7 @@ from ..ops.reduction import Reduce
 
 #: Operators of images. Without one of them the first dimension has the rows of matrices, which the
 #: accelerator computes at once.
-_OF_IMAGES = (
+_IMAGE_OPERATORS = (
     Convolution, ConvolutionTranspose, Conv2d, ConvTranspose2d, QConv2d, QConvTranspose2d, Pool,
     MaxPool, AvgPool, QMaxPool, QAvgPool, QAvgPoolValid,
 )  # fmt: skip
@@ -41,14 +41,14 @@ def split_batch(graph: Graph, batch: int) -> Graph:
     shapes = [graph[name].shape for name in (*graph.inputs, *graph.outputs)]
     sizes = {shape[0] if shape else 0 for shape in shapes}
     images = max(sizes)
-    are_images = any(isinstance(node.op, _OF_IMAGES) for node in graph.nodes)
+    are_images = any(isinstance(node.op, _IMAGE_OPERATORS) for node in graph.nodes)
     if len(sizes) > 1 or not are_images or images <= batch or images % batch:
         return graph
     cut = {name: _cut(graph[name], batch) for name in graph.inputs}
     nodes = []
     for node in graph.nodes:
         if any(name in cut for name in node.inputs):
-            op = _of_fewer(graph, node, [name in cut for name in node.inputs], batch)
+            op = _split_operator(graph, node, [name in cut for name in node.inputs], batch)
             if op is None:
                 return graph
             result = _cut(graph.result(node), batch)
@@ -67,7 +67,7 @@ def _cut(tensor: Tensor, batch: int) -> Tensor:
     return replace(tensor, shape=(batch, *tensor.shape[1:]))
 
 
-def _of_fewer(graph: Graph, node: Node, cut: Sequence[bool], batch: int) -> Op | None:
+def _split_operator(graph: Graph, node: Node, cut: Sequence[bool], batch: int) -> Op | None:
     """The operator for fewer images; None if an image of its result may depend on others.
     ``cut`` says which operands have images.
     """
@@ -100,7 +100,7 @@ def _of_fewer(graph: Graph, node: Node, cut: Sequence[bool], batch: int) -> Op |
         case QSoftmax():
             apart = len(result) > 1
         case _:
-            apart = isinstance(op, (Identity, Dense, QDense, *_OF_IMAGES))
+            apart = isinstance(op, (Identity, Dense, QDense, *_IMAGE_OPERATORS))
     return op if apart else None
 
 

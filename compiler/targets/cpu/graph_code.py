@@ -43,7 +43,8 @@ from ...tir.passes.unroll import unroll_loops
 from ...tir.printer import print_func
 from ...tir.scopes import check_scopes
 from ...tir.verify import verify
-from .. import cache
+from ..common import cache
+from ..common.fuse_elementwise import fuse_elementwise
 from .c_model import emit_model
 from .link import link
 from .llvm import Value, emit_function, symbol
@@ -62,7 +63,6 @@ from .micro_kernels import DOT
 from .passes.bit_serial import bit_serial
 from .passes.block_channels import block_channels
 from .passes.fold_transposes import fold_transposes
-from .passes.fuse_elementwise import fuse_elementwise
 from .passes.scale_weights import scale_weights
 from .passes.transposed_phases import transposed_phases
 from .processor import MachineCode, Processor, emit_object, host, load, load_object, optimise

@@ -9,13 +9,12 @@ import numpy as np
 
 from ...choose.space import Knobs
 from ...graph.ir import Graph, Node
+from ..common.random_arrays import random_array
+from ..common.workload import OperatorWorkload
 from .graph_code import compile_func
 from .lowering import lower_node
 from .processor import Processor
-from .templates.base import CpuTemplate, CpuWorkload
-
-#: Arrays are filled with values around zero, of which no operator makes infinities.
-_DEVIATION = 1.0
+from .templates.base import CpuTemplate
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +27,7 @@ class CpuLayer:
     graph: Graph
     node: Node
     template: CpuTemplate
-    workload: CpuWorkload
+    workload: OperatorWorkload
     processor: Processor
 
     def kernel(self, knobs: Knobs) -> Callable[[], None]:
@@ -51,12 +50,3 @@ class CpuLayer:
             else:
                 arrays.append(random_array(buffer.shape, buffer.dtype, rng))
         return lambda: code(*arrays)
-
-
-def random_array(shape: tuple[int, ...], dtype: str, rng: np.random.Generator) -> np.ndarray:
-    """Small values: floats around zero, integers that are in the range of every type and are
-    indices of every axis.
-    """
-    if np.dtype(dtype).kind == "f":
-        return rng.normal(0, _DEVIATION, shape).astype(dtype)
-    return rng.integers(0, 2, shape).astype(dtype)

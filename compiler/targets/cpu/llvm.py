@@ -3,7 +3,7 @@
 A function takes a pointer per parameter buffer and a last one to its workspace, scratch memory of
 ``Workspace.size`` bytes for allocations that are too large for the stack. Integers wrap, shifts
 of the width or more shift everything out, ``//`` and ``%`` floor, floats are IEEE single or double
-precision. ``targets/float_functions.py`` says what some functions compute; the others are the C
+precision. ``common/float_functions.py`` says what some functions compute; the others are the C
 library's. Only inside a loop with the pragma "contract", a product and a sum may be rounded once,
 where that is faster.
 
@@ -54,7 +54,7 @@ from ...tir.ir import (
     TensorCall,
 )
 from ...tir.printer import expr_text
-from ..float_functions import FUNCTIONS
+from ..common.float_functions import FUNCTIONS
 from . import micro_kernel_code as micro_kernels
 from .llvm_functions import call_function
 from .llvm_half import rounded_to

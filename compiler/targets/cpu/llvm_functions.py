@@ -1,4 +1,4 @@
-"""The functions of ``targets/float_functions.py`` as functions of a module: of a float32, and of
+"""The functions of ``common/float_functions.py`` as functions of a module: of a float32, and of
 vectors of them."""
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Any
 from llvmlite import ir
 
 from ...te.expr import Binary, Call, Const, Expr, Select, Var
-from ..float_functions import FUNCTIONS, FloatFunction
+from ..common.float_functions import FUNCTIONS, FloatFunction
 from .llvm_vector import call_named, constant_of, like, suffix_of
 
 #: Objects of llvmlite, whose type annotations do not agree with its code.

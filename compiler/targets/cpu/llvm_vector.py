@@ -26,7 +26,7 @@ from ...te.expr import (
     walk,
 )
 from ...tir.ir import Buffer, For, Seq, Stmt, Store
-from ..float_functions import FUNCTIONS
+from ..common.float_functions import FUNCTIONS
 
 #: Objects of llvmlite, whose type annotations do not agree with its code.
 Value = Any
@@ -42,7 +42,7 @@ LLVM_FUNCTIONS = {
 
 
 def is_ours(call: Call) -> bool:
-    """Whether a call is of a function of ``targets/float_functions.py``."""
+    """Whether a call is of a function of ``targets/common/float_functions.py``."""
     return call.name in FUNCTIONS and call.dtype == "float32"
 
 

@@ -16,9 +16,10 @@ from ...te.schedule import create_schedule
 from ...tir.ir import PrimFunc
 from ...tir.lower import lower
 from ..base import expression_of
+from ..common.workload import OperatorWorkload, loop_shapes, workload_of
 from .processor import Processor
 from .templates.algorithms import DIRECT, ConvolutionAlgorithm
-from .templates.base import CpuTemplate, CpuWorkload, loop_shapes, workload_of
+from .templates.base import CpuTemplate
 from .templates.bit_serial import BIT_SERIAL, BitSerial, BitsWorkload, IntegerAlgorithm
 from .templates.by_steps import BySteps, expression_of_workload
 from .templates.fusing import Joining, Together
@@ -140,7 +141,7 @@ def choose_knobs(graph: Graph, node: Node, processor: Processor, chooser: Choose
     return chooser.choose(template, workload, node.name).knobs
 
 
-def planned(template: CpuTemplate, workload: CpuWorkload) -> Knobs:
+def planned(template: CpuTemplate, workload: OperatorWorkload) -> Knobs:
     """What a template chooses by itself.
 
     Raises

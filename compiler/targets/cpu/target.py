@@ -11,6 +11,7 @@ from ...dumps import Dumps
 from ...tir.ir import PrimFunc
 from ...tir.printer import print_func
 from ..base import Compiled, Options, Part, Target, layer_info
+from ..common.workload import workload_of
 from .graph_code import (
     CpuKernel,
     compile_func,
@@ -22,7 +23,6 @@ from .graph_code import (
 from .layer import CpuLayer
 from .lowering import template_of, templates_of
 from .processor import Processor, host
-from .templates.base import workload_of
 
 
 class Cpu(Target):

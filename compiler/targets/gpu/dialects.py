@@ -19,7 +19,7 @@ from ...tir.ir import (
     ProxyFence,
     Stmt,
 )
-from ..float_functions import FUNCTIONS as FLOAT_FUNCTIONS
+from ..common.float_functions import FUNCTIONS as FLOAT_FUNCTIONS
 from .scopes import MOST_SHARED_BYTES, SHARED_BYTES
 
 _FLOAT32 = ("sqrt", "floor", "ceil", "trunc", "log", "log1p", "sin", "cos", "tan", "asin",

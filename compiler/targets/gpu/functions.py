@@ -3,7 +3,7 @@
 Each function is written once, in the common part of CUDA C++ and OpenCL C. A kernel's text has only
 those that it uses.
 
-Functions such as ``exp_f32`` are polynomials of ours (``targets/float_functions.py``), so that all
+Functions such as ``exp_f32`` are polynomials of ours (``common/float_functions.py``), so that all
 GPUs give the same bits, which are the processor's.
 """
 
@@ -15,8 +15,8 @@ import re
 import numpy as np
 
 from ...te.expr import INT_DTYPES, Binary, Call, Const, Expr, Select, Var, bits_of
-from ..float_functions import FUNCTIONS as FLOAT_FUNCTIONS
-from ..float_functions import FloatFunction
+from ..common.float_functions import FUNCTIONS as FLOAT_FUNCTIONS
+from ..common.float_functions import FloatFunction
 from .warp_functions import WARP_FUNCTIONS
 
 #: Names of types in kernels; a bool is stored as one byte.

@@ -19,7 +19,7 @@ from ...graph.ir import Graph, Node, Tensor
 from ...graph.ops.base import Fusion
 from ...graph.ops.movement import Slice
 from ...tir.ir import Buffer
-from ..cpu.passes.fuse_elementwise import fuse_elementwise
+from ..common.fuse_elementwise import fuse_elementwise
 from .dialects import Dialect
 from .kernels import Kernel, kernels_of, temporaries_of
 from .lowering import Lowered, Templates, lower_node, template_of

@@ -11,8 +11,8 @@ from ...choose.space import Knobs
 from ...dumps import Dumps
 from ...graph.ir import Graph, Node
 from ...tir.ir import PrimFunc
-from ..cpu.layer import random_array
-from ..cpu.templates.base import CpuWorkload
+from ..common.random_arrays import random_array
+from ..common.workload import OperatorWorkload
 from .dialects import Dialect
 from .func_code import FuncKernels
 from .lowering import lower_node
@@ -29,7 +29,7 @@ class GpuLayer:
     graph: Graph
     node: Node
     template: GpuTemplate
-    workload: CpuWorkload
+    workload: OperatorWorkload
     dialect: Dialect
     device: str
 

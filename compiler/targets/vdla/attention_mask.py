@@ -1,4 +1,4 @@
-"""Which keys the queries of a block see, of a mask that a softmax along places has."""
+"""The attention mask of a softmax along positions: the keys that each block of queries sees."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from typing import NamedTuple
 import numpy as np
 
 
-class Span(NamedTuple):
-    """The keys of a block of queries: all queries see the first ``free``, and none sees those from
-    ``bound`` on. For those between, rows of a mask from ``row`` on say which queries do."""
+class VisibleKeys(NamedTuple):
+    """The keys that a block of queries sees. All queries see the first ``free`` keys, no query sees
+    a key from ``bound`` on. For the keys between, rows of the mask from ``row`` on decide."""
 
     free: int
     bound: int
     row: int
 
 
-def spans_of(kept: np.ndarray, block: int) -> tuple[tuple[Span, ...], np.ndarray]:
-    """The span of each block of queries, and the rows of all masks, bool [rows, block], each once.
-    ``kept`` is not 0 where a query sees a key, [queries, keys]."""
+def find_visible_keys(mask: np.ndarray, block: int) -> tuple[tuple[VisibleKeys, ...], np.ndarray]:
+    """The visible keys of each block of queries, and the distinct rows of all masks, bool [rows,
+    block]. ``mask`` [queries, keys] is not 0 where a query sees a key."""
     spans, rows, first = [], [], {}
-    for queries in (kept != 0).reshape(-1, block, kept.shape[-1]):
+    for queries in (mask != 0).reshape(-1, block, mask.shape[-1]):
         bound = int(np.flatnonzero(queries.any(axis=0))[-1]) + 1
         free = int(np.argmin([*queries.all(axis=0), False]))
-        # Parts of a row are then whole blocks, and blocks more often have the same mask.
+        # Chunks of a row are then whole blocks, and blocks more often have the same mask.
         free = bound if free >= bound else free // block * block
-        mask = queries[:, free:bound].T
-        if mask.tobytes() not in first:
-            first[mask.tobytes()] = len(rows)
-            rows += [*mask]
-        spans.append(Span(free, bound, first[mask.tobytes()]))
+        rows_of_mask = queries[:, free:bound].T
+        if rows_of_mask.tobytes() not in first:
+            first[rows_of_mask.tobytes()] = len(rows)
+            rows += [*rows_of_mask]
+        spans.append(VisibleKeys(free, bound, first[rows_of_mask.tobytes()]))
     return tuple(spans), np.array(rows, bool).reshape(-1, block)

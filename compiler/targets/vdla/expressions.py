@@ -46,8 +46,8 @@ class Window:
         )
 
     def blank(self, height: int, width: int) -> tuple[Pair, Pair]:
-        """How many rows of results see nothing but padding, before the others and behind them; and
-        how many columns."""
+        """The numbers of rows of results that see only padding, before the others and behind them;
+        and the numbers of columns."""
         top, left, *_ = self.pads
         rows, cols = (
             (max(0, -(-(before - (k - 1) * d) // s)), max(0, count + -(size + before) // s))
@@ -60,8 +60,8 @@ class Window:
 
 
 @dataclass(frozen=True)
-class Ending:
-    """The end of a requantisation: its rounding ("even" or "tflite"), zero point and bounds."""
+class Epilogue:
+    """What a requantisation ends with: rounding ("even" or "tflite"), zero point, bounds."""
 
     zero_point: int = 0
     lo: int = INT8_MIN
@@ -69,9 +69,9 @@ class Ending:
     rounding: str = "even"
 
     @staticmethod
-    def of(requant: Requant) -> Ending:
-        """The ending of an operator's requantisation."""
-        return Ending(requant.zero_point, requant.lo, requant.hi, requant.rounding)
+    def from_requant(requant: Requant) -> Epilogue:
+        """The epilogue of an operator's requantisation."""
+        return Epilogue(requant.zero_point, requant.lo, requant.hi, requant.rounding)
 
 
 def gemm_intrin(params: HwParams) -> TensorIntrin:
@@ -104,7 +104,7 @@ def padded(data: Tensor, pads: Pads, value: int, row_step: int = 1, col_step: in
 def requantized(
     acc: Tensor,
     par: Tensor,
-    ending: Ending,
+    epilogue: Epilogue,
     per_channel: bool = True,
     addend: Callable[[tuple[Expr, ...]], Expr] | None = None,
 ) -> Tensor:
@@ -124,41 +124,40 @@ def requantized(
         row = [index[d] for d in choosing] if per_channel else [Const(0)]
         bias, multiplier, shift = (par[(*row, k, index[-1])] for k in range(REQUANT_ENTRIES))
         total = acc[index] if addend is None else acc[index] + addend(index)
-        scaled = rescale(total + bias, multiplier, shift, ending.rounding)
-        return clipped(scaled, ending.zero_point, ending.lo, ending.hi)
+        scaled = rescale(total + bias, multiplier, shift, epilogue.rounding)
+        return clipped(scaled, epilogue.zero_point, epilogue.lo, epilogue.hi)
 
     return compute(acc.shape, rule, "out")
 
 
-def looked_up(x: Expr, table: Callable[[Expr, Expr], Expr], block: int, value_bytes: int) -> Expr:
-    """The value of a table for ``x`` (int8), saturated to int8.
+def lookup_int8(x: Expr, table: Callable[[Expr, Expr], Expr], block: int, value_bytes: int) -> Expr:
+    """The value of a LUT for ``x`` (int8), saturated to int8.
 
-    ``table`` reads words of int32, each of four or two values, by row and channel: as TABLE takes
+    ``table`` reads words of int32, each of four or two values, by row and channel, as TABLE takes
     them from par.
     """
     index = (x.astype("int32") + TABLE_VALUES) % TABLE_VALUES
-    value = _value_of(index, table, block, value_bytes)
+    value = _read_table(index, table, block, value_bytes)
     if value_bytes > 1:
         value = clip(value, INT8_MIN, INT8_MAX)
     return value.astype("int8")
 
 
-def value_looked_up(
+def lookup_int32(
     x: Expr, table: Callable[[Expr, Expr], Expr], block: int, value_bytes: int = 2
 ) -> Expr:
-    """The value, int32, of a table for ``x``, which is at least -256; ``table`` as for
-    :func:`looked_up`."""
+    """The int32 value of a LUT for ``x >= -256``; ``table`` as for :func:`lookup_int8`."""
     index = (x.astype("int32") + TABLE_VALUES) % TABLE_VALUES
-    return _value_of(index, table, block, value_bytes)
+    return _read_table(index, table, block, value_bytes)
 
 
-def difference_looked_up(a: Expr, b: Expr, table: Callable[[Expr, Expr], Expr], block: int) -> Expr:
-    """The value, int32, of a table of int16 for ``b - a``, which are int32; ``table`` as for
-    :func:`looked_up`."""
-    return _value_of((b - a + TABLE_VALUES) % TABLE_VALUES, table, block, 2)
+def lookup_difference(a: Expr, b: Expr, table: Callable[[Expr, Expr], Expr], block: int) -> Expr:
+    """The int32 value of a LUT of int16 for ``b - a`` (int32); ``table`` as for
+    :func:`lookup_int8`."""
+    return _read_table((b - a + TABLE_VALUES) % TABLE_VALUES, table, block, 2)
 
 
-def _value_of(
+def _read_table(
     index: Expr, table: Callable[[Expr, Expr], Expr], block: int, value_bytes: int
 ) -> Expr:
     """The value at an index of 0..255, in words of int32."""
@@ -167,13 +166,13 @@ def _value_of(
     return (word << (32 - bits - index % values * bits)) >> (32 - bits)
 
 
-def byte_of(word: Expr, number: Expr | IterVar) -> Expr:
+def select_byte(word: Expr, number: Expr | IterVar) -> Expr:
     """A byte of an int32, as a number of int8."""
     return (word << (INT32_BITS - INT8_BITS - number * INT8_BITS)) >> (INT32_BITS - INT8_BITS)
 
 
 def part_axes(count: int) -> tuple[IterVar, ...]:
-    """The axis over the int8 values that add up to one weight, if there are several."""
+    """The axis over the int8 parts that add up to one weight, if there are several."""
     return (reduce_axis(count, "part"),) if count > 1 else ()
 
 
@@ -213,16 +212,16 @@ def tile_row(stage: Stage, size: int, vthreads: int) -> IterVar:
     return vthread_tiles(stage, outer, vthreads)
 
 
-def tile_places(stage: Stage, knobs: Knobs) -> IterVar:
-    """Tile an image of blocks and places, all blocks of some places before other places, on
-    alternating virtual threads. Returns the loop that a tile's producers are computed at."""
+def tile_positions(stage: Stage, knobs: Knobs) -> IterVar:
+    """Tile an image of blocks and positions on alternating virtual threads: all blocks of some
+    positions come before other positions. Returns the loop for a tile's producers."""
     sizes = int(knobs["places"]), int(knobs["blocks"])
     outer, _ = split_tiles(stage, sizes, (1, 0))
     return vthread_tiles(stage, outer, int(knobs["vthreads"]))
 
 
-def vectors_of(knobs: Knobs) -> int:
-    """The vectors of a tile that has some blocks and some places."""
+def count_vectors(knobs: Knobs) -> int:
+    """The number of vectors of a tile with the knobs' blocks and positions."""
     return int(knobs["blocks"]) * int(knobs["places"])
 
 

@@ -19,7 +19,7 @@ from ..base import Part
 from .lower.codegen import Code
 from .lower.loop_passes import run_loop_passes
 from .machine import ACCELERATOR, USUAL_EIGHTHS, Machine
-from .plan.program import write_program
+from .plan.program import checked, write_program
 from .plan.scratchpads import Operator
 from .templates.base import AcceleratorTemplate
 
@@ -66,4 +66,4 @@ class Layer:
         made = {self.node.output: operator}
         program = write_program(part, made, self.machine, chooser, _NO_DUMPS).step
         assert isinstance(program, Program)
-        return program
+        return checked(program, _NO_DUMPS)

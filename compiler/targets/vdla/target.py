@@ -33,49 +33,49 @@ from .plan.fuse_inverted_residual import EXPANSION, Expanding
 from .plan.fuse_residual import ADDITION, APART, JOINED, Joining, has_own_knobs
 from .plan.options import ProgramChoices, first_to_end
 from .plan.pack_windows import PACKED, Packing
-from .plan.program import build_func, choose_operators, write_program
+from .plan.program import build_func, checked, choose_operators, write_program
 from .plan.reservations import IMAGE_PARTS, RESERVED, SHARE_SIXTEENTHS, WGT_EIGHTHS, Reserving
 from .plan.scratchpads import LoopPrograms, Operator
 from .rewrite.absorb_flatten import absorb_flatten
-from .rewrite.dense_as_convolution import rows_as_places
+from .rewrite.dense_as_convolution import dense_as_convolution
 from .rewrite.fit_layout import fit_layout
-from .rewrite.fuse_epilogues import join_results
-from .rewrite.fuse_inverted_residuals import join_windows
-from .rewrite.fuse_tables_into_readers import look_up_again
-from .rewrite.matmul_as_convolution import products_of_places
-from .rewrite.order_by_first_use import needed_first
+from .rewrite.fuse_epilogues import fuse_epilogues
+from .rewrite.fuse_inverted_residuals import fuse_inverted_residuals
+from .rewrite.fuse_tables_into_readers import fuse_tables_into_readers
+from .rewrite.matmul_as_convolution import matmul_as_convolution
+from .rewrite.order_by_first_use import order_by_first_use
 from .rewrite.pack_windows import pack_windows
 from .rewrite.reshape_blocks import reshape_blocks
 from .templates.base import AcceleratorTemplate, Track
 from .templates.channel_bias import ChannelAddition
 from .templates.channel_scale import ChannelProducts
-from .templates.concat_slice import PlacesMoved
+from .templates.concat_slice import CopiedPositions
 from .templates.convolution import Products
-from .templates.convolution_constant import AddedProducts
+from .templates.convolution_constant import ConstantProducts
 from .templates.convolution_residual import ResidualProducts
 from .templates.convolution_table import ActivatedProducts
 from .templates.elementwise import ELEMENTWISE
 from .templates.global_average import Means
 from .templates.grouped import Grouped
-from .templates.inverted_residual import ExpandedWindows
+from .templates.inverted_residual import InvertedResiduals
 from .templates.layer_norm import Normalise, RowFactors, most_norm_channels, normalised_by_host
-from .templates.lookup_table import LookUps
+from .templates.lookup_table import LookupTables
 from .templates.masked_softmax import MaskedSoftmax, most_mask_rows
 from .templates.matmul import Activations, tile_step
-from .templates.piecewise_linear import Tables
+from .templates.piecewise_linear import PiecewiseLinearTables
 from .templates.softmax import Softmax, longest_row
 from .templates.squeeze_tables import TableMeans, TableProducts
 from .templates.transpose import GroupsTransposed
 from .templates.transposed_convolution import Transposed
-from .templates.views import Joined, Renamed
+from .templates.views import Concatenated, Reshaped
 from .templates.windows import Windows
 
 #: A node is computed by the first template that handles it; these have instructions.
 TEMPLATES: list[type[AcceleratorTemplate]] = [
-    Grouped, Products, AddedProducts, ActivatedProducts, ResidualProducts, Activations,
-    GroupsTransposed, Transposed, Means, TableMeans, Windows, ExpandedWindows, *ELEMENTWISE,
+    Grouped, Products, ConstantProducts, ActivatedProducts, ResidualProducts, Activations,
+    GroupsTransposed, Transposed, Means, TableMeans, Windows, InvertedResiduals, *ELEMENTWISE,
     ChannelProducts, TableProducts, MaskedSoftmax, Softmax, RowFactors, Normalise, ChannelAddition,
-    PlacesMoved, LookUps, Tables,
+    CopiedPositions, LookupTables, PiecewiseLinearTables,
 ]  # fmt: skip
 
 
@@ -99,7 +99,7 @@ class Accelerator(Target):
         self.machine = Machine(options.hw, options.memory, options.vthreads)
         self.batch = options.hw.batch
         self.host = Cpu(options)
-        self.templates = (*(kind(self.machine) for kind in TEMPLATES), Renamed(), Joined())
+        self.templates = (*(kind(self.machine) for kind in TEMPLATES), Reshaped(), Concatenated())
         self.machine_key = machine_key(options.hw, options.memory)
         self._ready: LoopPrograms = {}
 
@@ -124,14 +124,14 @@ class Accelerator(Target):
 
     def graph_passes(self, chooser: Chooser) -> Sequence[tuple[str, GraphPass]]:
         params = self.machine.params
-        most_places = min(params.wgt_depth, params.inp_depth) // 8
+        most_pixels = min(params.wgt_depth, params.inp_depth) // 8
         return (
-            ("absorb_flatten", partial(absorb_flatten, most_places=most_places)),
-            ("rows_as_places", partial(rows_as_places, batch=params.batch)),
+            ("absorb_flatten", partial(absorb_flatten, most_pixels=most_pixels)),
+            ("dense_as_convolution", partial(dense_as_convolution, batch=params.batch)),
             (
-                "products_of_places",
+                "matmul_as_convolution",
                 partial(
-                    products_of_places,
+                    matmul_as_convolution,
                     block=params.block,
                     has_table=bool(params.vector_table),
                     longest_row=longest_row(params),
@@ -190,8 +190,8 @@ class Accelerator(Target):
         trial = chooser.copy()
         joined = self._join_results(trial, graph, choices.addition)
         if self._joins_tables:
-            joined = look_up_again(joined, TableMeans(self.machine).sums)
-        joined = self._join_windows(trial, needed_first(joined), choices.bound)
+            joined = fuse_tables_into_readers(joined, TableMeans(self.machine).sums)
+        joined = self._join_windows(trial, order_by_first_use(joined), choices.bound)
         for node in joined.nodes:
             if usual := self._reserved(joined, node, choices):
                 reserving = Reserving(usual)
@@ -235,11 +235,11 @@ class Accelerator(Target):
             workload = joining.workload(graph, source)
             return chooser.choose(joining, workload, source.name).knobs[ADDITION] == JOINED
 
-        return join_results(graph, self._joins_tables, adds_image)
+        return fuse_epilogues(graph, self._joins_tables, adds_image)
 
     def _join_windows(self, chooser: Chooser, graph: Graph, bound: float) -> Graph:
         """Join pairs of convolutions that as one cost up to ``bound`` times what both cost."""
-        expanded, expanding = ExpandedWindows(self.machine), Expanding(self.machine, bound)
+        expanded, expanding = InvertedResiduals(self.machine), Expanding(self.machine, bound)
 
         def joins(first: Node, node: Node) -> bool:
             if has_own_knobs(chooser.given, EXPANSION, first, node):
@@ -249,7 +249,7 @@ class Accelerator(Target):
             workload = expanded.workload(graph, node, expanded.usual_context)
             return chooser.choose(expanding, workload, node.name).knobs[EXPANSION] == JOINED
 
-        return join_windows(graph, joins)
+        return fuse_inverted_residuals(graph, joins)
 
     def _packs(self, chooser: Chooser, graph: Graph, node: Node) -> bool:
         """Whether the host packs a convolution's windows; False where there is no choice."""
@@ -277,13 +277,15 @@ class Accelerator(Target):
         ready = self._ready if dumps.directory is None else {}
         made = choose_operators(part, templates, machine, chooser, dumps, ready)
         compiled = write_program(part, made, machine, chooser, dumps)
+        if isinstance(compiled.step, Program):
+            checked(compiled.step, dumps)
         if place is not None:
             cache.keep(place, compiled, chooser, time.perf_counter() - begin)
         return self._own(compiled)
 
     def attempt(self, part: Part, chooser: Chooser) -> tuple[list[Operator], Program]:
         """The operators of a part that have instructions, with their choices, and the part's
-        program, which is not kept."""
+        program, which is neither checked nor cached."""
         machine, dumps, templates = self._machine_of_programs, Dumps(None), self._templates(part)
         made = choose_operators(part, templates, machine, chooser, dumps, self._ready)
         compiled = self._own(write_program(part, made, machine, chooser, dumps))

@@ -14,8 +14,8 @@ from ...choose.space import Knobs, Space, Workload
 from ...choose.steps import STEPS
 from ...choose.template import Decision
 from ...dumps import Dumps
+from ...targets.common.random_arrays import random_array
 from ...targets.cpu.graph_code import compile_func
-from ...targets.cpu.layer import random_array
 from ...targets.cpu.target import Cpu
 from ...targets.vdla.expressions import gemm_intrin
 from ...targets.vdla.machine import Machine

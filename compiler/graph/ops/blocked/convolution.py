@@ -19,9 +19,9 @@ from ..layout import unblocked
 from .windows import (
     Windowed,
     conv_sums,
+    count_groups,
     depthwise_sums,
     depthwise_value,
-    groups_of,
     image_blocks,
     plain_image,
     plain_weight,
@@ -94,7 +94,7 @@ class BlockedConv2d(_FloatConvolution):
         x, weight, bias = _three_shapes(types)
         blocked = len(x) == 5 and len(weight) == 6 and x[4] == weight[4]
         expect(blocked or (len(x) == 4 and len(weight) == 5), "an image and a weight that fit it")
-        groups_of(x, weight)
+        count_groups(x, weight)
         expect(bias == (weight[0], weight[-1]), "a bias for each channel")
         return self._finished_type(types, self._kernel(weight))
 
@@ -103,7 +103,7 @@ class BlockedConv2d(_FloatConvolution):
 
     def evaluate(self, *args: np.ndarray) -> np.ndarray:
         x, weight, *rest = args
-        attributes = self.strides, self.pads, self.dilations, groups_of(x.shape, weight.shape)
+        attributes = self.strides, self.pads, self.dilations, count_groups(x.shape, weight.shape)
         sums = convolve(plain_image(x), plain_weight(weight), *attributes)
         return self._finished_value(image_blocks(sums, weight.shape[-1]), rest)
 

@@ -45,8 +45,8 @@ class PackColumns(Op):
         def rule(*index: Expr) -> Expr:
             *lead, block, depth, lane = index
             column = block * self.block + lane
-            places = dict(zip(self.order, (*lead, depth, column), strict=True))
-            element = x[tuple(places[axis] for axis in range(len(places)))]
+            positions = dict(zip(self.order, (*lead, depth, column), strict=True))
+            element = x[tuple(positions[axis] for axis in range(len(positions)))]
             if columns % self.block == 0:
                 return element
             return select(column < columns, element, Const(0, element.dtype))
@@ -88,20 +88,20 @@ class PackedDense(Op):
         k = reduce_axis(size, "k")
 
         def product(*index: Expr) -> Expr:
-            *places, n, ob, o = index
-            return sum_of(x[(*places, n, k)] * weight[(*places, ob, k, o)], k)
+            *positions, n, ob, o = index
+            return sum_of(x[(*positions, n, k)] * weight[(*positions, ob, k, o)], k)
 
         acc = compute((*lead, x.shape[-2], blocks, block), product, "acc")
 
-        def ending(*index: Expr) -> Expr:
+        def epilogue(*index: Expr) -> Expr:
             total = acc[index] + bias[0][index[-2:]] if bias else acc[index]
             return topi.clip_between(total, self.lo, self.hi)
 
-        done = compute(acc.shape, ending, "blocks")
+        done = compute(acc.shape, epilogue, "blocks")
 
         def rule(*index: Expr) -> Expr:
-            *places, o = index
-            return done[(*places, o // block, o % block)]
+            *positions, o = index
+            return done[(*positions, o // block, o % block)]
 
         out = compute((*x.shape[:-1], self.features), rule, "out")
         return Expression(out, tuple(inputs))

@@ -18,10 +18,10 @@ from .windows import (
     Windowed,
     block_read,
     conv_sums,
+    count_groups,
     counts_inside,
     depthwise_sums,
     depthwise_value,
-    groups_of,
     image_blocks,
     plain_image,
     plain_weight,
@@ -68,7 +68,7 @@ def requantized(
     shape: Shape,
     requant: Requant,
     columns: Sequence[Tensor],
-    ending: Callable[[Expr], Expr] = lambda element: element,
+    epilogue: Callable[[Expr], Expr] = lambda element: element,
 ) -> Tensor:
     """Requantise ``sums``, a function of the result's indices that includes the bias (the first
     column), by the other columns."""
@@ -85,7 +85,7 @@ def requantized(
                 stored: Expr = Call("scaled_floor", (total, factor, offset), "int32")
             case _:
                 stored = Call(name, (total, *found), dtype) + requant.zero_point
-        return ending(clip(stored, requant.lo, requant.hi).astype("int8"))
+        return epilogue(clip(stored, requant.lo, requant.hi).astype("int8"))
 
     return compute(shape, rule, "out")
 
@@ -94,10 +94,10 @@ def _of_sums(
     acc: Tensor,
     requant: Requant,
     columns: Sequence[Tensor],
-    ending: Callable[[Expr], Expr] = lambda element: element,
+    epilogue: Callable[[Expr], Expr] = lambda element: element,
 ) -> Tensor:
     """:func:`requantized` of sums that have the result's shape."""
-    return requantized(lambda *index: acc[index], acc.shape, requant, columns, ending)
+    return requantized(lambda *index: acc[index], acc.shape, requant, columns, epilogue)
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +121,7 @@ class BlockedQConv2d(Windowed):
     def infer(self, *types: Type) -> Type:
         (x, _), (weight, _), *columns = types
         expect([dtype for _, dtype in types[:2]] == ["int8", "int32"], "int8, then int32")
-        groups = 1 if self.depthwise else groups_of(x, weight)
+        groups = 1 if self.depthwise else count_groups(x, weight)
         wide = (x[1], x[4]) if self.depthwise else (x[1], *x[4:])
         given = (weight[0], weight[3]) if self.depthwise else (weight[1] * groups, *weight[4:-1])
         expect(wide == given, "an image and a weight that fit it")
@@ -139,7 +139,7 @@ class BlockedQConv2d(Windowed):
             sums = depthwise_value(self, shifted, weight)
         else:
             kernels = plain_weight(weight).astype(np.int64)
-            groups = groups_of(x.shape, weight.shape)
+            groups = count_groups(x.shape, weight.shape)
             sums = convolve(shifted, kernels, self.strides, self.pads, self.dilations, groups)
         return _rescaled_value(self.requant, image_blocks(sums, weight.shape[-1]), columns)
 
@@ -157,8 +157,8 @@ class BlockedQConv2d(Windowed):
 @dataclass(frozen=True, eq=False)
 class BlockedDotConv2d(Windowed):
     """:class:`~..convolution.QConv2d` by an instruction that adds four products of uint8 and int8
-    at once: of four channels, or, where ``depthwise``, of four places of a row for each channel by
-    itself.
+    at once: of four channels, or, where ``depthwise``, of four positions of a row for each channel
+    by itself.
 
     x is int8 [N, C/X, H, W, X], X a multiple of 4; weight int8 [OC/B, C/X, KH, KW, X/4, B, 4], with
     fewer channels where there are groups as in :class:`~.convolution.BlockedConv2d`, or
@@ -180,7 +180,7 @@ class BlockedDotConv2d(Windowed):
         (x, x_dtype), (weight, _), *columns = types
         fits = x_dtype in ("int8", "uint8") and types[1][1] == "int8"
         expect(fits, "int8 or uint8, then int8")
-        groups = 1 if self.depthwise else groups_of(x, weight)
+        groups = 1 if self.depthwise else count_groups(x, weight)
         blocks = (weight[0], weight[3])
         given = blocks if self.depthwise else (weight[1] * groups, weight[4] * weight[6])
         expect((x[1], x[4]) == given, "an image and a weight that fit it")
@@ -219,8 +219,8 @@ class BlockedDotConv2d(Windowed):
         inside = None if x.dtype == "uint8" else lifted
         image = padded_image(x, self.pads, border, inside=inside)
         acc = self._sums(image, weight, columns[0])
-        ending = lifted if self.lifts else lambda element: element
-        return Expression(_of_sums(acc, self.requant, columns, ending), tuple(inputs))
+        epilogue = lifted if self.lifts else lambda element: element
+        return Expression(_of_sums(acc, self.requant, columns, epilogue), tuple(inputs))
 
     def _sums(self, image: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         *_, lanes, four = weight.shape

@@ -1,4 +1,4 @@
-"""Convolutions of int8 as products of matrices: places by channels, channels by features."""
+"""Convolutions of int8 as products of matrices: positions by channels, channels by features."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from .integer import BlockedDotConv2d, requantized
 
 #: Places of a result that one instruction computes, and the most such groups that a schedule
 #: computes together.
-PLACES, GROUPS = 16, 2
+POSITIONS, GROUPS = 16, 2
 
 
-def pitch_of(width: int, kernel: int, stride: int, dilation: int) -> int:
-    """The distance of two rows of ``width`` results in one long row of places, for a window of
+def row_pitch(width: int, kernel: int, stride: int, dilation: int) -> int:
+    """The distance of two rows of ``width`` results in one long row of positions, for a window of
     ``kernel`` columns."""
     return width + (kernel - 1) * dilation // stride
 
 
 @dataclass(frozen=True, eq=False)
 class BlockedMatrixConv2d(BlockedDotConv2d):
-    """:class:`BlockedDotConv2d` by an instruction that multiplies matrices: the sums of 16 places
-    and 16 features grow at once by the products over ``X`` channels.
+    """:class:`BlockedDotConv2d` by an instruction that multiplies matrices: the sums of 16
+    positions and 16 features grow at once by the products over ``X`` channels.
 
     The operands are those of :class:`BlockedDotConv2d`, but the channels of the weight, int8
     [OC/B, C/X, KH, KW, X/4, B, 4], are grouped by more than a block of x: X is a multiple of B.
 
     The image is copied first, so that the operands of one instruction lie in rows at equal
     distances, whatever the strides of the convolution are. It is divided into *phases*, the
-    remainders of places by the strides; rows follow one another, so that the places of several rows
-    form one long row::
+    remainders of positions by the strides; rows follow one another, so that the positions of
+    several rows form one long row::
 
         image[n, c, row % SH, column % SW, row // SH * pitch + column // SW, X channels]
         acc[n, ob, oh * pitch + ow, o] = sum of image[..., oh * pitch + ow + a constant, ...] * w
@@ -52,22 +52,22 @@ class BlockedMatrixConv2d(BlockedDotConv2d):
         return super().infer((regrouped, x_dtype), (weight, w_dtype), *rest)
 
     def pitch(self, weight: Shape, width: int) -> int:
-        """:func:`pitch_of` results of this convolution."""
-        return pitch_of(width, weight[3], self.strides[1], self.dilations[1])
+        """:func:`row_pitch` results of this convolution."""
+        return row_pitch(width, weight[3], self.strides[1], self.dilations[1])
 
     def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
         x, weight, *columns = inputs
         types = [(tensor.shape, tensor.dtype) for tensor in inputs]
         result, _ = self.infer(*types)
         pitch = self.pitch(weight.shape, result[3])
-        places = result[2] * pitch + PLACES * GROUPS - 1
-        acc = self._products(self._image(x, weight, pitch, places), weight, pitch, places)
+        positions = result[2] * pitch + POSITIONS * GROUPS - 1
+        acc = self._products(self._image(x, weight, pitch, positions), weight, pitch, positions)
 
         def sums(n: Expr, ob: Expr, oh: Expr, ow: Expr, o: Expr) -> Expr:
             return acc[n, ob, oh * pitch + ow, o] + columns[0][ob, o]
 
-        ending = lifted if self.lifts else lambda element: element
-        found = requantized(sums, result, self.requant, columns, ending)
+        epilogue = lifted if self.lifts else lambda element: element
+        found = requantized(sums, result, self.requant, columns, epilogue)
         return Expression(found, tuple(inputs))
 
     def _phases(self, weight: Shape) -> Pair:
@@ -76,14 +76,14 @@ class BlockedMatrixConv2d(BlockedDotConv2d):
         rows, columns = (min(s, n) for s, n in zip(self.strides, spans, strict=True))
         return rows, columns
 
-    def _image(self, x: Tensor, weight: Tensor, pitch: int, places: int) -> Tensor:
-        """The phases of the image with its border, by 128 more: ``places`` and what the window
+    def _image(self, x: Tensor, weight: Tensor, pitch: int, positions: int) -> Tensor:
+        """The phases of the image with its border, by 128 more: ``positions`` and what the window
         reads beyond them, in whole rows."""
         (sh, sw), (top, left, *_) = self.strides, self.pads
         (dh, dw), (kh, kw) = self.dilations, weight.shape[2:4]
         group, (_, _, height, width, lanes) = weight.shape[4] * weight.shape[6], x.shape
         beyond = (kh - 1) * dh // sh * pitch + (kw - 1) * dw // sw
-        rows = -(-(places + beyond) // pitch)
+        rows = -(-(positions + beyond) // pitch)
         border = Const(self.x_zero_point + OFFSET, "uint8")
 
         def rule(n: Expr, ic: Expr, hp: Expr, wp: Expr, place: Expr, c: Expr) -> Expr:
@@ -98,8 +98,8 @@ class BlockedMatrixConv2d(BlockedDotConv2d):
         shape = (x.shape[0], weight.shape[1], *self._phases(weight.shape), rows * pitch, group)
         return compute(shape, rule, "image")
 
-    def _products(self, image: Tensor, weight: Tensor, pitch: int, places: int) -> Tensor:
-        """The sums of products of the long rows of places."""
+    def _products(self, image: Tensor, weight: Tensor, pitch: int, positions: int) -> Tensor:
+        """The sums of products of the long rows of positions."""
         (sh, sw), (dh, dw) = self.strides, self.dilations
         lanes, four = weight.shape[-2:]
         taps = tuple(map(reduce_axis, weight.shape[1:5], ("ic", "kh", "kw", "fours")))
@@ -113,4 +113,4 @@ class BlockedMatrixConv2d(BlockedDotConv2d):
             factor = weight[(ob, *taps, o, k)]
             return sum_of(element.astype("int32") * factor.astype("int32"), (*taps, k))
 
-        return compute((image.shape[0], weight.shape[0], places, lanes), rule, "acc")
+        return compute((image.shape[0], weight.shape[0], positions, lanes), rule, "acc")

@@ -22,7 +22,7 @@ FLOAT32 = "float32"
 
 @dataclass(frozen=True)
 class BlockedConvTranspose2d(Op):
-    """Transposed convolution, bias and clip. The places with one remainder by the stride are the
+    """Transposed convolution, bias and clip. The positions with one remainder by the stride are the
     result of a convolution with every stride-th tap; each remainder has a weight of its own.
 
     x [N, C/B, H, W, B]; weight [SH, SW, OC/B, C/B, TH, TW, B of input, B of output]; bias
@@ -70,10 +70,10 @@ class BlockedConvTranspose2d(Op):
         sh, sw = weight.shape[:2]
         acc = self._phases(x, weight)
 
-        def ending(*index: Expr) -> Expr:
+        def epilogue(*index: Expr) -> Expr:
             return topi.clip_between(acc[index] + bias[index[3], index[6]], self.lo, self.hi)
 
-        phases = compute(acc.shape, ending, "phases")
+        phases = compute(acc.shape, epilogue, "phases")
 
         def rule(n: Expr, ob: Expr, oh: Expr, ow: Expr, o: Expr) -> Expr:
             return phases[oh % sh, ow % sw, n, ob, oh // sh, ow // sw, o]

@@ -66,7 +66,7 @@ class Windowed(Op):
         return x[0] * math.prod(self._sizes(x, self._kernel(weight))) * math.prod(weight)
 
 
-def groups_of(x: Shape, weight: Shape) -> int:
+def count_groups(x: Shape, weight: Shape) -> int:
     """Into how many groups the channels of an image and of the result are divided, by shapes whose
     second dimension is of the image's channels, or of blocks of them."""
     groups = x[1] // max(weight[1], 1)
@@ -76,7 +76,7 @@ def groups_of(x: Shape, weight: Shape) -> int:
 
 def block_read(x: Shape, weight: Shape, ob: Expr, ic: Expr) -> Expr:
     """Which block of the image is number ``ic`` of those that block ``ob`` of the result reads."""
-    groups = groups_of(x, weight)
+    groups = count_groups(x, weight)
     if groups <= 1:
         return ic
     results = weight[0] // groups

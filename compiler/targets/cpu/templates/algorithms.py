@@ -10,8 +10,8 @@ from ....choose.space import Knobs, Refusal, Space
 from ....choose.template import Decision, Plan
 from ....graph.ops.convolution import Conv2d
 from ....topi.winograd import KERNEL, POINTS, matrices, points_of
+from ...common.workload import OperatorWorkload
 from ..processor import Processor
-from .base import CpuWorkload
 
 DIRECT = "direct"
 #: Winograd's algorithm for several tile sizes: rows of results in a tile, by name.
@@ -42,7 +42,7 @@ def transformed_weight(weight: np.ndarray, size: int) -> np.ndarray:
     return result.reshape(*[points_of(size)] * 2, *weight.shape[:-2])
 
 
-class ConvolutionAlgorithm(Decision[CpuWorkload]):
+class ConvolutionAlgorithm(Decision[OperatorWorkload]):
     """How a convolution is computed on blocks of channels: product by product ("direct"), or by
     Winograd's algorithm in tiles of 2 x 2 or 4 x 4 results, which takes fewer products and has a
     larger error. The template of the chosen algorithm then chooses register tiles.
@@ -53,29 +53,29 @@ class ConvolutionAlgorithm(Decision[CpuWorkload]):
     def __init__(self, processor: Processor):
         self.processor = processor
 
-    def is_open(self, workload: CpuWorkload) -> bool:
+    def is_open(self, workload: OperatorWorkload) -> bool:
         """Whether there is a choice."""
         op, (weight, _) = workload.op, workload.operands[1]
         assert isinstance(op, Conv2d)
         plain = (op.strides, op.dilations, op.groups) == ((1, 1), (1, 1), 1)
         return plain and weight[2:] == (KERNEL, KERNEL)
 
-    def space(self, workload: CpuWorkload) -> Space:
+    def space(self, workload: OperatorWorkload) -> Space:
         return Space({"algorithm": (DIRECT, *ALGORITHMS)})
 
-    def plan(self, workload: CpuWorkload, fixed: Knobs) -> Plan | Refusal:
+    def plan(self, workload: OperatorWorkload, fixed: Knobs) -> Plan | Refusal:
         algorithm = fixed.get("algorithm") or self._best(workload)
         knobs = {"algorithm": algorithm}
         return Plan(knobs, self.predict(workload, knobs))
 
-    def predict(self, workload: CpuWorkload, knobs: Knobs) -> int:
+    def predict(self, workload: OperatorWorkload, knobs: Knobs) -> int:
         size = ALGORITHMS.get(str(knobs["algorithm"]))
         images = workload.result[0][0]
         return round(
             images * (self._direct(workload) if size is None else self._cost(workload, size))
         )
 
-    def _best(self, workload: CpuWorkload) -> str:
+    def _best(self, workload: OperatorWorkload) -> str:
         """The cheapest of Winograd's algorithms where that pays, else the direct one."""
         channels, features = workload.operands[0][0][1], workload.result[0][1]
         direct = self._direct(workload)
@@ -85,7 +85,7 @@ class ConvolutionAlgorithm(Decision[CpuWorkload]):
         best = min(costs, key=lambda name: costs[name])
         return best if costs[best] < PAYS_BELOW * direct else DIRECT
 
-    def _direct(self, workload: CpuWorkload) -> float:
+    def _direct(self, workload: OperatorWorkload) -> float:
         """Cycles for an image."""
         (weight, _), (result, _) = workload.operands[1], workload.result
         block = self.processor.vector_lanes
@@ -93,7 +93,7 @@ class ConvolutionAlgorithm(Decision[CpuWorkload]):
         products = taps * math.prod(result[2:]) / self.processor.core.products_per_cycle
         return max(products, taps * 4 * block / WEIGHT_BYTES_PER_CYCLE)
 
-    def _cost(self, workload: CpuWorkload, size: int) -> float:
+    def _cost(self, workload: OperatorWorkload, size: int) -> float:
         """Cycles for an image: products while the weights arrive, and transformations."""
         channels, result = workload.operands[0][0][1], workload.result[0]
         block = self.processor.vector_lanes

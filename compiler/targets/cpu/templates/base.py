@@ -3,55 +3,16 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 
-from ....choose.space import Knobs, Refusal, Space, Workload
+from ....choose.space import Knobs, Refusal, Space
 from ....choose.template import Template
 from ....graph.ir import Graph, Node
-from ....graph.ops.base import Fusion, Op, Shape, Type
 from ....te.schedule import Schedule
-from ....topi import broadcast_shapes, merged_axes
+from ...common.workload import OperatorWorkload
 from ..processor import Processor
 
 
-@dataclass(frozen=True)
-class CpuWorkload(Workload):
-    """An operator, the attributes that decide how it is computed, and the types of its operands and
-    result.
-    """
-
-    operator: str
-    attributes: tuple[tuple[str, str], ...]
-    operands: tuple[Type, ...]
-    result: Type
-    op: Op = field(compare=False)
-
-
-def workload_of(graph: Graph, node: Node) -> CpuWorkload:
-    """The workload of a node."""
-    result, operands = graph.result(node), graph.operands(node)
-    return CpuWorkload(
-        node.op.name, tuple(_deciding(node.op)), tuple((t.shape, t.dtype) for t in operands),
-        (result.shape, result.dtype), node.op,
-    )  # fmt: skip
-
-
-def loop_shapes(op: Op, shapes: Sequence[Shape]) -> list[Shape]:
-    """The shapes of operands as the loops see them: for an element-wise operator, merged into as
-    few axes as broadcasting allows.
-    """
-    return merged_axes(*shapes) if op.fusion is Fusion.ELEMENTWISE else list(shapes)
-
-
-def row_extent(op: Op, operands: Sequence[Shape], result: Shape) -> int:
-    """The extent of the innermost loop over a result."""
-    if op.fusion is Fusion.ELEMENTWISE:
-        result = broadcast_shapes(*loop_shapes(op, operands))
-    return result[-1] if result else 1
-
-
-class CpuTemplate(Template[CpuWorkload]):
+class CpuTemplate(Template[OperatorWorkload]):
     """A template whose operators become machine code."""
 
     def __init__(self, processor: Processor):
@@ -60,30 +21,9 @@ class CpuTemplate(Template[CpuWorkload]):
     def takes(self, graph: Graph, node: Node) -> str | Refusal:
         return "machine code"
 
-    def space(self, workload: CpuWorkload) -> Space:
+    def space(self, workload: OperatorWorkload) -> Space:
         return Space({})
 
     @abstractmethod
-    def apply(self, workload: CpuWorkload, knobs: Knobs, schedule: Schedule) -> None:
+    def apply(self, workload: OperatorWorkload, knobs: Knobs, schedule: Schedule) -> None:
         """Schedule the operator's expression, whose last stage is the result."""
-
-
-def _deciding(op: Op) -> Iterator[tuple[str, str]]:
-    """Names and values of the attributes that decide how an operator is computed: integers and
-    strings. For an attribute that is itself an operator, its name and its own such attributes.
-    """
-    for name, text in op.attributes():
-        value = getattr(op, name)
-        parts = value if isinstance(value, tuple) else (value,)
-        if all(map(_is_plain, parts)):
-            yield name, text
-        for number, part in enumerate(parts):
-            if isinstance(part, Op):
-                inside = f"{name}.{number}"
-                yield inside, part.name
-                yield from ((f"{inside}.{name}", text) for name, text in _deciding(part))
-
-
-def _is_plain(value: object) -> bool:
-    """Whether a value is an integer, a string, or a tuple of these."""
-    return all(map(_is_plain, value)) if isinstance(value, tuple) else isinstance(value, int | str)

@@ -13,10 +13,11 @@ from ....te.schedule import Schedule
 from ....te.stage import Stage
 from ....te.tensor import compute, placeholder, reduce_axis, sum_of
 from ....topi.bit_serial import LANES, WORD_BITS
+from ...common.workload import OperatorWorkload
 from ..micro_kernel_code import native_intrinsics
 from ..micro_kernels import DOT
 from ..processor import Processor
-from .base import CpuTemplate, CpuWorkload
+from .base import CpuTemplate
 from .plain import share_rows
 
 
@@ -43,7 +44,7 @@ DIRECT, BIT_SERIAL = "direct", "bit-serial"
 
 
 @dataclass(frozen=True)
-class BitsWorkload(CpuWorkload):
+class BitsWorkload(OperatorWorkload):
     """A product of integers: elements have ``bits`` bits, codes of weights ``weight_bits``."""
 
     bits: int
@@ -90,11 +91,11 @@ class BitSerial(CpuTemplate):
     name = "bit-serial"
     ops = (BitSerialConv2d, BitSerialDense)
 
-    def space(self, workload: CpuWorkload) -> Space:
+    def space(self, workload: OperatorWorkload) -> Space:
         shares = workload.op.macs(*(shape for shape, _ in workload.operands)) >= SHARED_MACS
         return Space({"parallel": preferring(shares, (False, True))})
 
-    def apply(self, workload: CpuWorkload, knobs: Knobs, schedule: Schedule) -> None:
+    def apply(self, workload: OperatorWorkload, knobs: Knobs, schedule: Schedule) -> None:
         sums = schedule_planes(schedule)
         if knobs["parallel"]:
             share_rows(sums, sums.tensor.axes[-2])

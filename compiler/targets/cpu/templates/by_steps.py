@@ -13,8 +13,9 @@ from ....te.schedule import Schedule, create_schedule
 from ....te.steps import from_text, replay
 from ....te.tensor import placeholder
 from ....tir.lower import lower
+from ...common.workload import OperatorWorkload, loop_shapes
 from ..micro_kernels import DOT, DOT_EACH
-from .base import CpuTemplate, CpuWorkload, loop_shapes
+from .base import CpuTemplate
 
 #: Instructions that steps may name.
 INTRINSICS = {intrinsic.name: intrinsic for intrinsic in (DOT, DOT_EACH)}
@@ -25,13 +26,13 @@ class BySteps(CpuTemplate):
 
     name = "auto"
 
-    def space(self, workload: CpuWorkload) -> Space:
+    def space(self, workload: OperatorWorkload) -> Space:
         return steps_space(partial(_refuse, expression_of_workload(workload)))
 
-    def plan(self, workload: CpuWorkload, fixed: Knobs) -> Plan | Refusal:
+    def plan(self, workload: OperatorWorkload, fixed: Knobs) -> Plan | Refusal:
         return Plan({STEPS: ""} | dict(fixed))
 
-    def apply(self, workload: CpuWorkload, knobs: Knobs, schedule: Schedule) -> None:
+    def apply(self, workload: OperatorWorkload, knobs: Knobs, schedule: Schedule) -> None:
         replay_text(str(knobs[STEPS]), schedule)
 
 
@@ -57,7 +58,7 @@ def replay_text(text: str, schedule: Schedule) -> None:
     replay(from_text(text), schedule, INTRINSICS)
 
 
-def expression_of_workload(workload: CpuWorkload) -> Expression:
+def expression_of_workload(workload: OperatorWorkload) -> Expression:
     """The expression that the operator of a workload is computed by."""
     shapes = loop_shapes(workload.op, [shape for shape, _ in workload.operands])
     inputs = [

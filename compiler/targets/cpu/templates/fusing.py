@@ -12,8 +12,9 @@ from ....graph.ops.fused import Fused
 from ....te.schedule import Schedule, create_schedule
 from ....te.stage import Stage
 from ....te.tensor import IterVar, placeholder
+from ...common.workload import OperatorWorkload, row_extent
 from ..llvm_vector import calls_library, fits_vectors
-from .base import CpuTemplate, CpuWorkload, row_extent
+from .base import CpuTemplate
 from .plain import SHARED_ELEMENTS, share_rows
 
 #: Elements that are computed at once. One at a time is for rows without a whole vector: LLVM then
@@ -29,13 +30,13 @@ VECTORS_WITH_CALLS = 2
 LONGEST_STRIP = 1024
 
 
-class Joining(Decision[CpuWorkload]):
+class Joining(Decision[OperatorWorkload]):
     """``fused``: the result of an element-wise operator is not stored; the operator that reads it
     uses it at once."""
 
     name = "fusion"
 
-    def space(self, workload: CpuWorkload) -> Space:
+    def space(self, workload: OperatorWorkload) -> Space:
         return Space({"fused": (True, False)})
 
 
@@ -53,7 +54,7 @@ class Together(CpuTemplate):
         shape = graph.result(node).shape
         return bool(shape) and 0 not in shape
 
-    def space(self, workload: CpuWorkload) -> Space:
+    def space(self, workload: OperatorWorkload) -> Space:
         shape, _ = workload.result
         width = row_extent(workload.op, [shape for shape, _ in workload.operands], shape)
         shares = math.prod(shape) >= SHARED_ELEMENTS
@@ -75,7 +76,7 @@ class Together(CpuTemplate):
 
         return Space(knobs, misfit)
 
-    def apply(self, workload: CpuWorkload, knobs: Knobs, schedule: Schedule) -> None:
+    def apply(self, workload: OperatorWorkload, knobs: Knobs, schedule: Schedule) -> None:
         lanes, output = int(knobs["lanes"]), schedule[schedule.outputs[0]]
         strip = lanes * int(knobs["vectors"])
         outer, inner = output.split(output.tensor.axes[-1], strip)
@@ -96,7 +97,7 @@ def _as_vectors(stage: Stage, lanes: IterVar) -> None:
         stage.vectorize(lanes)
 
 
-def _calls(workload: CpuWorkload) -> bool:
+def _calls(workload: OperatorWorkload) -> bool:
     """Whether computing an element calls the C library."""
     inputs = [placeholder((1,), dtype, "x") for _, dtype in workload.operands]
     found = workload.op.expression(inputs, [()] * len(inputs))

@@ -23,13 +23,14 @@ from ....choose.template import Decision, Plan
 from ....graph.ops.base import Pair
 from ....graph.ops.blocked.matrix import (
     GROUPS,
-    PLACES,
+    POSITIONS,
     BlockedMatrixConv2d,
-    pitch_of,
+    row_pitch,
 )
 from ....graph.ops.convolution import QConv2d
 from ....te.schedule import Schedule, Stage
 from ....te.tensor import IterVar, Tensor
+from ...common.workload import OperatorWorkload
 from ..micro_kernel_code import native_intrinsics
 from ..micro_kernels import (
     DOT,
@@ -43,7 +44,7 @@ from ..micro_kernels import (
     TILE_X,
 )
 from ..processor import Processor
-from .base import CpuTemplate, CpuWorkload
+from .base import CpuTemplate
 
 #: Values of the knob ``instruction``: products of four, or of matrices.
 DOTS, MATRICES = "dots", "matrices"
@@ -86,12 +87,12 @@ class _Sizes:
 
     def tiles(self, rows: int, places: int) -> int:
         """Tiles of 16 places for a group of rows, of which ``places`` are computed together."""
-        each = PLACES * places
+        each = POSITIONS * places
         return -(-((rows - 1) * self.pitch + self.width) // each) * places
 
     def sums_bytes(self, blocks: int, rows: int, places: int) -> int:
         """Size of a group's sums."""
-        return 4 * PLACES * DOT_LANES * blocks * self.tiles(rows, places)
+        return 4 * POSITIONS * DOT_LANES * blocks * self.tiles(rows, places)
 
     def cycles(self, knobs: Knobs, near_bytes: int) -> int:
         """The cycles that the cost model predicts; the nearest cache has ``near_bytes``."""
@@ -122,10 +123,10 @@ class MatrixTiles(CpuTemplate):
     name = "matrix tiles"
     ops = (BlockedMatrixConv2d,)
 
-    def space(self, workload: CpuWorkload) -> Space:
+    def space(self, workload: OperatorWorkload) -> Space:
         return Space(_sizes(workload).knobs)
 
-    def plan(self, workload: CpuWorkload, fixed: Knobs) -> Plan | Refusal:
+    def plan(self, workload: OperatorWorkload, fixed: Knobs) -> Plan | Refusal:
         sizes = _sizes(workload)
         points = [
             knobs for knobs in self.space(workload).points()
@@ -136,7 +137,7 @@ class MatrixTiles(CpuTemplate):
         best = min(points, key=lambda knobs: self._cost(sizes, knobs))
         return Plan(best, self.predict(workload, best))
 
-    def predict(self, workload: CpuWorkload, knobs: Knobs) -> int:
+    def predict(self, workload: OperatorWorkload, knobs: Knobs) -> int:
         return _sizes(workload).cycles(knobs, self.processor.core.l1_bytes)
 
     def _cost(self, sizes: _Sizes, knobs: Knobs) -> tuple[int, int]:
@@ -149,7 +150,7 @@ class MatrixTiles(CpuTemplate):
             traffic = weight * sizes.rows // rows if weight > cache else 0
         return sizes.cycles(knobs, self.processor.core.l1_bytes), traffic
 
-    def apply(self, workload: CpuWorkload, knobs: Knobs, schedule: Schedule) -> None:
+    def apply(self, workload: OperatorWorkload, knobs: Knobs, schedule: Schedule) -> None:
         (x, _), (weight, _), *_ = workload.operands
         op = workload.op
         assert isinstance(op, BlockedMatrixConv2d)
@@ -161,7 +162,7 @@ class MatrixTiles(CpuTemplate):
         schedule[acc.tensor].compute_at(out, around)
 
 
-class ProductInstruction(Decision[CpuWorkload]):
+class ProductInstruction(Decision[OperatorWorkload]):
     """How a convolution of int8 multiplies: four products at a time ("dots"), or by the products of
     matrices ("matrices"), where the processor has both. The results are the same to the bit.
     """
@@ -171,7 +172,7 @@ class ProductInstruction(Decision[CpuWorkload]):
     def __init__(self, processor: Processor):
         self.processor = processor
 
-    def is_open(self, workload: CpuWorkload) -> bool:
+    def is_open(self, workload: OperatorWorkload) -> bool:
         """Whether there is a choice."""
         op, ((_, channels, *_), _), (weight, dtype) = workload.op, *workload.operands[:2]
         assert isinstance(op, QConv2d)
@@ -179,15 +180,15 @@ class ProductInstruction(Decision[CpuWorkload]):
         fits = op.groups == 1 and channels >= DOT_LANES and dtype == "int8" and 0 not in weight
         return fits and {DOT, TILE_STORE} <= native
 
-    def space(self, workload: CpuWorkload) -> Space:
+    def space(self, workload: OperatorWorkload) -> Space:
         return Space({"instruction": (DOTS, MATRICES)})
 
-    def plan(self, workload: CpuWorkload, fixed: Knobs) -> Plan | Refusal:
+    def plan(self, workload: OperatorWorkload, fixed: Knobs) -> Plan | Refusal:
         found = [fixed["instruction"]] if fixed else [MATRICES, DOTS]
         plans = [Plan(k, self.predict(workload, k)) for k in ({"instruction": i} for i in found)]
         return min(plans, key=lambda plan: plan.cycles or 0)
 
-    def predict(self, workload: CpuWorkload, knobs: Knobs) -> int:
+    def predict(self, workload: OperatorWorkload, knobs: Knobs) -> int:
         if knobs["instruction"] == DOTS:  # which are rescaled while the next ones are added
             shapes = [shape for shape, _ in workload.operands]
             vectors = workload.op.macs(*shapes) / (DOT_LANES * DOT_WIDTH)
@@ -196,7 +197,7 @@ class ProductInstruction(Decision[CpuWorkload]):
         return min(sizes.cycles(knobs, near) for knobs in Space(sizes.knobs).points())
 
 
-def _sizes(workload: CpuWorkload) -> _Sizes:
+def _sizes(workload: OperatorWorkload) -> _Sizes:
     op, (weight, _) = workload.op, workload.operands[1]
     assert isinstance(op, BlockedMatrixConv2d)
     (images, blocks, rows, width, _), _ = workload.result
@@ -207,14 +208,14 @@ def _sizes(workload: CpuWorkload) -> _Sizes:
     )  # fmt: skip
 
 
-def _plain_sizes(workload: CpuWorkload) -> _Sizes:
+def _plain_sizes(workload: OperatorWorkload) -> _Sizes:
     """As :func:`_sizes`, of the convolution in the model's own layout."""
     op, (weight, _) = workload.op, workload.operands[1]
     assert isinstance(op, QConv2d)
     (images, features, rows, width), _ = workload.result
     input_blocks = -(-weight[1] // DOT_LANES)
     depth = depth_of(input_blocks)
-    pitch = pitch_of(width, weight[3], op.strides[1], op.dilations[1])
+    pitch = row_pitch(width, weight[3], op.strides[1], op.dilations[1])
     return _of_convolution(
         (images, -(-features // DOT_LANES), rows, width), pitch, input_blocks * DOT_LANES // depth,
         (weight[2], weight[3]), depth, op.strides,
@@ -280,9 +281,9 @@ def _schedule_products(schedule: Schedule, tensor: Tensor, depth: int, knobs: Kn
 
     acc = schedule[tensor]
     n, ob, place, o = tensor.axes
-    acc.cover(place, PLACES * together)
-    outer, inner = acc.split(place, PLACES * together)
-    tile, inner = acc.split(inner, PLACES)
+    acc.cover(place, POSITIONS * together)
+    outer, inner = acc.split(place, POSITIONS * together)
+    tile, inner = acc.split(inner, POSITIONS)
     acc.reorder(n, outer, ob, tile, inner, o)
     acc.unroll(ob)
     acc.unroll(tile)
@@ -293,7 +294,7 @@ def _schedule_products(schedule: Schedule, tensor: Tensor, depth: int, knobs: Kn
     stage.compute_at(acc, outer)
     n, ob, place, o = sums.axes
     *taps, four, k = stage.reduce_axes
-    tile, inner = stage.split(place, PLACES)
+    tile, inner = stage.split(place, POSITIONS)
     stage.reorder(n, *taps, tile, ob, inner, o, four, k)
     stage.unroll(tile)
     stage.unroll(ob)
@@ -304,7 +305,7 @@ def _schedule_products(schedule: Schedule, tensor: Tensor, depth: int, knobs: Kn
     load = schedule[x]
     load.compute_at(stage, taps[-1])
     *_, place, channel = x.axes
-    tile, inner = load.split(place, PLACES)
+    tile, inner = load.split(place, POSITIONS)
     load.reorder(tile, inner, channel)
     load.unroll(tile)
     load.tensorize(inner, products.load_x)

@@ -27,7 +27,8 @@ from ....graph.ops.reduction import Reduce
 from ....te.schedule import Schedule
 from ....te.stage import Stage
 from ....te.tensor import IterVar, Tensor
-from .base import CpuTemplate, CpuWorkload, row_extent
+from ...common.workload import OperatorWorkload, row_extent
+from .base import CpuTemplate
 
 #: Output channels of a convolution that share the elements loaded from the image.
 CHANNEL_TILE = 4
@@ -52,7 +53,7 @@ class PlainConvolution(CpuTemplate):
     name = "convolution"
     ops = (QConv2d, Conv2d)
 
-    def space(self, workload: CpuWorkload) -> Space:
+    def space(self, workload: OperatorWorkload) -> Space:
         channels, groups = workload.result[0][1], workload.op.groups  # type: ignore[attr-defined]
         # With groups, a tile stays inside one group.
         legal = [
@@ -62,7 +63,7 @@ class PlainConvolution(CpuTemplate):
         default = max(size for size in legal if size <= CHANNEL_TILE)
         return Space({"channel_tile": preferring(default, legal)})
 
-    def apply(self, workload: CpuWorkload, knobs: Knobs, schedule: Schedule) -> None:
+    def apply(self, workload: OperatorWorkload, knobs: Knobs, schedule: Schedule) -> None:
         acc, output = reduced_tensor(schedule), schedule.outputs[0]
         n, oc, oh, ow = output.axes
         out = schedule[output]
@@ -90,7 +91,7 @@ class IntegerDense(CpuTemplate):
     name = "integer dense"
     ops = (QDense,)
 
-    def apply(self, workload: CpuWorkload, knobs: Knobs, schedule: Schedule) -> None:
+    def apply(self, workload: OperatorWorkload, knobs: Knobs, schedule: Schedule) -> None:
         acc, output = reduced_tensor(schedule), schedule.outputs[0]
         schedule[acc].compute_at(schedule[output], output.axes[1])
         _vectorize_shifted(schedule)
@@ -103,7 +104,7 @@ class PlainDense(CpuTemplate):
     name = "dense"
     ops = (Dense,)
 
-    def apply(self, workload: CpuWorkload, knobs: Knobs, schedule: Schedule) -> None:
+    def apply(self, workload: OperatorWorkload, knobs: Knobs, schedule: Schedule) -> None:
         acc, output = reduced_tensor(schedule), schedule.outputs[0]
         n, oc = output.axes
         rows = schedule[acc]
@@ -121,7 +122,7 @@ class PlainPool(CpuTemplate):
     name = "pool"
     ops = (QMaxPool, QAvgPool, QAvgPoolValid, MaxPool, AvgPool)
 
-    def apply(self, workload: CpuWorkload, knobs: Knobs, schedule: Schedule) -> None:
+    def apply(self, workload: OperatorWorkload, knobs: Knobs, schedule: Schedule) -> None:
         most, output = reduced_tensor(schedule), schedule.outputs[0]
         schedule[output].vectorize(output.axes[3])
         rows = schedule[most]
@@ -138,7 +139,7 @@ class PlainTransposed(CpuTemplate):
     name = "transposed"
     ops = (ConvolutionTranspose, ConvTranspose2d, QConvTranspose2d)
 
-    def apply(self, workload: CpuWorkload, knobs: Knobs, schedule: Schedule) -> None:
+    def apply(self, workload: OperatorWorkload, knobs: Knobs, schedule: Schedule) -> None:
         phases = reduced_tensor(schedule)
         spatial = (len(phases.axes) - 2) // 2
         *places, channels = phases.axes[spatial + 1 :]
@@ -155,14 +156,14 @@ class Rows(CpuTemplate):
         shapes = [tensor.shape for tensor in graph.operands(node)]
         return row_extent(node.op, shapes, graph.result(node).shape) % ROW_LANES[0] == 0
 
-    def space(self, workload: CpuWorkload) -> Space:
+    def space(self, workload: OperatorWorkload) -> Space:
         shape, _ = workload.result
         width = row_extent(workload.op, [shape for shape, _ in workload.operands], shape)
         shares = math.prod(shape) >= SHARED_ELEMENTS
         lanes = [size for size in ROW_LANES if width % size == 0]
         return Space({"lanes": lanes, "parallel": preferring(shares, (False, True))})
 
-    def apply(self, workload: CpuWorkload, knobs: Knobs, schedule: Schedule) -> None:
+    def apply(self, workload: OperatorWorkload, knobs: Knobs, schedule: Schedule) -> None:
         output = schedule.outputs[0]
         outer, lanes = schedule[output].split(output.axes[-1], int(knobs["lanes"]))
         schedule[output].vectorize(lanes)
@@ -190,11 +191,11 @@ class RowReduction(CpuTemplate):
         along = len(x.shape) - 1 in node.op.axes and 0 not in x.shape and x.dtype in ROW_DTYPES
         return along and x.shape[-1] >= min(ROW_LANES)
 
-    def space(self, workload: CpuWorkload) -> Space:
+    def space(self, workload: OperatorWorkload) -> Space:
         [(shape, _)] = workload.operands
         return Space({"lanes": [lanes for lanes in ROW_LANES if lanes <= shape[-1]]})
 
-    def apply(self, workload: CpuWorkload, knobs: Knobs, schedule: Schedule) -> None:
+    def apply(self, workload: OperatorWorkload, knobs: Knobs, schedule: Schedule) -> None:
         whole = schedule[reduced_tensor(schedule)]
         *_, last = whole.tensor.reduce_axes
         _, lane = whole.split(last, int(knobs["lanes"]))
@@ -215,13 +216,13 @@ class General(CpuTemplate):
     name = "general"
     ops = (Op,)
 
-    def space(self, workload: CpuWorkload) -> Space:
+    def space(self, workload: OperatorWorkload) -> Space:
         if workload.op.fusion is not Fusion.REDUCTION:
             return Space({})
         inside = isinstance(workload.op, MatMul | QMatMul | Convolution | Pool)
         return Space({"results_inside": preferring(inside, (False, True))})
 
-    def apply(self, workload: CpuWorkload, knobs: Knobs, schedule: Schedule) -> None:
+    def apply(self, workload: OperatorWorkload, knobs: Knobs, schedule: Schedule) -> None:
         if not knobs.get("results_inside"):
             return
         for stage in schedule.stages:

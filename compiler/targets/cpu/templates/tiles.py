@@ -28,15 +28,16 @@ from ....graph.ops.blocked.dense import PackColumns, PackedDense
 from ....graph.ops.blocked.integer import BlockedDotConv2d, BlockedQConv2d
 from ....graph.ops.blocked.pooling import BlockedPool
 from ....graph.ops.blocked.transposed import BlockedConvTranspose2d, transposed_pads
-from ....graph.ops.blocked.windows import groups_of
+from ....graph.ops.blocked.windows import count_groups
 from ....graph.ops.layout import FromBlocks, Interleave, ToBlocks
 from ....te.schedule import Schedule, Stage
 from ....te.tensor import IterVar, Tensor
+from ...common.workload import OperatorWorkload
 from ..core import Core
 from ..llvm_vector import fits_vectors
 from ..micro_kernels import DOT, DOT_EACH
 from ..processor import Processor
-from .base import CpuTemplate, CpuWorkload
+from .base import CpuTemplate
 
 #: Additional registers of a step: for a product of integers, and for its element of the image.
 SCRATCH = {"float32": 0, "int32": 2}
@@ -111,7 +112,7 @@ class DirectTiles(CpuTemplate):
     def handles(self, graph: Graph, node: Node) -> bool:
         return not getattr(node.op, "depthwise", False)
 
-    def space(self, workload: CpuWorkload) -> Space:
+    def space(self, workload: OperatorWorkload) -> Space:
         tiled = _tiled(workload, self.processor)
         knobs: dict[str, Sequence[KnobValue]] = {
             "blocks": [m for m in range(1, 5) if tiled.blocks % m == 0],
@@ -120,7 +121,7 @@ class DirectTiles(CpuTemplate):
         }
         return Space(knobs, lambda k: tiled.misfit(int(k["blocks"]), int(k["width"])))
 
-    def plan(self, workload: CpuWorkload, fixed: Knobs) -> Plan | Refusal:
+    def plan(self, workload: OperatorWorkload, fixed: Knobs) -> Plan | Refusal:
         tiled = _tiled(workload, self.processor)
         most = int(fixed.get("blocks", min(tiled.blocks, MAX_BLOCKS)))
         tiles = [
@@ -138,10 +139,10 @@ class DirectTiles(CpuTemplate):
         knobs = {"blocks": blocks, "width": width, "outer": outer}
         return Plan(knobs, self.predict(workload, knobs))
 
-    def predict(self, workload: CpuWorkload, knobs: Knobs) -> int:
+    def predict(self, workload: OperatorWorkload, knobs: Knobs) -> int:
         return _tiled(workload, self.processor).cycles(int(knobs["blocks"]), int(knobs["width"]))
 
-    def apply(self, workload: CpuWorkload, knobs: Knobs, schedule: Schedule) -> None:
+    def apply(self, workload: OperatorWorkload, knobs: Knobs, schedule: Schedule) -> None:
         output = schedule.outputs[0]
         if isinstance(workload.op, BlockedConvTranspose2d):
             phases = _stage(schedule, "phases")
@@ -159,12 +160,12 @@ class WindowTiles(CpuTemplate):
     name = "channel windows"
     ops = (BlockedDepthwise, BlockedQConv2d, BlockedDotConv2d, BlockedPool)
 
-    def space(self, workload: CpuWorkload) -> Space:
+    def space(self, workload: OperatorWorkload) -> Space:
         tiled = _tiled_window(workload, self.processor)
         knobs = {"width": range(1, tiled.width + 1)}
         return Space(knobs, lambda k: tiled.misfit(1, int(k["width"])))
 
-    def plan(self, workload: CpuWorkload, fixed: Knobs) -> Plan | Refusal:
+    def plan(self, workload: OperatorWorkload, fixed: Knobs) -> Plan | Refusal:
         tiled = _tiled_window(workload, self.processor)
         widths = range(1, min(tiled.width, tiled.most) + 1)
         tiles = [(1, w) for w in widths if w == fixed.get("width", w) and not tiled.misfit(1, w)]
@@ -173,10 +174,10 @@ class WindowTiles(CpuTemplate):
         _, width = _best_tile(tiled, tiles)
         return Plan({"width": width}, tiled.cycles(1, width))
 
-    def predict(self, workload: CpuWorkload, knobs: Knobs) -> int:
+    def predict(self, workload: OperatorWorkload, knobs: Knobs) -> int:
         return _tiled_window(workload, self.processor).cycles(1, int(knobs["width"]))
 
-    def apply(self, workload: CpuWorkload, knobs: Knobs, schedule: Schedule) -> None:
+    def apply(self, workload: OperatorWorkload, knobs: Knobs, schedule: Schedule) -> None:
         _schedule_windows(schedule, schedule.outputs[0], int(knobs["width"]))
 
 
@@ -187,7 +188,7 @@ class DenseTiles(CpuTemplate):
     name = "packed dense"
     ops = (PackedDense,)
 
-    def space(self, workload: CpuWorkload) -> Space:
+    def space(self, workload: OperatorWorkload) -> Space:
         tiled = _tiled_dense(workload, self.processor)
         knobs = {
             "rows": range(1, min(tiled.most, tiled.width) + 1),
@@ -195,7 +196,7 @@ class DenseTiles(CpuTemplate):
         }
         return Space(knobs, lambda k: tiled.misfit(int(k["blocks"]), int(k["rows"])))
 
-    def plan(self, workload: CpuWorkload, fixed: Knobs) -> Plan | Refusal:
+    def plan(self, workload: OperatorWorkload, fixed: Knobs) -> Plan | Refusal:
         space, tiled = self.space(workload), _tiled_dense(workload, self.processor)
         if reason := space.refuse({"rows": 1, "blocks": 1} | dict(fixed)):
             return Refusal(reason)
@@ -208,11 +209,11 @@ class DenseTiles(CpuTemplate):
         blocks, rows = _best_tile(tiled, tiles)
         return Plan({"rows": rows, "blocks": blocks}, tiled.cycles(blocks, rows))
 
-    def predict(self, workload: CpuWorkload, knobs: Knobs) -> int:
+    def predict(self, workload: OperatorWorkload, knobs: Knobs) -> int:
         tiled = _tiled_dense(workload, self.processor)
         return tiled.cycles(int(knobs["blocks"]), int(knobs["rows"]))
 
-    def apply(self, workload: CpuWorkload, knobs: Knobs, schedule: Schedule) -> None:
+    def apply(self, workload: OperatorWorkload, knobs: Knobs, schedule: Schedule) -> None:
         _schedule_dense(schedule, int(knobs["rows"]), int(knobs["blocks"]))
 
 
@@ -222,7 +223,7 @@ class BlockLayout(CpuTemplate):
     name = "block layout"
     ops = (ToBlocks, FromBlocks, PackColumns, Interleave)
 
-    def apply(self, workload: CpuWorkload, knobs: Knobs, schedule: Schedule) -> None:
+    def apply(self, workload: OperatorWorkload, knobs: Knobs, schedule: Schedule) -> None:
         output = schedule.outputs[0]
         match workload.op:
             case ToBlocks(block) if block <= FEW_LANES:  # rows side by side: LLVM interleaves them
@@ -266,7 +267,7 @@ class BlockLayout(CpuTemplate):
 # ---- results that are cut into tiles -------------------------------------------------------------
 
 
-def _tiled(workload: CpuWorkload, processor: Processor) -> _Tiled:
+def _tiled(workload: OperatorWorkload, processor: Processor) -> _Tiled:
     """The results of a convolution that sums over channels."""
     weight, _ = workload.operands[1]
     (images, blocks, height, width, lanes), _ = workload.result
@@ -283,7 +284,7 @@ def _tiled(workload: CpuWorkload, processor: Processor) -> _Tiled:
         height, width = (-(-n // s) for n, s in zip(op.size, phases, strict=True))
         rows = images * height * math.prod(phases)
     else:  # the blocks of a tile read the same elements, so they are of one group
-        groups = groups_of(workload.operands[0][0], weight)
+        groups = count_groups(workload.operands[0][0], weight)
         blocks, rows = blocks // groups, rows * groups
     most, latency_cycles = _sums(processor, dots)
     return _Tiled(
@@ -292,7 +293,7 @@ def _tiled(workload: CpuWorkload, processor: Processor) -> _Tiled:
     )  # fmt: skip
 
 
-def _tiled_window(workload: CpuWorkload, processor: Processor) -> _Tiled:
+def _tiled_window(workload: OperatorWorkload, processor: Processor) -> _Tiled:
     """The results of windows over each channel by itself."""
     (images, blocks, height, width, lanes), _ = workload.result
     op = workload.op
@@ -308,7 +309,7 @@ def _tiled_window(workload: CpuWorkload, processor: Processor) -> _Tiled:
     )
 
 
-def _tiled_dense(workload: CpuWorkload, processor: Processor) -> _Tiled:
+def _tiled_dense(workload: OperatorWorkload, processor: Processor) -> _Tiled:
     """The results of a dense layer: blocks are vectors of results, places rows of the matrix."""
     (x, _), (weight, _), *_ = workload.operands
     *lead, vectors, depth, _ = weight
@@ -326,7 +327,7 @@ def _sums(processor: Processor, dots: bool) -> tuple[int, int]:
     return processor.sums, processor.core.latency_cycles
 
 
-def _outer(workload: CpuWorkload, groups: int, cache_bytes: int) -> str:
+def _outer(workload: OperatorWorkload, groups: int, cache_bytes: int) -> str:
     """The outer loop: over ``groups`` of blocks, each of which reads the whole image, or over rows,
     each of which reads all weights; whichever reads less. Data that fits the cache, of which
     ``cache_bytes`` are free, costs nothing to read again. Threads share the blocks of a single row.
@@ -340,7 +341,7 @@ def _outer(workload: CpuWorkload, groups: int, cache_bytes: int) -> str:
     return "blocks" if image_traffic <= weight_traffic else "rows"
 
 
-def _tiled_rows(workload: CpuWorkload) -> int:
+def _tiled_rows(workload: OperatorWorkload) -> int:
     """Rows of results, of one phase where there are several."""
     height, op = workload.result[0][2], workload.op
     if isinstance(op, BlockedConvTranspose2d):
@@ -349,7 +350,7 @@ def _tiled_rows(workload: CpuWorkload) -> int:
     return height
 
 
-def _sizes(workload: CpuWorkload) -> tuple[int, int]:
+def _sizes(workload: OperatorWorkload) -> tuple[int, int]:
     """Elements of an image with its border, and of the weights."""
     (x, _), (weight, _), *_ = workload.operands
     op = workload.op

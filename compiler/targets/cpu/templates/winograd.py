@@ -19,9 +19,10 @@ from ....graph.ops.blocked.convolution import BlockedWinograd
 from ....te.schedule import Schedule, Stage
 from ....te.tensor import IterVar, Tensor
 from ....topi.winograd import points_of
+from ...common.workload import OperatorWorkload
 from ..core import Core
 from ..processor import Processor
-from .base import CpuTemplate, CpuWorkload
+from .base import CpuTemplate
 from .tiles import MAX_BLOCKS
 
 #: The fewest tiles that a group should have, as each group reads all weights.
@@ -39,7 +40,7 @@ class WinogradTiles(CpuTemplate):
     name = "winograd"
     ops = (BlockedWinograd,)
 
-    def space(self, workload: CpuWorkload) -> Space:
+    def space(self, workload: OperatorWorkload) -> Space:
         sizes = _sizes(workload)
         groups = [r for r in range(1, sizes.rows + 1) if sizes.rows % r == 0]
         most = self.processor.sums
@@ -52,7 +53,7 @@ class WinogradTiles(CpuTemplate):
         }
         return Space(knobs, lambda k: _misfit(sizes, self.processor, k))
 
-    def plan(self, workload: CpuWorkload, fixed: Knobs) -> Plan | Refusal:
+    def plan(self, workload: OperatorWorkload, fixed: Knobs) -> Plan | Refusal:
         sizes = _sizes(workload)
         group = int(fixed.get("group", _rows_of_group(sizes, self.processor.core)))
         blocks, rows, columns = matrix_tile(sizes.blocks, group, sizes.columns, self.processor)
@@ -62,7 +63,7 @@ class WinogradTiles(CpuTemplate):
             return Refusal(reason)
         return Plan(knobs, self.predict(workload, knobs))
 
-    def predict(self, workload: CpuWorkload, knobs: Knobs) -> int:
+    def predict(self, workload: OperatorWorkload, knobs: Knobs) -> int:
         """Cycles of the products alone."""
         sizes = _sizes(workload)
         group = int(knobs["group"])
@@ -71,7 +72,7 @@ class WinogradTiles(CpuTemplate):
         groups = sizes.images * sizes.rows // group
         return round(step * groups * sizes.blocks * sizes.channels * points_of(sizes.size) ** 2)
 
-    def apply(self, workload: CpuWorkload, knobs: Knobs, schedule: Schedule) -> None:
+    def apply(self, workload: OperatorWorkload, knobs: Knobs, schedule: Schedule) -> None:
         """Schedule the expression of ``winograd_sums`` with its border and its epilogue."""
         stages = {stage.name: stage for stage in schedule.stages}
         tiles, products = stages["tiles"], stages["products"]
@@ -103,7 +104,7 @@ class _Sizes:
     lanes: int
 
 
-def _sizes(workload: CpuWorkload) -> _Sizes:
+def _sizes(workload: OperatorWorkload) -> _Sizes:
     op = workload.op
     assert isinstance(op, BlockedWinograd)
     (images, blocks, height, width, lanes), _ = workload.result

@@ -12,7 +12,7 @@ from ....choose.template import Template
 from ....graph.ir import Graph, Node
 from ....te.schedule import Schedule
 from ....te.tensor import Tensor
-from ...cpu.templates.base import CpuWorkload, workload_of
+from ...common.workload import OperatorWorkload, workload_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,16 +27,16 @@ class Scheduled:
     attributes: tuple[np.ndarray, ...]
 
 
-class GpuTemplate(Template[CpuWorkload]):
+class GpuTemplate(Template[OperatorWorkload]):
     """A template whose operators become kernels."""
 
     def takes(self, graph: Graph, node: Node) -> str | Refusal:
         return "kernels"
 
-    def space(self, workload: CpuWorkload) -> Space:
+    def space(self, workload: OperatorWorkload) -> Space:
         return Space({})
 
-    def workload(self, graph: Graph, node: Node) -> CpuWorkload:
+    def workload(self, graph: Graph, node: Node) -> OperatorWorkload:
         """What its speed depends on."""
         return workload_of(graph, node)
 

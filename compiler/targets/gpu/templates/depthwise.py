@@ -17,7 +17,7 @@ from ....te.schedule import Schedule, create_schedule
 from ....te.stage import Stage
 from ....te.tensor import IterVar, Tensor
 from ...base import expression_of
-from ...cpu.templates.base import CpuWorkload
+from ...common.workload import OperatorWorkload
 from .base import GpuTemplate, Scheduled
 from .gemm import fits
 from .general import THREADS, contract, fused, share_loop
@@ -49,7 +49,7 @@ class Depthwise(GpuTemplate):
         is_depthwise = per_group == 1 and outputs == op.groups
         return is_depthwise and math.prod(kernel) <= MOST_TAPS and _span(op, kernel, 1) <= MOST_SPAN
 
-    def space(self, workload: CpuWorkload) -> Space:
+    def space(self, workload: OperatorWorkload) -> Space:
         op, is_last = _inner(workload.op)
         assert isinstance(op, Conv2d | QConv2d)
         result, weight = workload.result[0], workload.operands[1][0]

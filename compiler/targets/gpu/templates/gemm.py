@@ -27,7 +27,7 @@ from ....te.expr import Const, Expr, Read, Var, all_of, bits_of, select, walk
 from ....te.schedule import Schedule, create_schedule
 from ....te.stage import Stage
 from ....te.tensor import IterVar, Tensor, compute, reduce_axis, sum_of
-from ...cpu.templates.base import CpuWorkload
+from ...common.workload import OperatorWorkload
 from ..scopes import SHARED_BYTES
 from .base import GpuTemplate, Scheduled
 from .general import THREADS, fused, share_loop
@@ -80,7 +80,7 @@ class Gemm(GpuTemplate):
             return weight[3] > 1
         return not isinstance(op, MatMul) or len(x) == len(weight) == 2
 
-    def space(self, workload: CpuWorkload) -> Space:
+    def space(self, workload: OperatorWorkload) -> Space:
         batch, rows, columns, depth = sizes_of(workload)
         row_tiles, column_tiles = fits(TILES, rows), fits(TILES, columns)
         tiles = _best_tiles(batch, rows, columns)

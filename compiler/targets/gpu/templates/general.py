@@ -16,7 +16,7 @@ from ....te.schedule import Schedule, create_schedule
 from ....te.stage import Stage
 from ....te.tensor import IterVar
 from ...base import expression_of
-from ...cpu.templates.base import CpuWorkload, loop_shapes
+from ...common.workload import OperatorWorkload, loop_shapes
 from .base import GpuTemplate, Scheduled
 
 #: Threads of a block.
@@ -36,7 +36,7 @@ class General(GpuTemplate):
     name = "elements"
     ops = (Op,)
 
-    def space(self, workload: CpuWorkload) -> Space:
+    def space(self, workload: OperatorWorkload) -> Space:
         size = math.prod(workload.result[0])
         fits = [n for n in THREADS if n < 2 * size] or [THREADS[-1]]
         knobs: dict[str, Sequence[KnobValue]] = {"threads": preferring(fits[0], fits)}

@@ -21,7 +21,7 @@ from ....graph.ops.narrow import without_narrow
 from ....te.expr import Const, Expr
 from ....te.schedule import Schedule
 from ....te.tensor import Tensor, compute, reduce_axis, sum_of
-from ...cpu.templates.base import CpuWorkload
+from ...common.workload import OperatorWorkload
 from .general import fused, share_loop
 from .product import Element, Product, sizes_of
 
@@ -35,7 +35,7 @@ PARTS = (1, 2, 3, 4, 6, 7, 8, 9, 12, 14, 16, 18, 24, 28, 32, 36)
 LONG_SUM, LEAST_STEPS = 8, 3
 
 
-def may_be_parted(workload: CpuWorkload) -> bool:
+def may_be_parted(workload: OperatorWorkload) -> bool:
     """Whether sums of a product may be in parts: it has no batch, and no kernel of its own puts its
     results into their places."""
     op = without_narrow(workload.op)

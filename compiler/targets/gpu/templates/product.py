@@ -23,7 +23,7 @@ from ....te.expr import HALF_DTYPES, Const, Expr
 from ....te.tensor import Tensor, compute, placeholder
 from ....topi import clip_between, window_counts
 from ....topi.quantisation import clipped, rescale
-from ...cpu.templates.base import CpuWorkload
+from ...common.workload import OperatorWorkload
 
 #: An image with channels last has multiples of so many, or its windows are read by rows.
 LEAST_CHANNELS = 16
@@ -78,7 +78,7 @@ class Product:
         )
 
 
-def sizes_of(workload: CpuWorkload) -> tuple[int, int, int, int]:
+def sizes_of(workload: OperatorWorkload) -> tuple[int, int, int, int]:
     """Batch, rows, columns and depth of the product of a workload."""
     (x, _), (weight, _) = workload.operands[:2]
     result, _ = workload.result
@@ -96,7 +96,7 @@ def sizes_of(workload: CpuWorkload) -> tuple[int, int, int, int]:
     return 1, result[0], result[1], x[1]
 
 
-def taps_of(workload: CpuWorkload) -> int:
+def taps_of(workload: OperatorWorkload) -> int:
     """Taps of the window of a workload whose channels lie side by side, or 1."""
     (x, _), (weight, _) = workload.operands[:2]
     match without_narrow(workload.op):

@@ -32,7 +32,7 @@ from ....te.expr import Const, Expr, Read, Var, all_of, bits_of, select, walk
 from ....te.schedule import Schedule
 from ....te.stage import Stage
 from ....te.tensor import IterVar, Tensor, compute, reduce_axis, sum_of
-from ...cpu.templates.base import CpuWorkload
+from ...common.workload import OperatorWorkload
 from ..architectures import Architecture
 from ..scopes import BLOCK, GRID, MOST_BLOCKS, WARP, WARPGROUP
 from ..tensor_cores import (
@@ -119,7 +119,7 @@ class TensorGemm(Gemm):
         bits = x.shape[-1] * bits_of(element_of(self.precision))
         return x.dtype == "int8" or not bits % (8 * LEAST_COPY_BYTES)
 
-    def space(self, workload: CpuWorkload) -> Space:
+    def space(self, workload: OperatorWorkload) -> Space:
         batch, rows, columns, depth = sizes_of(workload)
         is_int8 = workload.operands[0][1] == "int8"
         size = 1 if is_int8 else bits_of(element_of(self.precision)) // 8
@@ -212,7 +212,7 @@ def _best(batch: int, rows: int, columns: int, large: Sequence[_Tile]) -> _Tile:
     return _Tile(least, fits(SMALL_COLUMNS, columns)[0], least, SMALL_WARP, MMA, 128, 4)
 
 
-def _is_matrix(workload: CpuWorkload) -> bool:
+def _is_matrix(workload: OperatorWorkload) -> bool:
     """Whether the left factor is a tensor as it is, so that tiles are boxes of it."""
     match without_narrow(workload.op):
         case ChannelsLast(Conv2d() | QConv2d() as op):

@@ -10,7 +10,7 @@ from ....te.affine import affine, simplify_index
 from ....te.expr import Binary, Call, Cast, Const, Expr, Read, Var, walk
 from ....tir.ir import Buffer, Stmt, Store, walk_stmt
 from ....tir.printer import expr_text
-from ..expressions import difference_looked_up, looked_up, value_looked_up
+from ..expressions import lookup_difference, lookup_int8, lookup_int32
 
 #: Post-operations of the vector unit, by the intrinsic that each one computes.
 POST_OPS = {"requantize": "even", "requantize_tflite": "tflite"}
@@ -114,7 +114,7 @@ def match_arithmetic(value: Expr) -> Arithmetic | None:
 
 
 def match_look_up(value: Expr) -> Arithmetic | None:
-    """Recognise what :func:`~.parts.looked_up` writes."""
+    """Recognise what :func:`~..expressions.lookup_int8` writes."""
     match value:
         case Cast("int8", Binary("min", Binary("max", shifted, Const()), Const())):
             value_bytes = 2
@@ -125,23 +125,21 @@ def match_look_up(value: Expr) -> Arithmetic | None:
     match shifted:
         case Binary(">>", Binary("<<", Read(table, (row, _)), _), Const()):
             for x in (node for node in walk(row) if isinstance(node, Read)):
-                whole = looked_up(x, partial(_element, table), table.shape[-1], value_bytes)
+                whole = lookup_int8(x, partial(_element, table), table.shape[-1], value_bytes)
                 if expr_text(whole) == expr_text(value):
                     return Arithmetic("table", x, Const(0), table)
     return None
 
 
 def match_difference(value: Expr) -> Arithmetic | None:
-    """Recognise what :func:`~.parts.difference_looked_up` writes."""
+    """Recognise what :func:`~..expressions.lookup_difference` writes."""
     match value:
         case Binary(">>", Binary("<<", Read(table, (_, _)), amount), Const()):
             for node in walk(amount):
                 if not (isinstance(node, Binary) and node.op == "-"):
                     continue
                 a, b = _operand(node.b), _operand(node.a)
-                whole = difference_looked_up(
-                    node.b, node.a, partial(_element, table), table.shape[-1]
-                )
+                whole = lookup_difference(node.b, node.a, partial(_element, table), table.shape[-1])
                 same = expr_text(whole) == expr_text(value)
                 if same and isinstance(a, Read) and isinstance(b, Read):
                     return Arithmetic("table_diff", a, b, table)
@@ -149,16 +147,14 @@ def match_difference(value: Expr) -> Arithmetic | None:
 
 
 def match_value(value: Expr) -> Arithmetic | None:
-    """Recognise what :func:`~.parts.value_looked_up` writes, or that less a number."""
+    """Recognise what :func:`~..expressions.lookup_int32` writes, or that less a number."""
     match value:
         case Binary("-", looked, Const(value=number)) if found := match_value(looked):
             return replace(found, b=Const(-number))
         case Binary(">>", Binary("<<", Read(table, (row, _)), _), Const()):
             for x in (node for node in walk(row) if isinstance(node, Read)):
                 for value_bytes in (1, 2):
-                    whole = value_looked_up(
-                        x, partial(_element, table), table.shape[-1], value_bytes
-                    )
+                    whole = lookup_int32(x, partial(_element, table), table.shape[-1], value_bytes)
                     if expr_text(whole) == expr_text(value):
                         return Arithmetic("table", x, Const(0), table)
     return None
@@ -217,7 +213,7 @@ def match_accumulation(value: Expr, buffer: Buffer) -> Arithmetic | None:
 
 
 def _byte(value: Expr) -> tuple[Read, Var] | None:
-    """Recognise what :func:`~.parts.byte_of` writes, where the number of the byte is a loop's: the
+    """Recognise what :func:`~..expressions.select_byte` writes, if a loop counts the bytes: the
     word and the loop."""
     unused = INT32_BITS - INT8_BITS
     match value:

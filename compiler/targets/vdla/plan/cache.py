@@ -1,4 +1,4 @@
-"""Programs that were compiled before, in the cache folder (``targets/cache.py``).
+"""Programs that were compiled before, in the cache folder (``targets/common/cache.py``).
 
 A program and the choices in it depend on the graph with its constants, on which nodes are in the
 part, on the machine, on what a person or records say about it, on the templates, and on the
@@ -23,8 +23,8 @@ from .....isa.program import Program
 from .....runtime.executable import LayerInfo
 from ....choose.chooser import Choice, Chooser
 from ....graph.ir import Graph
-from ... import cache
 from ...base import Compiled
+from ...common import cache
 from .options import ProgramChoices
 
 _PACKAGE = __name__.partition(".")[0]

@@ -7,7 +7,7 @@ from ....choose.space import Knobs, Refusal, Space
 from ....choose.template import Decision, Plan
 from ..cost.inverted_residual import cost_ratio
 from ..machine import Machine
-from ..templates.inverted_residual import ExpandedWorkload
+from ..templates.inverted_residual import InvertedResidualWorkload
 from .fuse_residual import APART, JOINED
 
 #: The name of the knob.
@@ -18,7 +18,7 @@ EXPANSION = "expansion"
 BOUNDS = (0.0, 1.0, 1.1, 1.2)
 
 
-class Expanding(Decision[ExpandedWorkload]):
+class Expanding(Decision[InvertedResidualWorkload]):
     """Which operator computes an expanded image: one of its own, or the one that filters it, if
     that costs up to ``bound`` times as much."""
 
@@ -27,9 +27,9 @@ class Expanding(Decision[ExpandedWorkload]):
     def __init__(self, machine: Machine, bound: float):
         self.machine, self.bound = machine, bound
 
-    def space(self, workload: ExpandedWorkload) -> Space:
+    def space(self, workload: InvertedResidualWorkload) -> Space:
         return Space({EXPANSION: (APART, JOINED)})
 
-    def plan(self, workload: ExpandedWorkload, fixed: Knobs) -> Plan | Refusal:
+    def plan(self, workload: InvertedResidualWorkload, fixed: Knobs) -> Plan | Refusal:
         ratio = cost_ratio(workload.expansion, workload.context, self.machine)
         return Plan({EXPANSION: JOINED if ratio <= self.bound else APART})

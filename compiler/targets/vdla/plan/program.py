@@ -73,13 +73,13 @@ def write_program(
     chooser: Chooser,
     dumps: Dumps,
 ) -> Compiled:
-    """The program of operators that are chosen, checked."""
+    """The program of operators that are chosen. What only wants its cycles need not check it."""
     writer = _Writer(part, machine, Stream(machine.params), made, chooser)
     writer.place()
     for node in part.nodes:
         writer.generate(node)
         dumps.step()
-    return Compiled(_checked(writer.finish(), dumps), writer.layers)
+    return Compiled(writer.finish(), writer.layers)
 
 
 def build_func(func: PrimFunc, machine: Machine, dumps: Dumps) -> Program:
@@ -106,7 +106,7 @@ def build_func(func: PrimFunc, machine: Machine, dumps: Dumps) -> Program:
         "inputs": [region for p, region in regions.items() if p not in results],
         "outputs": [region for p, region in regions.items() if p in results],
     }
-    return _checked(_program(stream, insns, order, image, params, meta), dumps)
+    return checked(_program(stream, insns, order, image, params, meta), dumps)
 
 
 def _ordered(
@@ -129,7 +129,7 @@ def _ordered(
     kept = without_repeated_settings(insns, params, repeated)
     if len(kept) < len(insns):
         insns, order = [insns[i] for i in kept], [order[i] for i in kept]
-        needs = dependencies(Footprints.of(insns, params, image))[:, 0]
+        needs = dependencies(found.reordered([late[i] for i in order]))[:, 0]
     return order_by_tokens(insns, needs), [late[i] for i in order], image
 
 
@@ -152,7 +152,14 @@ def _program(
     )
 
 
-def _checked(program: Program, dumps: Dumps) -> Program:
+def checked(program: Program, dumps: Dumps) -> Program:
+    """The program, which the static checker finds nothing in.
+
+    Raises
+    ------
+    VdlaError
+        With the first finding: a bug of the compiler.
+    """
     dumps.write("program", "insns", partial(disassemble, program))
     findings = check(program)
     if findings:

@@ -26,7 +26,7 @@ from ..lower.codegen import Code
 from ..machine import Budget, Context, Machine
 from ..scopes import TENSOR_SCRATCHPADS
 from ..templates.base import AcceleratorTemplate, Track
-from ..templates.searched import by_steps_of
+from ..templates.searched import find_step_template
 from .reservations import image_parts, share_of, wgt_eighths
 
 #: Scratchpads that both tracks use.
@@ -143,7 +143,7 @@ def _attempt(
     """The choice for a layer, or why there is none: of steps where the user or the cheaper record
     says so, else of its template's knobs. With the template that computes it.
     """
-    by_steps = by_steps_of(usual)
+    by_steps = find_step_template(usual)
     if by_steps is not None and chooser.prefers(by_steps, usual, workload, layer):
         found = chooser.attempt(by_steps, workload, layer)
         if isinstance(found, Refusal) or found.knobs[STEPS]:

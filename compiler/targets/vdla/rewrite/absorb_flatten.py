@@ -19,9 +19,9 @@ from ....graph.ops.movement import Reshape
 from ..machine import ACCELERATOR, HOST
 
 
-def absorb_flatten(graph: Graph, most_places: int) -> Graph:
+def absorb_flatten(graph: Graph, most_pixels: int) -> Graph:
     """Rewrite dense layers on the accelerator that read the Reshape of an image which the
-    accelerator computes. Images of more than ``most_places`` pixels stay: their kernel would not
+    accelerator computes. Images of more than ``most_pixels`` pixels stay: their kernel would not
     fit.
     """
     producers = graph.producers()
@@ -29,7 +29,7 @@ def absorb_flatten(graph: Graph, most_places: int) -> Graph:
     tensors: list[Tensor] = []
     for node in graph.nodes:
         flatten = producers.get(node.inputs[0])
-        if flatten is not None and _flattens(graph, producers, flatten, node, most_places):
+        if flatten is not None and _flattens(graph, producers, flatten, node, most_pixels):
             pair, made = _absorbed(graph, flatten, node)
             nodes += pair
             tensors += made
@@ -39,14 +39,14 @@ def absorb_flatten(graph: Graph, most_places: int) -> Graph:
 
 
 def _flattens(
-    graph: Graph, producers: dict[str, Node], flatten: Node, node: Node, most_places: int
+    graph: Graph, producers: dict[str, Node], flatten: Node, node: Node, most_pixels: int
 ) -> bool:
     if not (isinstance(node.op, QDense) and isinstance(flatten.op, Reshape)):
         return False
     source, image = producers.get(flatten.inputs[0]), graph[flatten.inputs[0]].shape
     behind = source is not None and source.target == node.target == ACCELERATOR
     moved = flatten.target == HOST and len(image) == 4 and image[0] == flatten.op.shape[0]
-    return behind and moved and image[2] * image[3] <= most_places
+    return behind and moved and image[2] * image[3] <= most_pixels
 
 
 def _absorbed(graph: Graph, flatten: Node, node: Node) -> tuple[list[Node], list[Tensor]]:

@@ -1,6 +1,6 @@
 """Let the accelerator compute a dense layer of more rows than its batch.
 
-Rows become places of one image, and the layer becomes a convolution with a kernel of one place::
+Rows become positions of one image, and the layer becomes a 1x1 convolution::
 
     y = QDense(x [N,K], w [OC,K]) [N,OC]
       ->
@@ -27,7 +27,7 @@ TURN = (2, 1, 0, 3)
 WHY = "rows become the places of an image, or these become rows"
 
 
-def rows_as_places(graph: Graph, batch: int) -> Graph:
+def dense_as_convolution(graph: Graph, batch: int) -> Graph:
     """Rewrite dense layers on the accelerator of more than ``batch`` rows."""
     images = _Images(graph)
     for node in graph.nodes:

@@ -15,25 +15,25 @@ from ..machine import ACCELERATOR, HOST
 def fit_layout(graph: Graph, params: HwParams) -> Graph:
     """Move nodes whose tensors the accelerator cannot hold to the host, with the reason."""
     nodes = []
-    places: dict[str, str] = {}  # for the result of a reshape, the tensor in whose place it lies
+    positions: dict[str, str] = {}  # for the result of a reshape, the tensor in whose place it lies
     parts: set[str] = set()  # tensors that lie in the result of a concatenation of channels
     for node in graph.nodes:
         concat = node.op == Concat(1) and node.target == ACCELERATOR
-        lie = [places.get(name, name) for name in node.inputs]
+        lie = [positions.get(name, name) for name in node.inputs]
         reason = _misfit(graph, node, params) if node.target == ACCELERATOR else ""
         if concat:
             reason = reason or _apart(graph, node, params, lie, parts)
         if concat and not reason:
             parts |= {*lie}
         if isinstance(node.op, Reshape) and node.target == ACCELERATOR and not reason:
-            places[node.output] = lie[0]
+            positions[node.output] = lie[0]
         nodes.append(replace(node, target=HOST, reason=reason) if reason else node)
     return graph.with_nodes(nodes)
 
 
 def _apart(graph: Graph, node: Node, params: HwParams, lie: Sequence[str], parts: set[str]) -> str:
     """Why the operands of a concatenation cannot lie one behind another in its result, or an empty
-    string. ``lie`` names the tensors in whose places the operands lie.
+    string. ``lie`` names the tensors in whose positions the operands lie.
     """
     odd = [t.shape[1] for t in graph.operands(node)[:-1] if t.shape[1] % params.block]
     if odd:

@@ -1,7 +1,7 @@
-"""Functions of one int8 tensor that are computed step by step between QDQ pairs, as one table.
+"""Fold a chain of element-wise operators between QDQ pairs into one table.
 
-ONNX Runtime's quantiser puts a pair behind every operator, so that ``x * (1 + erf(x / sqrt(2))) /
-2`` is four operators, each on a result of int8. The 256 values of all of them together are a table.
+ONNX Runtime's quantiser puts a QDQ pair behind every operator. So ``x * (1 + erf(x / sqrt(2))) /
+2`` is four operators with int8 results. Together they map 256 values of one int8 tensor: a table.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from ....graph.ops.quantisation import Dequantize, Quantize
 from ....graph.passes.fuse_tables import EVERY_INT8, is_int8
 
 
-def function_of_one(
+def find_table_function(
     graph: Graph, producers: Mapping[str, Node], node: Node
 ) -> tuple[QTable, str] | None:
-    """The table that a Quantize ends, and the int8 tensor that it is a function of, which is itself
-    no function of another one. None if there is no such table.
+    """The table of a chain that ends in a Quantize, and the int8 tensor that the chain begins with.
+    None if there is no such chain.
     """
     if not (isinstance(node.op, Quantize) and is_int8(node.op.quant)):
         return None
@@ -33,7 +33,7 @@ def function_of_one(
 
 @dataclass
 class _Function:
-    """Values of tensors for every int8 of ``source``, the one tensor that all depend on."""
+    """Values of tensors for every int8 of ``source``, on which all of them depend."""
 
     graph: Graph
     producers: Mapping[str, Node]
@@ -70,7 +70,7 @@ class _Function:
         if node is not None:
             value = self.value(node)
         if value is None:
-            self.source = source  # not what a way that ended nowhere has found
+            self.source = source  # forget the source of a chain that failed
         if value is None and tensor.dtype == "int8" and source in ("", name):
             self.source, value = name, EVERY_INT8
         if value is not None:

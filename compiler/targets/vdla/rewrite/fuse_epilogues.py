@@ -1,14 +1,14 @@
-"""Let a convolution finish its result.
+"""Fuse epilogues into convolutions.
 
-ONNX Runtime's quantiser leaves the bias of a matrix product as an addition of its own, between two
-pairs, functions such as SiLU are tables of the rounded result, and a residual connection adds
-another image to it::
+ONNX Runtime's quantiser leaves the bias of a matrix product as a separate addition between two QDQ
+pairs. Functions such as SiLU are tables of the rounded result. A residual connection adds a second
+image to it::
 
     h = QConv2d(x, w, b);  y = QAddChannels(h)      ->      y = QConvAddChannels(x, w, b)
     h = QConv2d(x, w, b);  y = QTable(h)            ->      y = QConvTable(x, w, b)
     h = QConv2d(x, w, b);  y = QAdd(h, z)           ->      y = QConvAdd(x, w, b, z)
 
-The result of the product is rounded to int8 as before, but it does not go to DRAM.
+The result of the convolution is still rounded to int8, but it does not go to DRAM.
 """
 
 from __future__ import annotations
@@ -19,24 +19,25 @@ from dataclasses import replace
 from ....graph.ir import Graph, Node
 from ....graph.ops.base import Op
 from ....graph.ops.convolution import QConv2d
+from ....graph.ops.fused_pairs import QConvAdd, QConvAddChannels, QConvTable
+from ....graph.ops.group_matmul import QAddChannels
 from ....graph.ops.integer import QAdd, QTable
-from ....graph.ops.joined import QConvAdd, QConvAddChannels, QConvTable
-from ....graph.ops.places import QAddChannels
 from ..machine import ACCELERATOR
 
-#: Whether a convolution (the first node) shall do the addition (the second one).
-Adds = Callable[[Node, Node], bool]
+#: Whether to fuse an addition (the second node) into a convolution (the first one).
+AddsImage = Callable[[Node, Node], bool]
 
 
-def join_results(graph: Graph, has_table: bool, adds_image: Adds) -> Graph:
-    """Join convolutions in one group, whose results nothing else reads, with their only reader.
-    Tables are joined where the vector unit has one (``has_table``). Of convolutions with kernels of
-    one place, those add an image for which ``adds_image`` says so. If both operands of an addition
-    are results of such, the one that is computed later is asked first.
+def fuse_epilogues(graph: Graph, has_table: bool, adds_image: AddsImage) -> Graph:
+    """Fuse each ungrouped convolution that has a single reader with this reader.
+
+    Tables are fused if the vector unit has one (``has_table``), additions of images into 1x1
+    convolutions where ``adds_image`` says so. If convolutions compute both operands of an addition,
+    ``adds_image`` is asked for the later one first.
     """
     producers, readers = graph.producers(), graph.consumers()
-    places = {node.output: place for place, node in enumerate(graph.nodes)}
-    joined: dict[str, Node] = {}
+    positions = {node.output: place for place, node in enumerate(graph.nodes)}
+    fused: dict[str, Node] = {}
     gone: set[str] = set()
     for node in graph.nodes:
         if node.target != ACCELERATOR:
@@ -46,24 +47,24 @@ def join_results(graph: Graph, has_table: bool, adds_image: Adds) -> Graph:
             if name in producers and len(readers[name]) == 1 and name not in graph.outputs
             and producers[name].target == ACCELERATOR
         ]  # fmt: skip
-        for source in sorted(sources, key=lambda found: -places[found.output]):
-            made = _joined(graph, source, node, has_table, adds_image)
+        for source in sorted(sources, key=lambda found: -positions[found.output]):
+            made = _fuse(graph, source, node, has_table, adds_image)
             if made is not None:
-                joined[node.output] = made
+                fused[node.output] = made
                 gone.add(source.output)
                 break
-    nodes = [joined.get(n.output, n) for n in graph.nodes if n.output not in gone]
+    nodes = [fused.get(n.output, n) for n in graph.nodes if n.output not in gone]
     return graph.with_nodes(nodes)
 
 
-def _joined(
+def _fuse(
     graph: Graph,
     source: Node,
     node: Node,
     has_table: bool,
-    adds_image: Adds,
+    adds_image: AddsImage,
 ) -> Node | None:
-    """One node for a convolution and its reader; None where there is none."""
+    """The node that fuses a convolution with its reader; None if they do not fuse."""
     inputs = source.inputs
     match source.op, node.op:
         case QConv2d(groups=1) as conv, QAddChannels() as add:

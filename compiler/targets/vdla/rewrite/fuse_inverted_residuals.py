@@ -1,11 +1,11 @@
-"""Let an expanded image stay on chip.
+"""Fuse the expansion of an inverted residual with its depthwise convolution.
 
-In an inverted residual block, a convolution of one place makes many channels of few, perhaps with a
-function such as SiLU behind it, and a depthwise convolution filters them::
+A 1x1 convolution, perhaps with a LUT such as SiLU, expands few channels to many, and a depthwise
+convolution filters them::
 
     h = QConv2d(x, w, b);  y = QConv2d(h, v, c)      ->      y = QConvWindow(x, w, b, v, c)
 
-The result of the first one is rounded to int8 as before, but it does not go to DRAM.
+The expanded image is still rounded to int8, but it does not go to DRAM.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from dataclasses import replace
 
 from ....graph.ir import Graph, Node
 from ....graph.ops.convolution import QConv2d
-from ....graph.ops.joined import QConvTable, QConvWindow
+from ....graph.ops.fused_pairs import QConvTable, QConvWindow
 from ..machine import ACCELERATOR
 
 
-def join_windows(graph: Graph, joins: Callable[[Node, Node], bool]) -> Graph:
-    """Join each convolution with the depthwise one that is its only reader, where ``joins`` says so
-    of its node and the node of both."""
-    joined: dict[str, Node] = {}
+def fuse_inverted_residuals(graph: Graph, pays: Callable[[Node, Node], bool]) -> Graph:
+    """Fuse each convolution with the depthwise one that is its only reader, if ``pays`` accepts the
+    convolution's node and the fused node."""
+    fused: dict[str, Node] = {}
     gone: set[str] = set()
     for source, node in graph.links():
         if not source.target == node.target == ACCELERATOR:
@@ -31,8 +31,8 @@ def join_windows(graph: Graph, joins: Callable[[Node, Node], bool]) -> Graph:
             case (QConv2d() | QConvTable()) as first, QConv2d() as last if last.groups > 1:
                 inputs = *source.inputs, *node.inputs[1:]
                 made = replace(node, op=QConvWindow(first, last), inputs=inputs)
-                if joins(source, made):
-                    joined[node.output] = made
+                if pays(source, made):
+                    fused[node.output] = made
                     gone.add(source.output)
-    nodes = [joined.get(n.output, n) for n in graph.nodes if n.output not in gone]
+    nodes = [fused.get(n.output, n) for n in graph.nodes if n.output not in gone]
     return graph.with_nodes(nodes)

@@ -1,13 +1,13 @@
-"""Let readers of a table look up values by themselves.
+"""Fuse a LUT into its consumers.
 
-In squeeze-and-excitation, a mean and a product read what SiLU or hard-swish makes::
+In squeeze-and-excitation, a mean and a product read the result of SiLU or hard-swish::
 
     t = QTable(x)                            m = QTableMean(x)
     m = QAvgPool(t)                    ->
     y = QMul(t, f)                           y = QTableMul(x, f)
 
-Their first pass over an element looks it up instead of copying it, so that the table costs nothing,
-and its result does not go to DRAM and back.
+The consumer's first pass over an element looks it up instead of copying it. So the LUT costs no
+cycles, and its result does not go to DRAM and back.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from dataclasses import replace
 
 from ....graph.ir import Graph, Node
 from ....graph.ops.base import Op
+from ....graph.ops.fused_pairs import QTableMean, QTableMul
 from ....graph.ops.integer import QMul, QTable
-from ....graph.ops.joined import QTableMean, QTableMul
 from ....graph.ops.pooling import QAvgPool
 from ..machine import ACCELERATOR
 
 
-def look_up_again(graph: Graph, sums_parts: Callable[[int], bool]) -> Graph:
-    """Join each table whose readers are all on the accelerator, means of channels or the image of a
-    product, with them. ``sums_parts`` says whether the accelerator sums so many places in parts.
+def fuse_tables_into_readers(graph: Graph, sums_parts: Callable[[int], bool]) -> Graph:
+    """Fuse each table into its readers if all of them are on the accelerator and take the mean of
+    channels or multiply the image. ``sums_parts`` says whether the accelerator sums a number of
+    pixels in chunks.
     """
     readers = graph.consumers()
     made: dict[str, Node] = {}
@@ -33,7 +34,7 @@ def look_up_again(graph: Graph, sums_parts: Callable[[int], bool]) -> Graph:
     for node in graph.nodes:
         if not isinstance(node.op, QTable) or node.target != ACCELERATOR:
             continue
-        found = [_reading(graph, node, node.op, n, sums_parts) for n in readers[node.output]]
+        found = [_fuse(graph, node, node.op, n, sums_parts) for n in readers[node.output]]
         if node.output in graph.outputs or not found or None in found:
             continue
         gone.add(node.output)
@@ -42,10 +43,10 @@ def look_up_again(graph: Graph, sums_parts: Callable[[int], bool]) -> Graph:
     return graph.with_nodes(nodes)
 
 
-def _reading(
+def _fuse(
     graph: Graph, node: Node, table: QTable, reader: Node, sums_parts: Callable[[int], bool]
 ) -> Node | None:
-    """A reader that looks up values; None where there is none."""
+    """The reader with the table fused into it; None if they do not fuse."""
     image, *others = reader.inputs
     if reader.target != ACCELERATOR or image != node.output or node.output in others:
         return None

@@ -1,8 +1,8 @@
 """Let the accelerator compute products of two activations, and what is element by element around
 them: their matrices become images.
 
-The leading dimensions of the matrices, such as heads, become groups of channels, rows become places
-and the dimension that is summed becomes channels, in whole blocks (``'``)::
+The leading dimensions of the matrices, such as heads, become groups of channels, rows become
+positions and the dimension that is summed becomes channels, in whole blocks (``'``)::
 
     y = QMatMul(a [..,M,K], b [..,K,N])
       ->
@@ -10,18 +10,18 @@ and the dimension that is summed becomes channels, in whole blocks (``'``)::
     y = Reshape(Transpose(Slice(Reshape(y'))))
 
 An operand that is an image of the accelerator with other dimensions, which it mostly is, is read as
-that image: nothing moves. Where its channels and places have changed roles, it is transposed on the
-accelerator (TransposeGroups). Any other operand is laid out by the host.
+that image: nothing moves. Where its channels and positions have changed roles, it is transposed on
+the accelerator (TransposeGroups). Any other operand is laid out by the host.
 
 Additions and tables of such images work on them, too, and so does the addition of a constant for
 each channel, which has no integer form elsewhere (QAddChannels). What is a function of one int8
 tensor becomes one table.
 
 A softmax between two products, where the vector unit has a table of 16 bits, wants its rows along
-places: the product before it is that of its operands exchanged, and the one behind it transposes
+positions: the product before it is that of its operands exchanged, and the one behind it transposes
 what it reads.
 
-A layer normalisation of such an image finds the factors and offsets of its places first
+A layer normalisation of such an image finds the factors and offsets of its positions first
 (RowDigits), and then computes all elements (QNormalise).
 """
 
@@ -34,16 +34,16 @@ import numpy as np
 
 from ....graph.ir import Graph, Node, Tensor, infer
 from ....graph.ops.base import Op
+from ....graph.ops.group_matmul import POSITIONS, QGroupMatMul, TransposeGroups
 from ....graph.ops.integer import QAdd, QAddFixed, QTable
 from ....graph.ops.linear import QMatMul
 from ....graph.ops.movement import Concat, Identity, Pad, Reshape, Slice, Transpose
 from ....graph.ops.normalisation import QLayerNorm, QNormalise, RowDigits
-from ....graph.ops.places import PLACES, QGroupMatMul, TransposeGroups
 from ....graph.ops.softmax import QTableSoftmax
 from ....graph.passes.dead_code import dead_code
-from ..attention_mask import spans_of
+from ..attention_mask import find_visible_keys
 from ..machine import ACCELERATOR, HOST
-from .fold_into_tables import function_of_one
+from .fold_into_tables import find_table_function
 from .quantise_constant_add import constant_added
 
 MOVES = (Identity, Reshape, Slice, Transpose)
@@ -57,7 +57,7 @@ FACTORS = "what a normalisation multiplies and adds, for each place"
 TRANSPOSED = "channels and places change roles for a product of two activations"
 
 
-def products_of_places(
+def matmul_as_convolution(
     graph: Graph,
     block: int,
     has_table: bool = False,
@@ -69,7 +69,7 @@ def products_of_places(
     """Rewrite the products of two activations that are on the accelerator, and what is around
     them. ``has_table``: a table takes the vector unit one pass; ``longest_row``: it computes a
     softmax of so many elements, with masks of ``most_mask_rows`` different rows; ``most_channels``:
-    a place of so many channels is normalised; ``tile_step``: a multiple of so many places can be
+    a place of so many channels is normalised; ``tile_step``: a multiple of so many positions can be
     read as weights."""
     if not any(map(_is_product, graph.nodes)):
         return graph
@@ -81,7 +81,7 @@ def products_of_places(
         elif not any(
             rule(node)
             for rule in (
-                images.by_elements, images.by_channels, images.by_places, images.normalised,
+                images.by_elements, images.by_channels, images.by_positions, images.normalised,
                 images.joined, images.flattened,
             )
         ):  # fmt: skip
@@ -92,8 +92,8 @@ def products_of_places(
 def _is_matrix(order: np.ndarray, image: tuple[int, ...]) -> bool:
     """Whether the elements of a tensor are rows and columns of a matrix [N, C] that is an image
     [1, C, N, 1]."""
-    _, channels, places, _ = image
-    matrix = np.arange(channels * places).reshape(channels, places).T
+    _, channels, positions, _ = image
+    matrix = np.arange(channels * positions).reshape(channels, positions).T
     return order.size == matrix.size and (order.reshape(matrix.shape) == matrix).all()
 
 
@@ -119,7 +119,7 @@ class _Images:
     def __post_init__(self) -> None:
         self.before = self.graph.producers()
         softmaxes = filter(self.has_rows, self.graph.nodes)
-        self.exchanged = set(map(self.scores_of, softmaxes))
+        self.exchanged = set(map(self.find_scores, softmaxes))
 
     def has_rows(self, node: Node) -> bool:
         """Whether a node is a softmax that the vector unit can compute: along the last axis of
@@ -133,7 +133,7 @@ class _Images:
             return False
         masks = [self.rows_of_mask(node, name) for name in node.inputs[1:]]
         return all(
-            mask is not None and len(spans_of(mask, self.block)[1]) <= self.most_mask_rows
+            mask is not None and len(find_visible_keys(mask, self.block)[1]) <= self.most_mask_rows
             for mask in masks
         )
 
@@ -147,7 +147,7 @@ class _Images:
         behind = self.whole(shape[-2]) - shape[-2]
         return np.pad(matrices, ((0, 0), (0, behind), (0, 0)), "edge").reshape(-1, shape[-1])
 
-    def scores_of(self, softmax: Node) -> str:
+    def find_scores(self, softmax: Node) -> str:
         """The result of the product that a softmax takes, perhaps with functions of one int8
         between them; or what is there instead."""
         name = softmax.inputs[0]
@@ -165,26 +165,28 @@ class _Images:
         if node.output in self.exchanged:
             self.exchanged_product(node)
             return
-        *lead, places, depth = self[a].shape
+        *lead, positions, depth = self[a].shape
         groups, others = prod(lead), self[b].shape[-1]
         second, is_filled = self.operand(node, b, (groups, depth, others), op.b_zero_point)
         first, _ = self.operand(
-            node, a, (groups, places, depth), op.a_zero_point, rows=True, is_filled=is_filled
+            node, a, (groups, positions, depth), op.a_zero_point, rows=True, is_filled=is_filled
         )
         width = self.whole(others)
-        product = QGroupMatMul(groups, width, places, op.a_zero_point, op.b_zero_point, op.requant)
+        product = QGroupMatMul(
+            groups, width, positions, op.a_zero_point, op.b_zero_point, op.requant
+        )
         names = (first, second)
         image = self.add(
             node.name, product, names, f"{node.output}.image", ACCELERATOR, node.reason
         )
-        apart = self.without_fill(node, image, (groups, others, places))
+        apart = self.without_fill(node, image, (groups, others, positions))
         rows = self.moved(node, Transpose((0, 2, 1)), apart, "rows")
         shape = self.graph.result(node).shape
         back = Node(f"{node.name}.back", Reshape(shape), (rows,), node.output, HOST, WHY)
         self.append(back)
 
     def exchanged_product(self, node: Node) -> None:
-        """Append the product of the operands exchanged, whose places are the columns of the
+        """Append the product of the operands exchanged, whose positions are the columns of the
         matrix, and whose channels are its rows, in whole blocks."""
         op, (a, b) = node.op, node.inputs
         assert isinstance(op, QMatMul)
@@ -206,17 +208,17 @@ class _Images:
         self.append(back)
 
     def without_fill(self, node: Node, image: str, shape: tuple[int, int, int]) -> str:
-        """The groups, channels and places of an image apart, without the channels that fill
+        """The groups, channels and positions of an image apart, without the channels that fill
         blocks."""
-        groups, channels, places = shape
+        groups, channels, positions = shape
         width = self.whole(channels)
-        apart = self.moved(node, Reshape((groups, width, places)), image, "apart")
+        apart = self.moved(node, Reshape((groups, width, positions)), image, "apart")
         if width == channels:
             return apart
         return self.moved(node, Slice((0, 0, 0), (1, 1, 1), shape), apart, "kept")
 
-    def by_places(self, node: Node) -> bool:
-        """Append a softmax along the places of an image that has the rows of its matrices as
+    def by_positions(self, node: Node) -> bool:
+        """Append a softmax along the positions of an image that has the rows of its matrices as
         channels; whether it does."""
         if not self.has_rows(node):
             return False
@@ -247,7 +249,7 @@ class _Images:
             return False
         source, order, moves = self.origin(node.inputs[0])
         shape = self[source].shape
-        if not (moves and self.is_places(source) and _is_matrix(order, shape)):
+        if not (moves and self.is_column(source) and _is_matrix(order, shape)):
             return False
         whole = shape[1] % self.block == shape[2] % self.tile_step == 0
         fits = whole and shape[1] <= self.most_channels
@@ -265,7 +267,7 @@ class _Images:
         result = self.graph.result(node)
         if node.op != Concat(len(result.shape) - 2) or result.dtype != "int8":
             return False
-        (*lead, places, channels), tensors = result.shape, [self[name] for name in node.inputs]
+        (*lead, positions, channels), tensors = result.shape, [self[name] for name in node.inputs]
         if prod(lead) != 1:
             return False
         wanted = [(1, channels, t.shape[-2], 1) for t in tensors]
@@ -280,13 +282,13 @@ class _Images:
             image or self.matrix_laid_out(t.name, shape_of_image)
             for t, image, shape_of_image in zip(tensors, images, wanted, strict=True)
         )
-        moves = [Reshape((channels, places)), Transpose((1, 0)), Reshape(result.shape)]
+        moves = [Reshape((channels, positions)), Transpose((1, 0)), Reshape(result.shape)]
         reason = "places of images one behind another"
-        self.on_images(node, Concat(PLACES), inputs, moves, reason)
+        self.on_images(node, Concat(POSITIONS), inputs, moves, reason)
         return True
 
     def flattened(self, node: Node) -> bool:
-        """Append what makes one row of places of an image's rows, for a Reshape by the host that
+        """Append what makes one row of positions of an image's rows, for a Reshape by the host that
         does, with a Transpose before it or not; whether it does. Nothing moves."""
         if not isinstance(node.op, Reshape) or self[node.inputs[0]].dtype != "int8":
             return False
@@ -307,7 +309,7 @@ class _Images:
 
     def as_table(self, node: Node) -> Node:
         """The node; as a table, if it ends several steps that are a function of one tensor."""
-        found = function_of_one(self.graph, self.before, node)
+        found = find_table_function(self.graph, self.before, node)
         if found is None:
             return node
         op, source = found
@@ -320,7 +322,7 @@ class _Images:
         if node.target != ACCELERATOR or not self.is_cheap(node.op):
             return False
         found = [self.origin(name) for name in node.inputs]
-        first = next((o for o in found if o[2] and self.is_places(o[0])), None)
+        first = next((o for o in found if o[2] and self.is_column(o[0])), None)
         if first is None or len(self.graph.result(node).shape) < 3:
             return False
         inputs = []
@@ -338,7 +340,7 @@ class _Images:
     def is_cheap(self, op: Op) -> bool:
         """Whether an operator is an element-wise one of few passes."""
         if isinstance(op, QTable) and not self.has_table:
-            return op.bends is not None and len(op.bends.knots) <= MOST_PIECES
+            return op.piecewise_linear is not None and len(op.piecewise_linear.knots) <= MOST_PIECES
         return isinstance(op, ELEMENTWISE)
 
     def by_channels(self, node: Node) -> bool:
@@ -349,7 +351,7 @@ class _Images:
             return False
         source, order, moves = self.origin(found.x)
         shape = self[source].shape
-        op = found.operator() if self.is_places(source) and _is_matrix(order, shape) else None
+        op = found.operator() if self.is_column(source) and _is_matrix(order, shape) else None
         if op is None or shape[1] != len(op.const):
             return False
         self.on_images(node, op, (source,), moves, "on the vector unit, its constants as biases")
@@ -367,20 +369,20 @@ class _Images:
     def matrix_laid_out(self, name: str, shape: tuple[int, ...]) -> str:
         """The image [1, C, N, 1] of a tensor whose elements are a matrix [N, C], by the host, which
         may have made it for a dense layer already."""
-        _, channels, places, _ = shape
+        _, channels, positions, _ = shape
         source, order, _ = self.origin(name)
         turned = Transpose((2, 1, 0, 3))
         for node in self.nodes:
             if node.op == turned and self[node.output].shape == shape:
                 other, image, _ = self.origin(node.output)
-                same = image.reshape(channels, places) == order.reshape(places, channels).T
+                same = image.reshape(channels, positions) == order.reshape(positions, channels).T
                 if other == source and same.all():
                     return node.output
-        column = (places, channels, 1, 1)
+        column = (positions, channels, 1, 1)
         x = self.add(f"{name}.places", Reshape(column), (name,), f"{name}.places.column", HOST)
         return self.add(f"{name}.turned", turned, (x,), f"{name}.places.image", HOST)
 
-    def is_places(self, name: str) -> bool:
+    def is_column(self, name: str) -> bool:
         """Whether a tensor is an image [1, C, N, 1] that the accelerator makes."""
         shape = self[name].shape
         return self.is_made(name) and len(shape) == 4 and shape[0] == shape[3] == 1
@@ -394,23 +396,23 @@ class _Images:
         rows: bool = False,
         is_filled: bool = False,
     ) -> tuple[str, bool]:
-        """The image of an operand, [1, groups * whole blocks, places, 1], and whether its channels
-        beyond the matrix are the zero point. Where it is transposed, its places fill whole blocks.
+        """The image of an operand, [1, groups * whole blocks, positions, 1], and whether its
+        channels beyond the matrix are the zero point. Where it is transposed, its positions fill
+        whole blocks.
 
-        ``shape`` has groups, and rows and columns of a matrix. Its places are the ``rows``, or the
-        columns. ``is_filled``: what is beyond the matrix does not matter, because the other operand
-        is the zero point there.
-        """
+        ``shape`` has groups, and rows and columns of a matrix. Its positions are the ``rows``, or
+        the columns. ``is_filled``: what is beyond the matrix does not matter, because the other
+        operand is the zero point there."""
         source, origin, _ = self.origin(name)
         order = origin.reshape(shape) if rows else origin.reshape(shape).transpose(0, 2, 1)
-        groups, places, depth = order.shape
+        groups, positions, depth = order.shape
         width = self.whole(depth)
-        g, p, c = np.ogrid[:groups, :places, :depth]
-        as_it_is = (order == (g * width + c) * places + p).all()
-        fits = self.is_image(source, groups * width, places) and (is_filled or depth == width)
+        g, p, c = np.ogrid[:groups, :positions, :depth]
+        as_it_is = (order == (g * width + c) * positions + p).all()
+        fits = self.is_image(source, groups * width, positions) and (is_filled or depth == width)
         if fits and as_it_is:
             return source, depth == width
-        filled = self.whole(places)
+        filled = self.whole(positions)
         turned = (order == (g * filled + p) * depth + c).all()
         if self.is_image(source, groups * filled, depth) and turned:
             turn = TransposeGroups(groups, width, zero_point)
@@ -426,14 +428,14 @@ class _Images:
         x = self.moved(node, Reshape(shape), name, f"{label}.apart")
         if rows:
             x = self.moved(node, Transpose((0, 2, 1)), x, f"{label}.channels")
-        groups, depth, places = self[x].shape
+        groups, depth, positions = self[x].shape
         width = self.whole(depth)
         if width != depth:
             fill = Tensor.constant(f"{node.output}.{label}.zero", np.array(zero_point, np.int8))
             self.made[fill.name] = fill
             op = Pad("constant", (0, 0, 0, 0, width - depth, 0))
             x = self.moved(node, op, x, f"{label}.blocks", fill.name)
-        return self.moved(node, Reshape((1, groups * width, places, 1)), x, f"{label}.image")
+        return self.moved(node, Reshape((1, groups * width, positions, 1)), x, f"{label}.image")
 
     def direct(self, node: Node) -> Node:
         """The node. Where it is on the accelerator, and moves of the host change nothing between an
@@ -443,23 +445,23 @@ class _Images:
         return replace(node, inputs=tuple(map(self.unmoved, node.inputs)))
 
     def unmoved(self, name: str) -> str:
-        """The image of the accelerator that an operand is, or some places of which it is; or the
+        """The image of the accelerator that an operand is, or some positions of which it is; or the
         operand itself."""
         source, origin, _ = self.origin(name)
         shape, image = self[name].shape, self[source].shape
         if self.is_made(source) and image == shape and (np.diff(origin.reshape(-1)) == 1).all():
             return source
-        if self.is_places(source) and shape[:2] == image[:2] and origin.size:
-            return self.some_places(name, source, origin.reshape(-1)) or name
+        if self.is_column(source) and shape[:2] == image[:2] and origin.size:
+            return self.slice_positions(name, source, origin.reshape(-1)) or name
         return name
 
-    def some_places(self, name: str, source: str, order: np.ndarray) -> str:
-        """Some places of an image, one behind another, in the shape of a tensor whose elements lie
-        there; an empty string for any other tensor."""
-        (_, channels, places, _), shape = self[source].shape, self[name].shape
+    def slice_positions(self, name: str, source: str, order: np.ndarray) -> str:
+        """Some positions of an image, one behind another, in the shape of a tensor whose elements
+        lie there; an empty string for any other tensor."""
+        (_, channels, positions, _), shape = self[source].shape, self[name].shape
         first, count = int(order[0]), order.size // channels
-        rows = np.arange(channels)[:, None] * places + np.arange(first, first + count)
-        if first + count > places or (order.reshape(channels, count) != rows).any():
+        rows = np.arange(channels)[:, None] * positions + np.arange(first, first + count)
+        if first + count > positions or (order.reshape(channels, count) != rows).any():
             return ""
         some = Slice((0, 0, first, 0), (1, 1, 1, 1), (1, channels, count, 1))
         found = self.once(f"{name}.places", some, source, "some places of an image")
@@ -467,9 +469,9 @@ class _Images:
             return found
         return self.once(f"{name}.flat", Reshape(shape), found, "no data moves")
 
-    def is_image(self, name: str, channels: int, places: int) -> bool:
+    def is_image(self, name: str, channels: int, positions: int) -> bool:
         """Whether a tensor is such an image that the accelerator makes."""
-        return self.is_made(name) and self[name].shape == (1, channels, places, 1)
+        return self.is_made(name) and self[name].shape == (1, channels, positions, 1)
 
     def is_made(self, name: str) -> bool:
         """Whether the accelerator makes a tensor."""
@@ -486,11 +488,11 @@ class _Images:
             moves.append(node.op)
             name = node.inputs[0]
         shape = self[name].shape
-        places = np.arange(prod(shape), dtype=np.int32).reshape(shape)
+        positions = np.arange(prod(shape), dtype=np.int32).reshape(shape)
         moves.reverse()
         for op in moves:
-            places = op.evaluate(places)
-        return name, places, moves
+            positions = op.evaluate(positions)
+        return name, positions, moves
 
     def moved(self, node: Node, op: Op, source: str, label: str, *others: str) -> str:
         """Append a move by the host, and return its result."""

@@ -1,12 +1,12 @@
-"""What is needed first is computed first.
+"""A topological order by first use.
 
 ::
 
     a = QNormalise(x); b = QNormalise(x)       ->       b = QNormalise(x); a = QNormalise(x)
     y = QConv2d(b, w); z = QAdd(y, a)                   y = QConv2d(b, w); z = QAdd(y, a)
 
-Operators of a unit are computed in the order of the graph. The convolution then begins before the
-vector unit has computed what only the addition reads.
+A unit computes its operators in the order of the graph. Here the convolution begins before the
+vector unit has computed the operand that only the addition reads.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from ....graph.ir import Graph, Node
 from ..machine import ACCELERATOR
 
 
-def needed_first(graph: Graph) -> Graph:
-    """Exchange neighbours on the accelerator, where the second one does not read the first one and
-    is read earlier, until there are none. Results of the graph are needed at its end."""
+def order_by_first_use(graph: Graph) -> Graph:
+    """Swap neighbours on the accelerator until every node is in the order of its first use. A node
+    does not move before a node that it reads. The outputs of the graph are used at its end."""
     nodes = list(graph.nodes)
     first_use = _first_uses(nodes)
-    # What lies behind a node is in order already when the node finds its place there.
+    # An insertion sort from the end: the nodes behind ``start`` are in order already.
     for start in reversed(range(len(nodes) - 1)):
         for place in range(start, len(nodes) - 1):
             one, other = nodes[place : place + 2]
@@ -37,7 +37,7 @@ def needed_first(graph: Graph) -> Graph:
 
 
 def _first_uses(nodes: list[Node]) -> dict[str, int]:
-    """Where tensors are read for the first time, by name."""
+    """The index of the first node that reads each tensor, by name."""
     found: dict[str, int] = {}
     for place, node in enumerate(nodes):
         for name in node.inputs:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ....graph.arithmetic.requant import INT8_MAX, INT8_MIN
-from ....graph.arithmetic.shifted_scale import constants_of
+from ....graph.arithmetic.shifted_scale import find_constants
 from ....graph.ir import Graph, Node
 from ....graph.ops.elementwise import Add
-from ....graph.ops.places import QAddChannels
+from ....graph.ops.group_matmul import QAddChannels
 from ....graph.ops.quantisation import Dequantize, Quant, Quantize
 
 
@@ -33,7 +33,7 @@ class ConstantAdded:
         tables = Quantize(self.after).evaluate(real.astype(np.float32))
         ratio = float(self.before.scale[0]) / float(self.after.scale[0])
         zero_point = int(self.after.zero_point[0])
-        found = constants_of(tables, ratio, zero_point)
+        found = find_constants(tables, ratio, zero_point)
         return None if found is None else QAddChannels(*found, zero_point)
 
 

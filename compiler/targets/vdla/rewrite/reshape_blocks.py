@@ -82,13 +82,13 @@ def _permuted(
     assert isinstance(op, QDense)
     weight, bias = (graph[name] for name in node.inputs[1:])
     assert weight.data is not None and bias.data is not None
-    ending = f".{node.output}.blocks"  # a weight may be another layer's, too
+    suffix = f".{node.output}.blocks"  # a weight may be another layer's, too
     if columns:
         data = np.ascontiguousarray(weight.data[:, order])
-        turned = replace(weight, name=weight.name + ending, data=data)
+        turned = replace(weight, name=weight.name + suffix, data=data)
         return replace(node, inputs=(node.inputs[0], turned.name, bias.name)), [turned]
-    turned = replace(weight, name=weight.name + ending, data=weight.data[order])
-    moved = replace(bias, name=bias.name + ending, data=bias.data[order])
+    turned = replace(weight, name=weight.name + suffix, data=weight.data[order])
+    moved = replace(bias, name=bias.name + suffix, data=bias.data[order])
     op = replace(op, requant=_permuted_requant(op.requant, order))
     return replace(node, op=op, inputs=(node.inputs[0], turned.name, moved.name)), [turned, moved]
 

@@ -106,7 +106,7 @@ class InPlace(Template[Workload]):
         return Space({})
 
 
-def image_of(shape: Shape, machine: Machine) -> tuple[int, int, int]:
+def blocked_shape(shape: Shape, machine: Machine) -> tuple[int, int, int]:
     """(channel blocks, H, W) of an activation; vectors are images of one pixel."""
     _, channels, *spatial = shape
     height, width = spatial or (1, 1)
@@ -127,14 +127,14 @@ def tiling_space(shape: ConvShape, orders: tuple[str, ...], chunks: bool) -> dic
     return knobs | {"order": orders, "vthreads": VTHREADS}
 
 
-def tiling_of(knobs: Knobs) -> Tiling:
+def make_tiling(knobs: Knobs) -> Tiling:
     """A tiling from its knobs."""
     values = dict(knobs)
     values.setdefault("ic_blocks", values["oc_blocks"])
     return Tiling(**values)  # type: ignore[arg-type]
 
 
-def estimates_of(
+def estimate_tilings(
     columns: Mapping[str, np.ndarray], estimate: Callable[[Tiling], Mapping[str, np.ndarray]]
 ) -> dict[str, np.ndarray]:
     """What a cost model estimates of many tilings, [tilings] by name. ``columns`` are the knobs;
@@ -145,18 +145,20 @@ def estimates_of(
     for order, threads in sorted(set(zip(orders.tolist(), vthreads.tolist(), strict=True))):
         mine = (orders == order) & (vthreads == threads)
         sizes = {n: v[mine] for n, v in columns.items() if n not in ("order", "vthreads")}
-        tiles = tiling_of({**sizes, "order": order, "vthreads": threads})  # type: ignore[arg-type]
+        tiles = make_tiling({**sizes, "order": order, "vthreads": threads})  # type: ignore[arg-type]
         for name, values in estimate(tiles).items():
             found.setdefault(name, np.zeros(len(orders)))[mine] = values
     return found
 
 
-def fits_of(columns: Mapping[str, np.ndarray], fits: Callable[[Tiling], np.ndarray]) -> np.ndarray:
-    """Which of many tilings fit, as :func:`estimates_of`: bool [tilings]."""
-    return estimates_of(columns, lambda tiles: {"fits": fits(tiles)})["fits"] > 0
+def check_tilings(
+    columns: Mapping[str, np.ndarray], fits: Callable[[Tiling], np.ndarray]
+) -> np.ndarray:
+    """Which of many tilings fit, as :func:`estimate_tilings`: bool [tilings]."""
+    return estimate_tilings(columns, lambda tiles: {"fits": fits(tiles)})["fits"] > 0
 
 
-def knobs_of(tiling: Tiling, chunks: bool) -> Knobs:
+def list_knobs(tiling: Tiling, chunks: bool) -> Knobs:
     """The knobs of a tiling."""
     knobs = {
         "oc_blocks": tiling.oc_blocks, "rows": tiling.rows, "cols": tiling.cols,

@@ -12,15 +12,15 @@ from .....runtime.layout import pack_parameters
 from ....choose.space import Knobs, Refusal, Space, Workload
 from ....choose.template import Plan
 from ....graph.ir import Graph, Node
-from ....graph.ops.places import QAddChannels
+from ....graph.ops.group_matmul import QAddChannels
 from ....te.schedule import create_schedule
 from ....te.tensor import compute, placeholder
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
 from ..cost.tiling import VTHREADS, even_sizes, read_cycles, row_cycles
-from ..expressions import REQUANT_ENTRIES, Ending, attach, requantized, split_tiles, vthread_tiles
+from ..expressions import REQUANT_ENTRIES, Epilogue, attach, requantized, split_tiles, vthread_tiles
 from ..machine import Context, Machine
-from .base import AcceleratorTemplate, Track, image_of
+from .base import AcceleratorTemplate, Track, blocked_shape
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class ChannelAdditionWorkload(Workload):
     places: int
     context: Context
     mult: int = field(compare=False)
-    ending: Ending = field(compare=False)
+    epilogue: Epilogue = field(compare=False)
 
 
 class ChannelAddition(AcceleratorTemplate[ChannelAdditionWorkload]):
@@ -48,9 +48,9 @@ class ChannelAddition(AcceleratorTemplate[ChannelAdditionWorkload]):
     def workload(self, graph: Graph, node: Node, context: Context) -> ChannelAdditionWorkload:
         op = node.op
         assert isinstance(op, QAddChannels)
-        channel_blocks, places, _ = image_of(graph[node.inputs[0]].shape, self.machine)
-        ending = Ending(op.zero_point)
-        return ChannelAdditionWorkload(channel_blocks, places, context, op.mult, ending)
+        channel_blocks, positions, _ = blocked_shape(graph[node.inputs[0]].shape, self.machine)
+        epilogue = Epilogue(op.zero_point)
+        return ChannelAdditionWorkload(channel_blocks, positions, context, op.mult, epilogue)
 
     def space(self, workload: ChannelAdditionWorkload) -> Space:
         knobs = {"places": even_sizes(workload.places), "vthreads": VTHREADS}
@@ -85,7 +85,7 @@ class ChannelAddition(AcceleratorTemplate[ChannelAdditionWorkload]):
         x = placeholder(shape, "int8", "x")
         par = placeholder((w.channel_blocks, REQUANT_ENTRIES, params.block), "int32", "param")
         scaled = compute(shape, lambda *i: x[i].astype("int32") * w.mult, "scaled")
-        out = requantized(scaled, par, w.ending)
+        out = requantized(scaled, par, w.epilogue)
         s = create_schedule(out)
         local = s.cache_write(out, "out")
         s[scaled].compute_inline()

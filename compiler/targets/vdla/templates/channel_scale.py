@@ -20,16 +20,16 @@ from ....tir.lower import lower
 from ..cost.tiling import VTHREADS, even_sizes, row_cycles
 from ..expressions import (
     REQUANT_ENTRIES,
-    Ending,
+    Epilogue,
     attach,
+    count_vectors,
     requantized,
     split_tiles,
-    tile_places,
-    vectors_of,
+    tile_positions,
     vthread_tiles,
 )
 from ..machine import Context
-from .base import AcceleratorTemplate, Track, image_of, uniform_parameters
+from .base import AcceleratorTemplate, Track, blocked_shape, uniform_parameters
 
 
 @dataclass(frozen=True)
@@ -40,12 +40,12 @@ class ChannelProductWorkload(Workload):
     places: int
     context: Context
     zeros: tuple[int, int] = field(compare=False)
-    ending: Ending = field(compare=False)
+    epilogue: Epilogue = field(compare=False)
 
     @property
     def rows_first(self) -> bool:
-        """Whether all channels of some places come before other places: if that is wanted, and the
-        factors of all channels have room beside a vector of each virtual thread."""
+        """Whether all channels of some positions come before other positions: if that is wanted,
+        and the factors of all channels have room beside a vector of each virtual thread."""
         budget = self.context.budget
         needed = self.channel_blocks + max(VTHREADS)
         return bool(self.context.rows_first) and needed <= min(budget.inp, budget.tmp)
@@ -55,9 +55,8 @@ class ChannelProducts(AcceleratorTemplate[ChannelProductWorkload]):
     """``requantize((x - zero) * (factor[c] - zero))``: some ``places`` of some ``blocks`` of
     channels at a time. One pass subtracts the zero point, and a second one multiplies.
 
-    If results come rows first, places are the outer loop, and the factors of all channels stay on
-    chip. Else a tile has one block of channels.
-    """
+    If results come rows first, positions are the outer loop, and the factors of all channels stay
+    on chip. Else a tile has one block of channels."""
 
     name = "channel product"
     ops = (QMul,)
@@ -74,10 +73,10 @@ class ChannelProducts(AcceleratorTemplate[ChannelProductWorkload]):
     def workload(self, graph: Graph, node: Node, context: Context) -> ChannelProductWorkload:
         op = node.op
         assert isinstance(op, QMul)
-        channel_blocks, height, width = image_of(graph[node.inputs[0]].shape, self.machine)
+        channel_blocks, height, width = blocked_shape(graph[node.inputs[0]].shape, self.machine)
         zeros = op.zero_a, op.zero_b
         return ChannelProductWorkload(
-            channel_blocks, height * width, context, zeros, Ending.of(op.requant)
+            channel_blocks, height * width, context, zeros, Epilogue.from_requant(op.requant)
         )
 
     def space(self, workload: ChannelProductWorkload) -> Space:
@@ -88,10 +87,10 @@ class ChannelProducts(AcceleratorTemplate[ChannelProductWorkload]):
     def _misfit(self, workload: ChannelProductWorkload, knobs: Knobs) -> str:
         """Which scratchpad is too small, or an empty string."""
         vthreads = int(knobs["vthreads"])
-        vectors, factors = vectors_of(knobs) * vthreads, vthreads
+        vectors, factors = count_vectors(knobs) * vthreads, vthreads
         if workload.rows_first:
             factors = workload.channel_blocks
-        in_tmp = vectors_of(knobs) if "tmp" in self.machine.in_turn else vectors
+        in_tmp = count_vectors(knobs) if "tmp" in self.machine.in_turn else vectors
         needs = {
             "inp": vectors + factors, "tmp": in_tmp + factors, "out": vectors,
             "par": REQUANT_ENTRIES,
@@ -103,7 +102,7 @@ class ChannelProducts(AcceleratorTemplate[ChannelProductWorkload]):
 
     def predict(self, workload: ChannelProductWorkload, knobs: Knobs) -> int:
         entries = workload.channel_blocks * workload.places
-        return row_cycles(entries, vectors_of(knobs), 2, 1, int(knobs["vthreads"]), self.machine)
+        return row_cycles(entries, count_vectors(knobs), 2, 1, int(knobs["vthreads"]), self.machine)
 
     def reader(self) -> tuple[Callable[[Expr], Expr], tuple[Tensor, ...]]:
         """What makes int32 of an element of the image, and the constants in par that it reads."""
@@ -123,7 +122,7 @@ class ChannelProducts(AcceleratorTemplate[ChannelProductWorkload]):
         product = compute(
             x.shape, lambda c, y, z, b, i: left[c, y, z, b, i] * right[c, 0, 0, b, i], "product"
         )
-        out = requantized(product, par, w.ending, per_channel=False)
+        out = requantized(product, par, w.epilogue, per_channel=False)
         s = create_schedule(out)
         local = s.cache_write(out, "out")
         s[product].compute_inline()
@@ -133,16 +132,16 @@ class ChannelProducts(AcceleratorTemplate[ChannelProductWorkload]):
             s.cache_read(constant, "par", [left])
         of_tile, of_block = {image: "inp", left: "tmp", local: "out"}, {values: "inp", right: "tmp"}
         if w.rows_first:
-            tile = tile_places(s[out], knobs)
+            tile = tile_positions(s[out], knobs)
             for tensor, scope in of_block.items():
                 s[tensor].set_scope(scope)
         else:
-            (block, places), _ = split_tiles(s[out], (1, int(knobs["places"])), (0, 1))
-            if self.machine.saves_loads and places.extent > 1:
-                tile = vthread_tiles(s[out], [places], int(knobs["vthreads"]))
+            (block, positions), _ = split_tiles(s[out], (1, int(knobs["places"])), (0, 1))
+            if self.machine.saves_loads and positions.extent > 1:
+                tile = vthread_tiles(s[out], [positions], int(knobs["vthreads"]))
                 attach(s, of_block, s[out], block)
             else:
-                tile = vthread_tiles(s[out], [block, places], int(knobs["vthreads"]))
+                tile = vthread_tiles(s[out], [block, positions], int(knobs["vthreads"]))
                 of_tile |= of_block
         attach(s, of_tile, s[out], tile)
         return lower(s, [x, factor, par, *constants, out], name)

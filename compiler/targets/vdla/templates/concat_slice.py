@@ -1,8 +1,7 @@
 """Places of images that are cut out, or come one behind another, on the vector unit.
 
-An image [1, C, N, 1] lies in DRAM as [C/block][N][block], so that a few of its places, or those of
-several images, are no memory in a row. Each image's places are loaded, copied and stored.
-"""
+An image [1, C, N, 1] lies in DRAM as [C/block][N][block], so that a few of its positions, or those
+of several images, are no memory in a row. Each image's positions are loaded, copied and stored."""
 
 from __future__ import annotations
 
@@ -16,8 +15,8 @@ from ....choose.space import Knobs, Refusal, Space, Workload
 from ....choose.template import Plan
 from ....graph.ir import Graph, Node
 from ....graph.ops.base import Shape
+from ....graph.ops.group_matmul import POSITIONS
 from ....graph.ops.movement import Concat, Slice
-from ....graph.ops.places import PLACES
 from ....te.schedule import create_schedule
 from ....te.tensor import compute, placeholder
 from ....tir.ir import Buffer, PrimFunc, Stmt, Store, map_stmt, seq
@@ -25,19 +24,19 @@ from ....tir.lower import lower
 from ..cost.tiling import VTHREADS, even_sizes, row_cycles
 from ..expressions import attach, split_tiles, vthread_tiles
 from ..machine import Context
-from .base import AcceleratorTemplate, Track, image_of
+from .base import AcceleratorTemplate, Track, blocked_shape
 
 
 class Part(NamedTuple):
-    """``count`` places of an image of ``places``, from ``begin`` on."""
+    """``count`` positions of an image of ``positions``, from ``begin`` on."""
 
-    places: int
+    positions: int
     begin: int
     count: int
 
 
 @dataclass(frozen=True)
-class MovedWorkload(Workload):
+class CopyWorkload(Workload):
     """``parts`` of images of ``channel_blocks``, one behind another."""
 
     channel_blocks: int
@@ -45,8 +44,8 @@ class MovedWorkload(Workload):
     context: Context
 
 
-class PlacesMoved(AcceleratorTemplate[MovedWorkload]):
-    """At most ``places`` of ``channel_blocks`` at a time."""
+class CopiedPositions(AcceleratorTemplate[CopyWorkload]):
+    """At most ``positions`` of ``channel_blocks`` at a time."""
 
     name = "places moved"
     ops = (Concat, Slice)
@@ -54,11 +53,11 @@ class PlacesMoved(AcceleratorTemplate[MovedWorkload]):
 
     def handles(self, graph: Graph, node: Node) -> bool:
         result, images = graph.result(node), [t.shape for t in graph.operands(node)]
-        if result.dtype != "int8" or 0 in result.shape or not all(map(is_places, images)):
+        if result.dtype != "int8" or 0 in result.shape or not all(map(is_column, images)):
             return False
         match node.op:
             case Concat(axis=axis):
-                return axis == PLACES
+                return axis == POSITIONS
             case Slice(steps=(_, 1, 1, _)):
                 return result.shape[1] == images[0][1]
         return False
@@ -66,15 +65,15 @@ class PlacesMoved(AcceleratorTemplate[MovedWorkload]):
     def takes(self, graph: Graph, node: Node) -> str | Refusal:
         return "on the vector unit, places of images"
 
-    def workload(self, graph: Graph, node: Node, context: Context) -> MovedWorkload:
-        counts = [t.shape[PLACES] for t in graph.operands(node)]
+    def workload(self, graph: Graph, node: Node, context: Context) -> CopyWorkload:
+        counts = [t.shape[POSITIONS] for t in graph.operands(node)]
         parts = [Part(count, 0, count) for count in counts]
         if isinstance(node.op, Slice):
-            parts = [Part(counts[0], node.op.starts[PLACES], node.op.shape[PLACES])]
-        channel_blocks, *_ = image_of(graph.result(node).shape, self.machine)
-        return MovedWorkload(channel_blocks, tuple(parts), context)
+            parts = [Part(counts[0], node.op.starts[POSITIONS], node.op.shape[POSITIONS])]
+        channel_blocks, *_ = blocked_shape(graph.result(node).shape, self.machine)
+        return CopyWorkload(channel_blocks, tuple(parts), context)
 
-    def space(self, workload: MovedWorkload) -> Space:
+    def space(self, workload: CopyWorkload) -> Space:
         knobs = {
             "channel_blocks": even_sizes(workload.channel_blocks),
             "places": even_sizes(max(part.count for part in workload.parts)),
@@ -82,29 +81,29 @@ class PlacesMoved(AcceleratorTemplate[MovedWorkload]):
         }
         return Space(knobs, lambda chosen: self._misfit(workload, chosen))
 
-    def _misfit(self, workload: MovedWorkload, knobs: Knobs) -> str:
+    def _misfit(self, workload: CopyWorkload, knobs: Knobs) -> str:
         """Which scratchpad is too small, or an empty string."""
         names = ("channel_blocks", "places", "vthreads")
-        channel_blocks, places, vthreads = (int(knobs[name]) for name in names)
-        vectors = channel_blocks * places * vthreads
+        channel_blocks, positions, vthreads = (int(knobs[name]) for name in names)
+        vectors = channel_blocks * positions * vthreads
         return workload.context.budget.lack({"inp": vectors, "out": vectors})
 
-    def plan(self, workload: MovedWorkload, fixed: Knobs) -> Plan | Refusal:
+    def plan(self, workload: CopyWorkload, fixed: Knobs) -> Plan | Refusal:
         return self.cheapest(workload, fixed)
 
-    def predict(self, workload: MovedWorkload, knobs: Knobs) -> int:
+    def predict(self, workload: CopyWorkload, knobs: Knobs) -> int:
         """As for a row of vectors, for each part."""
-        blocks, places, vthreads = (
+        blocks, positions, vthreads = (
             int(knobs[name]) for name in ("channel_blocks", "places", "vthreads")
         )
         cycles = 0
         for part in workload.parts:
             entries = workload.channel_blocks * part.count
-            size = blocks * min(places, part.count)
+            size = blocks * min(positions, part.count)
             cycles += row_cycles(entries, size, 1, 1, vthreads, self.machine)
         return cycles
 
-    def schedule(self, workload: MovedWorkload, knobs: Knobs, name: str) -> PrimFunc:
+    def schedule(self, workload: CopyWorkload, knobs: Knobs, name: str) -> PrimFunc:
         """Parameters: the images, out."""
         params = self.machine.params
         count, vector = sum(part.count for part in workload.parts), (params.batch, params.block)
@@ -123,7 +122,7 @@ class PlacesMoved(AcceleratorTemplate[MovedWorkload]):
     def _copied(self, channel_blocks: int, part: Part, knobs: Knobs, name: str) -> PrimFunc:
         """A part by itself. Parameters: its image, out."""
         vector = (self.machine.params.batch, self.machine.params.block)
-        image = placeholder((channel_blocks, part.places, *vector), "int8", "image")
+        image = placeholder((channel_blocks, part.positions, *vector), "int8", "image")
         out = compute(
             (channel_blocks, part.count, *vector),
             lambda c, p, b, i: image[c, part.begin + p, b, i],
@@ -154,6 +153,6 @@ def _behind(body: Stmt, own: Buffer, out: Buffer, first: int) -> Stmt:
     return map_stmt(body, lambda expr: expr, on_stmt=on_stmt)
 
 
-def is_places(shape: Shape) -> bool:
+def is_column(shape: Shape) -> bool:
     """Whether a tensor is an image [1, C, N, 1]."""
     return len(shape) == 4 and shape[0] == shape[3] == 1

@@ -33,7 +33,7 @@ from ..cost.tiling import (
 )
 from ..expressions import (
     REQUANT_ENTRIES,
-    Ending,
+    Epilogue,
     Window,
     attach,
     gemm_intrin,
@@ -47,12 +47,12 @@ from ..machine import Context, Machine
 from .base import (
     AcceleratorTemplate,
     Track,
-    estimates_of,
-    fits_of,
-    image_of,
-    knobs_of,
+    blocked_shape,
+    check_tilings,
+    estimate_tilings,
+    list_knobs,
+    make_tiling,
     requant_parameters,
-    tiling_of,
     tiling_space,
 )
 
@@ -86,8 +86,10 @@ class OnTensorCore(AcceleratorTemplate[W]):
         shape, budget = workload.shape, workload.context.budget
         return Space(
             tiling_space(shape, product_orders(shape), chunks=True),
-            lambda knobs: products_misfit(tiling_of(knobs), shape, budget),
-            lambda columns: fits_of(columns, lambda tiles: products_fit(tiles, shape, budget)),
+            lambda knobs: products_misfit(make_tiling(knobs), shape, budget),
+            lambda columns: check_tilings(
+                columns, lambda tiles: products_fit(tiles, shape, budget)
+            ),
         )
 
     def plan(self, workload: W, fixed: Knobs) -> Plan | Refusal:
@@ -95,13 +97,15 @@ class OnTensorCore(AcceleratorTemplate[W]):
         found = plan_products(workload.shape, workload.context, self.machine, wanted)
         if isinstance(found, str):
             return Refusal(found)
-        return Plan(knobs_of(found[0], True), found[1])
+        return Plan(list_knobs(found[0], True), found[1])
 
     def predict(self, workload: W, knobs: Knobs) -> int:
-        return products_cycles(tiling_of(knobs), workload.shape, self.machine)
+        return products_cycles(make_tiling(knobs), workload.shape, self.machine)
 
     def estimates(self, workload: W, columns: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        return estimates_of(columns, lambda t: products_estimates(t, workload.shape, self.machine))
+        return estimate_tilings(
+            columns, lambda t: products_estimates(t, workload.shape, self.machine)
+        )
 
     def rows_first(self, workload: W) -> bool:
         tiling = self._tiling(workload)
@@ -133,7 +137,7 @@ class ProductsWorkload(TensorCoreWorkload):
     parts: int
     context: Context
     pad_value: int = field(compare=False)
-    ending: Ending = field(compare=False)
+    epilogue: Epilogue = field(compare=False)
     skips_cols: bool = field(compare=False)
 
     @property
@@ -173,11 +177,18 @@ class Stages(NamedTuple):
     acc: Tensor
 
 
-class Between(NamedTuple):
-    """What is between sums and results: the ``first`` int8, of parameters ``par``; what is made of
-    them ``in_tmp``, int32; how many rows of that there are at a time; whether what results read
-    from par is the same for all channels, and is loaded ``once``; and another image that a tensor
-    in tmp reads, with that tensor."""
+class FusedEpilogue(NamedTuple):
+    """The stages of an epilogue that is fused into products.
+
+    Attributes
+    ----------
+    first : the int8 results of the products
+    in_tmp : the int32 stages that read them and lie in ``tmp``
+    par : the parameters of ``first``
+    rows : rows of ``in_tmp`` that are computed at a time
+    once : the epilogue reads the same entries of ``par`` for all channels; they are loaded once
+    other : a second image, and the stage in ``tmp`` that reads it
+    """
 
     first: Tensor
     in_tmp: tuple[Tensor, ...]
@@ -215,11 +226,12 @@ class Products(OnTensorCore[ProductsWorkload]):
         if isinstance(op, QConv2d):
             kernel = weight.shape[2], weight.shape[3]
             window = Window(kernel, op.strides, op.pads, op.dilations)
-        ic_blocks, height, width = image_of(graph[node.inputs[0]].shape, self.machine)
-        oc_blocks, _, _ = image_of(graph.result(node).shape, self.machine)
+        ic_blocks, height, width = blocked_shape(graph[node.inputs[0]].shape, self.machine)
+        oc_blocks, _, _ = blocked_shape(graph.result(node).shape, self.machine)
         return ProductsWorkload(
             ic_blocks, height, width, oc_blocks, window,
-            len(int8_parts(weight.data)), context, op.x_zero_point, Ending.of(op.requant),
+            len(split_int8(weight.data)), context, op.x_zero_point,
+            Epilogue.from_requant(op.requant),
             skips_cols=skips_cols(window, width, oc_blocks, self.machine),
         )  # fmt: skip
 
@@ -227,13 +239,13 @@ class Products(OnTensorCore[ProductsWorkload]):
         """The bias in ``param`` contains ``-x_zero_point * sum(weight)``."""
         stages, out = self.expression(workload)
         tensors = (out, stages.acc, stages.image, stages.weight, stages.par)
-        s = schedule_products(*tensors, (0, 1, 2), tiling_of(knobs), self.machine)
+        s = schedule_products(*tensors, (0, 1, 2), make_tiling(knobs), self.machine)
         return lower(s, [stages.data, stages.weight, stages.par, out], name)
 
     def expression(self, workload: ProductsWorkload) -> tuple[Stages, Tensor]:
         """What is computed: the sums with their operands, and the result."""
         stages = self.stages(workload)
-        return stages, requantized(stages.acc, stages.par, workload.ending)
+        return stages, requantized(stages.acc, stages.par, workload.epilogue)
 
     def stages(self, workload: ProductsWorkload) -> Stages:
         """The operands, and the sums of products."""
@@ -256,8 +268,8 @@ class Products(OnTensorCore[ProductsWorkload]):
         kernel = weight.reshape(*weight.shape, *(1,) * (4 - weight.ndim))
         groups = op.groups if isinstance(op, QConv2d) else 1
         packed = [
-            pack_weight(taken_together(part, groups, groups), self.machine.params)
-            for part in int8_parts(kernel)
+            pack_weight(merge_groups(part, groups, groups), self.machine.params)
+            for part in split_int8(kernel)
         ]
         together = packed[0] if len(packed) == 1 else np.stack(packed, 2)
         folded = folded_bias(kernel, bias, op.x_zero_point)
@@ -315,36 +327,36 @@ def schedule_products(
     tiled: tuple[int, int, int],
     tiling: Tiling,
     machine: Machine,
-    between: Between | None = None,
+    epilogue: FusedEpilogue | None = None,
 ) -> Schedule:
     """The schedule of a convolution that sums products of blocks in ``acc`` and requantises them to
     ``out``. ``tiled`` has the indices of the dimensions of ``out`` that are channels, rows and
     columns. The sums of ``acc`` run over blocks of channels, two taps and the channels of a block.
-    What is ``between`` both is in ``tmp``, some rows at a time.
+    A fused ``epilogue`` lies in ``tmp``, some rows at a time.
     """
     s = create_schedule(out)
     local = s.cache_write(out, "out")
     weight_tile = s.cache_read(weight, "wgt", [acc])
     par_tiles = [s.cache_read(par, "par", [local])]
     others = []
-    if between is not None:
-        if between.once:
+    if epilogue is not None:
+        if epilogue.once:
             par_tiles.clear()
-        if between.other is not None:
-            image_read, reader = between.other
+        if epilogue.other is not None:
+            image_read, reader = epilogue.other
             others.append(s.cache_read(image_read, "inp", [reader]))
-        par_tiles.append(s.cache_read(between.par, "par", [between.first]))
-        s[between.first].compute_inline()
-        part, _ = s[local].split(local.axes[tiled[1]], between.rows)
-        attach(s, dict.fromkeys(between.in_tmp, "tmp"), s[local], part)
+        par_tiles.append(s.cache_read(epilogue.par, "par", [epilogue.first]))
+        s[epilogue.first].compute_inline()
+        part, _ = s[local].split(local.axes[tiled[1]], epilogue.rows)
+        attach(s, dict.fromkeys(epilogue.in_tmp, "tmp"), s[local], part)
     s[acc].set_scope("acc")
     s[image].set_scope("inp")
     sizes = (tiling.oc_blocks, tiling.rows, tiling.cols)
     (channels, rows, cols), (channel, *_) = split_tiles(s[out], sizes, tiled)
-    *places, b, i = acc.axes
+    *positions, b, i = acc.axes
     cb, *taps, ci = acc.reduce_axes
     cb_outer, cb_inner = s[acc].split(cb, tiling.ic_blocks)
-    s[acc].reorder(cb_outer, *places, cb_inner, *taps, b, i, ci)
+    s[acc].reorder(cb_outer, *positions, cb_inner, *taps, b, i, ci)
     s[acc].tensorize(b, gemm_intrin(machine.params))
     # The tensors that stay on chip, and the loop in whose body each one stays.
     staying: dict[Tensor, IterVar] = {}
@@ -381,7 +393,7 @@ def schedule_products(
 # ---- weights -------------------------------------------------------------------------------------
 
 
-def int8_parts(weight: np.ndarray) -> list[np.ndarray]:
+def split_int8(weight: np.ndarray) -> list[np.ndarray]:
     """Split weights into the fewest int8 arrays that add up to them. Weights are int8, or int16
     where their zero point has been subtracted.
     """
@@ -404,7 +416,7 @@ def folded_bias(weight: np.ndarray, bias: np.ndarray, zero_point: int) -> np.nda
     return (bias.astype(np.int64) - offset).astype(np.int32)
 
 
-def taken_together(weight: np.ndarray, groups: int, count: int) -> np.ndarray:
+def merge_groups(weight: np.ndarray, groups: int, count: int) -> np.ndarray:
     """A weight [OC,C/groups,KH,KW] with ``count`` groups at a time as one, [OC, count * C/groups,
     KH,KW]: zero for the channels of other groups.
     """

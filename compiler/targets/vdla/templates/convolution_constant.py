@@ -10,28 +10,34 @@ import numpy as np
 
 from ....choose.space import Knobs, Refusal
 from ....graph.ir import Graph, Node
-from ....graph.ops.joined import QConvAddChannels
+from ....graph.ops.fused_pairs import QConvAddChannels
 from ....te.tensor import compute, placeholder
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
 from ..cost.tiling import rows_through_tmp
-from ..expressions import REQUANT_ENTRIES, Ending, requantized
+from ..expressions import REQUANT_ENTRIES, Epilogue, requantized
 from ..machine import Context
-from .base import tiling_of
+from .base import make_tiling
 from .channel_bias import addition_constants
-from .convolution import Between, Products, ProductsWorkload, ThroughTmpWorkload, schedule_products
+from .convolution import (
+    FusedEpilogue,
+    Products,
+    ProductsWorkload,
+    ThroughTmpWorkload,
+    schedule_products,
+)
 
 
 @dataclass(frozen=True)
-class AddedProductsWorkload(ThroughTmpWorkload):
-    """Products whose results are multiplied by ``mult``, before constants are added and the sums
-    have another ``last`` ending."""
+class ConstantProductsWorkload(ThroughTmpWorkload):
+    """Products whose results are multiplied by ``mult``; constants are added, and ``last`` is the
+    epilogue of the sums."""
 
     mult: int = field(compare=False)
-    last: Ending = field(compare=False)
+    last: Epilogue = field(compare=False)
 
 
-class AddedProducts(Products):
+class ConstantProducts(Products):
     """Products whose results stay in ``tmp``, some rows at a time, until constants are added."""
 
     name = "products and constants"
@@ -43,7 +49,7 @@ class AddedProducts(Products):
     def takes(self, graph: Graph, node: Node) -> str | Refusal:
         return "convolution on the tensor core, constants added to its results"
 
-    def workload(self, graph: Graph, node: Node, context: Context) -> AddedProductsWorkload:
+    def workload(self, graph: Graph, node: Node, context: Context) -> ConstantProductsWorkload:
         """The parameters of both passes share ``par``."""
         op = node.op
         assert isinstance(op, QConvAddChannels)
@@ -51,29 +57,29 @@ class AddedProducts(Products):
         context = replace(context, budget=budget)
         plain = super().workload(graph, replace(node, op=op.first), context)
         own = {f.name: getattr(plain, f.name) for f in fields(plain)}
-        return AddedProductsWorkload(
+        return ConstantProductsWorkload(
             **own,
             mult=op.last.mult,
-            last=Ending(op.last.zero_point),
+            last=Epilogue(op.last.zero_point),
             in_turn="tmp" in self.machine.in_turn,
         )
 
     def schedule(self, workload: ProductsWorkload, knobs: Knobs, name: str) -> PrimFunc:
         """Parameters: data, weight, param of the products, of the addition, out."""
-        assert isinstance(workload, AddedProductsWorkload)
+        assert isinstance(workload, ConstantProductsWorkload)
         stages = self.stages(workload)
         w, acc, par = workload, stages.acc, stages.par
-        first = requantized(acc, par, w.ending)
+        first = requantized(acc, par, w.epilogue)
         rounded = compute(acc.shape, lambda *i: first[i].astype("int32"), "rounded")
         shape = (w.oc_blocks, REQUANT_ENTRIES, self.machine.params.block)
         constants = placeholder(shape, "int32", "constants")
         scaled = compute(acc.shape, lambda *i: rounded[i] * w.mult, "scaled")
         out = requantized(scaled, constants, w.last)
-        tiling = tiling_of(knobs)
+        tiling = make_tiling(knobs)
         rows = rows_through_tmp(tiling, w.shape)
         s = schedule_products(
             out, acc, stages.image, stages.weight, constants, (0, 1, 2), tiling, self.machine,
-            Between(first, (rounded,), par, rows),
+            FusedEpilogue(first, (rounded,), par, rows),
         )  # fmt: skip
         s[scaled].compute_inline()
         return lower(s, [stages.data, stages.weight, par, constants, out], name)

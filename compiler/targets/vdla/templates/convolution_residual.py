@@ -10,25 +10,31 @@ import numpy as np
 
 from ....choose.space import Knobs, Refusal
 from ....graph.ir import Graph, Node
-from ....graph.ops.joined import QConvAdd
+from ....graph.ops.fused_pairs import QConvAdd
 from ....te.tensor import compute, placeholder
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
 from ....tir.passes.share_buffers import share_buffers
 from ..cost.tiling import ConvShape, rows_through_tmp
-from ..expressions import REQUANT_ENTRIES, Ending, requantized
+from ..expressions import REQUANT_ENTRIES, Epilogue, requantized
 from ..machine import Context
-from .base import tiling_of, uniform_parameters
-from .convolution import Between, Products, ProductsWorkload, ThroughTmpWorkload, schedule_products
+from .base import make_tiling, uniform_parameters
+from .convolution import (
+    FusedEpilogue,
+    Products,
+    ProductsWorkload,
+    ThroughTmpWorkload,
+    schedule_products,
+)
 
 
 @dataclass(frozen=True)
 class ResidualWorkload(ThroughTmpWorkload):
-    """Products whose results are multiplied by the first of ``factors``, before an image times the
-    second one is added and the sums have another ``last`` ending."""
+    """Products whose results are multiplied by the first of ``factors``. An image times the second
+    one is added, and ``last`` is the epilogue of the sums."""
 
     factors: tuple[int, int] = field(compare=False)
-    last: Ending = field(compare=False)
+    last: Epilogue = field(compare=False)
 
     #: One for the rounded result of the convolution, and then for the other image times its factor;
     #: one for the rounded result times its factor.
@@ -60,7 +66,7 @@ class ResidualProducts(Products):
         conv = replace(node, op=op.first, inputs=node.inputs[:-1])
         plain = super().workload(graph, conv, replace(context, budget=budget))
         own = {f.name: getattr(plain, f.name) for f in fields(plain)}
-        last = Ending(op.last.zero_point, op.last.lo, op.last.hi)
+        last = Epilogue(op.last.zero_point, op.last.lo, op.last.hi)
         return ResidualWorkload(
             **own,
             factors=(op.last.mult_a, op.last.mult_b),
@@ -73,7 +79,7 @@ class ResidualProducts(Products):
         assert isinstance(workload, ResidualWorkload)
         w, stages = workload, self.stages(workload)
         acc, par, (factor, of_other) = stages.acc, stages.par, workload.factors
-        first = requantized(acc, par, w.ending)
+        first = requantized(acc, par, w.epilogue)
         rounded = compute(acc.shape, lambda *i: first[i].astype("int32"), "rounded")
         scaled = compute(acc.shape, lambda *i: rounded[i] * factor, "scaled")
         other = placeholder(acc.shape, "int8", "other")
@@ -81,11 +87,11 @@ class ResidualProducts(Products):
         total = compute(acc.shape, lambda *i: scaled[i] + added[i], "total")
         last = placeholder((1, REQUANT_ENTRIES, self.machine.params.block), "int32", "last")
         out = requantized(total, last, w.last, per_channel=False)
-        tiling = tiling_of(knobs)
+        tiling = make_tiling(knobs)
         rows = rows_through_tmp(tiling, w.shape)
         s = schedule_products(
             out, acc, stages.image, stages.weight, last, (0, 1, 2), tiling, self.machine,
-            Between(first, (rounded, scaled, added), par, rows, True, (other, added)),
+            FusedEpilogue(first, (rounded, scaled, added), par, rows, True, (other, added)),
         )  # fmt: skip
         s[total].compute_inline()
         func = lower(s, [stages.data, other, stages.weight, par, last, out], name)

@@ -10,15 +10,21 @@ import numpy as np
 
 from ....choose.space import Knobs, Refusal
 from ....graph.ir import Graph, Node
-from ....graph.ops.joined import QConvTable
+from ....graph.ops.fused_pairs import QConvTable
 from ....te.tensor import compute, placeholder
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
 from ..cost.tiling import rows_through_tmp
-from ..expressions import looked_up, requantized
+from ..expressions import lookup_int8, requantized
 from ..machine import Context
-from .base import tiling_of
-from .convolution import Between, Products, ProductsWorkload, ThroughTmpWorkload, schedule_products
+from .base import make_tiling
+from .convolution import (
+    FusedEpilogue,
+    Products,
+    ProductsWorkload,
+    ThroughTmpWorkload,
+    schedule_products,
+)
 from .lookup_table import table_words
 
 
@@ -46,22 +52,22 @@ class ActivatedProducts(Products):
     def schedule(self, workload: ProductsWorkload, knobs: Knobs, name: str) -> PrimFunc:
         """Parameters: data, weight, param, the table (int32 [entries of par, block]), out."""
         params, stages = self.machine.params, self.stages(workload)
-        first = requantized(stages.acc, stages.par, workload.ending)
+        first = requantized(stages.acc, stages.par, workload.epilogue)
         shape = stages.acc.shape
         rounded = compute(shape, lambda *i: first[i].astype("int32"), "rounded")
         table = placeholder((params.table_entries, params.block), "int32", "table")
         out = compute(
             shape,
-            lambda *i: looked_up(
+            lambda *i: lookup_int8(
                 rounded[i], lambda *word: table[word], params.block, params.vector_table
             ),
             "out",
         )
-        tiling = tiling_of(knobs)
+        tiling = make_tiling(knobs)
         rows = rows_through_tmp(tiling, workload.shape)
         s = schedule_products(
             out, stages.acc, stages.image, stages.weight, table, (0, 1, 2), tiling, self.machine,
-            Between(first, (rounded,), stages.par, rows, once=True),
+            FusedEpilogue(first, (rounded,), stages.par, rows, once=True),
         )  # fmt: skip
         return lower(s, [stages.data, stages.weight, stages.par, table, out], name)
 

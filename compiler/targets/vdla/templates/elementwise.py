@@ -25,9 +25,9 @@ from ....te.tensor import Tensor, compute, placeholder
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
 from ..cost.tiling import VTHREADS, row_cycles
-from ..expressions import REQUANT_ENTRIES, Ending, attach, requantized, tile_row
+from ..expressions import REQUANT_ENTRIES, Epilogue, attach, requantized, tile_row
 from ..machine import Context, Machine
-from .base import AcceleratorTemplate, Track, image_of, uniform_parameters
+from .base import AcceleratorTemplate, Track, blocked_shape, uniform_parameters
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class ScaledWorkload(AdditionWorkload):
     """``requantize(a * factors[0] + b * factors[1])``; an operand whose factor is 0 is not read."""
 
     factors: tuple[int, int] = field(compare=False)
-    ending: Ending = field(compare=False)
+    epilogue: Epilogue = field(compare=False)
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class LiftedWorkload(AdditionWorkload):
 
     lifts: tuple[Lift, Lift] = field(compare=False)
     subtract: bool = field(compare=False)
-    ending: Ending = field(compare=False)
+    epilogue: Epilogue = field(compare=False)
 
 
 def row_space(workload: AdditionWorkload) -> Space:
@@ -115,9 +115,9 @@ class ScaledAddition(AcceleratorTemplate[ScaledWorkload]):
     def workload(self, graph: Graph, node: Node, context: Context) -> ScaledWorkload:
         op = node.op
         assert isinstance(op, QAdd)
-        entries = prod(image_of(graph[node.inputs[0]].shape, self.machine))
-        factors, ending = (op.mult_a, op.mult_b), Ending(op.zero_point, op.lo, op.hi)
-        return ScaledWorkload(entries, 2, context, factors, ending)
+        entries = prod(blocked_shape(graph[node.inputs[0]].shape, self.machine))
+        factors, epilogue = (op.mult_a, op.mult_b), Epilogue(op.zero_point, op.lo, op.hi)
+        return ScaledWorkload(entries, 2, context, factors, epilogue)
 
     def space(self, workload: ScaledWorkload) -> Space:
         return row_space(workload)
@@ -148,7 +148,7 @@ class ScaledAddition(AcceleratorTemplate[ScaledWorkload]):
         total = compute(shape, rule, "total")
         readers = {x: [term] for x, term in terms.items()}
         return _lowered(
-            name, (a, b), readers, list(terms.values()), total, workload.ending, knobs,
+            name, (a, b), readers, list(terms.values()), total, workload.epilogue, knobs,
             self.machine.saves_loads,
         )  # fmt: skip
 
@@ -177,11 +177,11 @@ class LiftedAddition(AcceleratorTemplate[LiftedWorkload]):
     def workload(self, graph: Graph, node: Node, context: Context) -> LiftedWorkload:
         op = node.op
         assert isinstance(op, QAddFixed)
-        found, entries = _lifts(op), prod(image_of(graph[node.inputs[0]].shape, self.machine))
+        found, entries = _lifts(op), prod(blocked_shape(graph[node.inputs[0]].shape, self.machine))
         assert found is not None
         steps = sum(map(_step_count, found))
-        ending = Ending.of(op.requant)
-        return LiftedWorkload(entries, steps, context, found, op.subtract, ending)
+        epilogue = Epilogue.from_requant(op.requant)
+        return LiftedWorkload(entries, steps, context, found, op.subtract, epilogue)
 
     def space(self, workload: LiftedWorkload) -> Space:
         return row_space(workload)
@@ -205,7 +205,7 @@ class LiftedAddition(AcceleratorTemplate[LiftedWorkload]):
         total = compute(shape, rule, "total")
         readers = {x: [t for t in own if x in t.inputs] for x, own in ((a, left), (b, right))}
         return _lowered(
-            name, (a, b), readers, [*left, *right], total, workload.ending, knobs,
+            name, (a, b), readers, [*left, *right], total, workload.epilogue, knobs,
             self.machine.saves_loads,
         )  # fmt: skip
 
@@ -234,7 +234,7 @@ def _lowered(
     readers: Mapping[Tensor, list[Tensor]],
     steps: list[Tensor],
     total: Tensor,
-    ending: Ending,
+    epilogue: Epilogue,
     knobs: Knobs,
     once: bool,
 ) -> PrimFunc:
@@ -243,7 +243,7 @@ def _lowered(
     """
     block = total.shape[-1]
     par = placeholder((1, REQUANT_ENTRIES, block), "int32", "param")
-    out = requantized(total, par, ending, per_channel=False)
+    out = requantized(total, par, epilogue, per_channel=False)
     s = create_schedule(out)
     local = s.cache_write(out, "out")
     s[total].compute_inline()

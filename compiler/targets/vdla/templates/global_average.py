@@ -19,9 +19,9 @@ from ....te.tensor import Tensor, compute, placeholder, reduce_axis, sum_of
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
 from ..cost.tiling import VTHREADS, insn_price, row_cycles
-from ..expressions import REQUANT_ENTRIES, Ending, attach, requantized, split_tiles, vthread_tiles
+from ..expressions import REQUANT_ENTRIES, Epilogue, attach, requantized, split_tiles, vthread_tiles
 from ..machine import Context
-from .base import AcceleratorTemplate, Track, image_of, uniform_parameters
+from .base import AcceleratorTemplate, Track, blocked_shape, uniform_parameters
 
 
 @dataclass(frozen=True)
@@ -31,12 +31,12 @@ class MeanWorkload(Workload):
     channel_blocks: int
     places: int
     context: Context
-    ending: Ending = field(compare=False)
+    epilogue: Epilogue = field(compare=False)
 
 
 class Means(AcceleratorTemplate[MeanWorkload]):
-    """``requantize(sum of x)``: ``part`` places of one block of channels are loaded at a time, and
-    the sums of all parts wait in tmp."""
+    """``requantize(sum of x)``: ``part`` positions of one block of channels are loaded at a time,
+    and the sums of all parts wait in tmp."""
 
     name = "mean"
     ops = (QAvgPool,)
@@ -46,7 +46,7 @@ class Means(AcceleratorTemplate[MeanWorkload]):
         """Windows take the image as a whole, where each virtual thread has room for it."""
         op = node.op
         assert isinstance(op, QAvgPool)
-        _, height, width = image_of(graph[node.inputs[0]].shape, self.machine)
+        _, height, width = blocked_shape(graph[node.inputs[0]].shape, self.machine)
         is_mean = op.kernel == (height, width) and not any(op.pads)
         return is_mean and height * width > self._room and self.sums(height * width)
 
@@ -55,10 +55,10 @@ class Means(AcceleratorTemplate[MeanWorkload]):
         """Entries of inp for a part."""
         return int(self.share * self.machine.params.inp_depth) // self.machine.vthreads
 
-    def sums(self, places: int) -> bool:
-        """Whether the sums of parts of so many places have room in tmp."""
-        part = max(n for n in _parts(places) if n <= self._room)
-        return places // part <= self.machine.params.tmp_depth
+    def sums(self, positions: int) -> bool:
+        """Whether the sums of parts of so many positions have room in tmp."""
+        part = max(n for n in _parts(positions) if n <= self._room)
+        return positions // part <= self.machine.params.tmp_depth
 
     def takes(self, graph: Graph, node: Node) -> str | Refusal:
         return "on the vector unit, as sums of parts"
@@ -66,8 +66,10 @@ class Means(AcceleratorTemplate[MeanWorkload]):
     def workload(self, graph: Graph, node: Node, context: Context) -> MeanWorkload:
         op = node.op
         assert isinstance(op, QAvgPool)
-        channel_blocks, height, width = image_of(graph[node.inputs[0]].shape, self.machine)
-        return MeanWorkload(channel_blocks, height * width, context, Ending.of(op.requant))
+        channel_blocks, height, width = blocked_shape(graph[node.inputs[0]].shape, self.machine)
+        return MeanWorkload(
+            channel_blocks, height * width, context, Epilogue.from_requant(op.requant)
+        )
 
     def space(self, workload: MeanWorkload) -> Space:
         knobs = {"part": _parts(workload.places), "vthreads": VTHREADS}
@@ -118,7 +120,7 @@ class Means(AcceleratorTemplate[MeanWorkload]):
             (w.channel_blocks, 1, 1, *lanes),
             lambda c, y, z, b, i: sum_of(sums[c, part, b, i], (part,)), "total",
         )  # fmt: skip
-        out = requantized(total, par, w.ending, per_channel=False)
+        out = requantized(total, par, w.epilogue, per_channel=False)
         s = create_schedule(out)
         local = s.cache_write(out, "out")
         image = s.cache_read(x, "inp", [sums])
@@ -147,7 +149,7 @@ class Means(AcceleratorTemplate[MeanWorkload]):
         return {"requantisation": uniform_parameters(bias, multiplier, shift, self.machine)}
 
 
-def _parts(places: int) -> list[int]:
+def _parts(positions: int) -> list[int]:
     """Sizes of equal parts that one instruction sums."""
     most = (1 << VECTOR_EXTENT_BITS) - 1
-    return [n for n in range(1, min(places, most) + 1) if places % n == 0]
+    return [n for n in range(1, min(positions, most) + 1) if positions % n == 0]

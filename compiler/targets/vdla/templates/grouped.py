@@ -22,21 +22,21 @@ from ....te.tensor import placeholder
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
 from ..cost.tiling import ConvShape
-from ..expressions import REQUANT_ENTRIES, Ending, Window, part_axes, requantized
+from ..expressions import REQUANT_ENTRIES, Epilogue, Window, part_axes, requantized
 from ..machine import Context
 from .base import (
-    image_of,
+    blocked_shape,
+    make_tiling,
     requant_parameters,
-    tiling_of,
 )
 from .convolution import (
     OnTensorCore,
     TensorCoreWorkload,
     folded_bias,
-    int8_parts,
+    merge_groups,
     schedule_products,
+    split_int8,
     sums_of_products,
-    taken_together,
 )
 
 
@@ -65,7 +65,7 @@ class GroupedWorkload(TensorCoreWorkload):
     parts: int
     context: Context
     pad_value: int = field(compare=False)
-    ending: Ending = field(compare=False)
+    epilogue: Epilogue = field(compare=False)
 
     @property
     def shape(self) -> ConvShape:
@@ -90,21 +90,21 @@ class Grouped(OnTensorCore[GroupedWorkload]):
         depthwise = isinstance(node.op, QConv2d) and node.op.is_depthwise(
             graph[node.inputs[1]].shape
         )
-        return not depthwise and self.groups_of(graph, node) is not None
+        return not depthwise and self.find_groups(graph, node) is not None
 
     def takes(self, graph: Graph, node: Node) -> str | Refusal:
         assert isinstance(node.op, QConv2d)
         return f"on the tensor core, in {node.op.groups} groups"
 
     def workload(self, graph: Graph, node: Node, context: Context) -> GroupedWorkload:
-        op, weight, groups = node.op, graph[node.inputs[1]], self.groups_of(graph, node)
+        op, weight, groups = node.op, graph[node.inputs[1]], self.find_groups(graph, node)
         assert isinstance(op, QConv2d) and weight.data is not None and groups is not None
         kernel = weight.shape[2], weight.shape[3]
-        _, height, width = image_of(graph[node.inputs[0]].shape, self.machine)
+        _, height, width = blocked_shape(graph[node.inputs[0]].shape, self.machine)
         return GroupedWorkload(
             groups.count, groups.inputs, height, width, groups.outputs,
-            Window(kernel, op.strides, op.pads, op.dilations), len(int8_parts(weight.data)),
-            context, op.x_zero_point, Ending.of(op.requant),
+            Window(kernel, op.strides, op.pads, op.dilations), len(split_int8(weight.data)),
+            context, op.x_zero_point, Epilogue.from_requant(op.requant),
         )  # fmt: skip
 
     def schedule(self, workload: GroupedWorkload, knobs: Knobs, name: str) -> PrimFunc:
@@ -120,19 +120,19 @@ class Grouped(OnTensorCore[GroupedWorkload]):
         par = placeholder((*results, REQUANT_ENTRIES, block), "int32", "param")
         window, pad_value = workload.window, workload.pad_value
         acc, image = sums_of_products(window, pad_value, data, weight, part)
-        out = requantized(acc, par, workload.ending)
+        out = requantized(acc, par, workload.epilogue)
         tensors = (out, acc, image, weight, par)
-        s = schedule_products(*tensors, (0, 2, 3), tiling_of(knobs), self.machine)
+        s = schedule_products(*tensors, (0, 2, 3), make_tiling(knobs), self.machine)
         return lower(s, [data, weight, par, out], name)
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
         op, (weight, bias) = node.op, (graph[name].data for name in node.inputs[1:])
-        groups = self.groups_of(graph, node)
+        groups = self.find_groups(graph, node)
         assert isinstance(op, QConv2d) and groups is not None
         assert weight is not None and bias is not None
         packed = [
-            pack_weight(taken_together(part, op.groups, groups.together), self.machine.params)
-            for part in int8_parts(weight)
+            pack_weight(merge_groups(part, op.groups, groups.together), self.machine.params)
+            for part in split_int8(weight)
         ]
         folded = folded_bias(weight, bias, op.x_zero_point)
         return {
@@ -140,7 +140,7 @@ class Grouped(OnTensorCore[GroupedWorkload]):
             "requantisation": requant_parameters(folded, op.requant, self.machine),
         }
 
-    def groups_of(self, graph: Graph, node: Node) -> Groups | None:
+    def find_groups(self, graph: Graph, node: Node) -> Groups | None:
         """How groups are taken together; None where they do not make several groups of whole
         blocks."""
         assert isinstance(node.op, QConv2d)

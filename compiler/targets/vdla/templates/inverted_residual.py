@@ -1,5 +1,5 @@
-"""Depthwise convolutions of an image that a convolution of one place makes, on the tensor core and
-the vector unit: the image between both stays on chip."""
+"""Fused inverted residuals: a 1x1 convolution on the tensor core and a depthwise one on the vector
+unit. The expanded image stays on chip."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ....choose.space import Knobs, Refusal, Space, Workload
 from ....choose.template import Plan
 from ....graph.ir import Graph, Node
 from ....graph.ops.convolution import QConv2d
-from ....graph.ops.joined import QConvTable, QConvWindow
+from ....graph.ops.fused_pairs import QConvTable, QConvWindow
 from ....te.expr import Expr
 from ....te.schedule import Schedule, create_schedule
 from ....te.tensor import Tensor, compute, placeholder, reduce_axis
@@ -24,28 +24,28 @@ from ....tir.passes.share_buffers import share_buffers
 from ..cost.inverted_residual import Expansion, Part, plan_expansion
 from ..expressions import (
     REQUANT_ENTRIES,
-    Ending,
+    Epilogue,
     Pads,
     Window,
     attach,
     gemm_intrin,
+    lookup_int32,
     padded,
     requantized,
     split_tiles,
-    value_looked_up,
     vthread_tiles,
 )
 from ..machine import Budget, Context
-from .base import AcceleratorTemplate, Track, image_of
+from .base import AcceleratorTemplate, Track, blocked_shape
 from .convolution import Products, sums_of_products
 from .lookup_table import table_words
-from .windows import Slide, Windows, slid, slide_of
+from .windows import Slide, Windows, plan_slide, slid
 
 
 @dataclass(frozen=True)
-class ExpandedWorkload(Workload):
-    """An image of ``ic_blocks`` blocks, its convolution to ``blocks`` blocks, and windows that
-    slide over these."""
+class InvertedResidualWorkload(Workload):
+    """An image of ``ic_blocks`` blocks, its 1x1 convolution to ``blocks`` blocks, and the windows
+    of a depthwise convolution that slide over them."""
 
     ic_blocks: int
     blocks: int
@@ -56,8 +56,8 @@ class ExpandedWorkload(Workload):
     has_table: bool
     context: Context
     pad_value: int = field(compare=False)
-    first: Ending = field(compare=False)
-    last: Ending = field(compare=False)
+    first: Epilogue = field(compare=False)
+    last: Epilogue = field(compare=False)
 
     @property
     def expansion(self) -> Expansion:
@@ -68,13 +68,13 @@ class ExpandedWorkload(Workload):
         )  # fmt: skip
 
 
-#: Scratchpads of which the operator has a share, beside operators of the tensor track.
+#: The scratchpads that the operator shares with operators of the tensor track.
 SHARED = ("inp", "out", "par", "wgt", "acc")
 
 
-class ExpandedWindows(AcceleratorTemplate[ExpandedWorkload]):
-    """For a part of the image, one block of channels after the other: products, which are rounded
-    to ``tmp``, and windows over these."""
+class InvertedResiduals(AcceleratorTemplate[InvertedResidualWorkload]):
+    """Tile by tile of the image, and block by block of channels: products, which are rounded to
+    ``tmp``, and windows over them."""
 
     name = "windows of products"
     ops = (QConvWindow,)
@@ -89,8 +89,7 @@ class ExpandedWindows(AcceleratorTemplate[ExpandedWorkload]):
         return "convolution on the tensor core, a depthwise one of its results"
 
     def handles(self, graph: Graph, node: Node) -> bool:
-        """Whether a convolution of single places comes first, and a window slides over its
-        result."""
+        """Whether a 1x1 convolution comes first, and a window slides over its result."""
         op, (_, weight, _, taps, _) = node.op, (graph[name] for name in node.inputs[:5])
         assert isinstance(op, QConvWindow)
         first, last = _convolution(op), op.last
@@ -103,7 +102,7 @@ class ExpandedWindows(AcceleratorTemplate[ExpandedWorkload]):
         height, width = graph[node.inputs[0]].shape[2:]
         if any(map(any, window.blank(height, width))):
             return False  # a tile might be a border only
-        return slide_of(window, height, width, self.machine.params.vector_window) is not None
+        return plan_slide(window, height, width, self.machine.params.vector_window) is not None
 
     @property
     def usual_context(self) -> Context:
@@ -112,7 +111,7 @@ class ExpandedWindows(AcceleratorTemplate[ExpandedWorkload]):
         memories = {m: params.depth(m) - int(params.depth(m) * self.share) for m in SHARED}
         return Context(Budget.whole(params).without(memories), beside=True, scarce_loads=True)
 
-    def workload(self, graph: Graph, node: Node, context: Context) -> ExpandedWorkload:
+    def workload(self, graph: Graph, node: Node, context: Context) -> InvertedResidualWorkload:
         op, weight = node.op, graph[node.inputs[3]]
         assert isinstance(op, QConvWindow)
         first, has_table = _convolution(op), isinstance(op.first, QConvTable)
@@ -120,33 +119,34 @@ class ExpandedWindows(AcceleratorTemplate[ExpandedWorkload]):
             context = replace(
                 context, budget=context.budget.without({"par": self.machine.params.table_entries})
             )
-        ic_blocks, height, width = image_of(graph[node.inputs[0]].shape, self.machine)
-        blocks, _, _ = image_of(graph.result(node).shape, self.machine)
+        ic_blocks, height, width = blocked_shape(graph[node.inputs[0]].shape, self.machine)
+        blocks, _, _ = blocked_shape(graph.result(node).shape, self.machine)
         kernel = weight.shape[2], weight.shape[3]
         window = Window(kernel, op.last.strides, op.last.pads, op.last.dilations)
-        slide = slide_of(window, height, width, self.machine.params.vector_window)
+        slide = plan_slide(window, height, width, self.machine.params.vector_window)
         assert slide is not None
-        return ExpandedWorkload(
+        return InvertedResidualWorkload(
             ic_blocks, blocks, height, width, window, slide, has_table, context,
-            op.last.x_zero_point, Ending.of(first.requant), Ending.of(op.last.requant),
+            op.last.x_zero_point, Epilogue.from_requant(first.requant),
+            Epilogue.from_requant(op.last.requant),
         )  # fmt: skip
 
-    def space(self, workload: ExpandedWorkload) -> Space:
+    def space(self, workload: InvertedResidualWorkload) -> Space:
         expansion, budget = workload.expansion, workload.context.budget
         return Space(
             expansion.knobs, lambda knobs: budget.lack(expansion.needs(Part.of(knobs), budget))
         )
 
-    def plan(self, workload: ExpandedWorkload, fixed: Knobs) -> Plan | Refusal:
+    def plan(self, workload: InvertedResidualWorkload, fixed: Knobs) -> Plan | Refusal:
         given = tuple(sorted(fixed.items()))
         found = plan_expansion(workload.expansion, workload.context, self.machine, given)
         return Refusal(found) if isinstance(found, str) else Plan(*found)
 
-    def predict(self, workload: ExpandedWorkload, knobs: Knobs) -> int:
+    def predict(self, workload: InvertedResidualWorkload, knobs: Knobs) -> int:
         part, budget = Part.of(knobs), workload.context.budget
         return workload.expansion.cycles(part, budget, self.machine)
 
-    def schedule(self, workload: ExpandedWorkload, knobs: Knobs, name: str) -> PrimFunc:
+    def schedule(self, workload: InvertedResidualWorkload, knobs: Knobs, name: str) -> PrimFunc:
         """Parameters: data, weight and param of the convolution, weights (int32 [blocks, KH,
         phases, block]) and param of the windows, out."""
         w, params = workload, self.machine.params
@@ -162,15 +162,15 @@ class ExpandedWindows(AcceleratorTemplate[ExpandedWorkload]):
         first = requantized(acc, par, w.first)
         rounded = compute(acc.shape, lambda *i: first[i].astype("int32"), "rounded")
         pads = w.slide.pads(w.window, w.height, w.width)
-        between, inlined = padded(rounded, pads, w.pad_value), [first, rounded]
-        in_tmp, tables = [between], []
+        expanded, inlined = padded(rounded, pads, w.pad_value), [first, rounded]
+        in_tmp, tables = [expanded], []
         if w.has_table:
             table = placeholder((params.table_entries, block), "int32", "table")
-            looked = _looked_up(between, table, acc, pads, params)
-            between = padded(looked, pads, w.pad_value)
-            tables, inlined, in_tmp = [table], [*inlined, looked], [*in_tmp, between]
+            looked = _apply_table(expanded, table, acc, pads, params)
+            expanded = padded(looked, pads, w.pad_value)
+            tables, inlined, in_tmp = [table], [*inlined, looked], [*in_tmp, expanded]
         rows = (reduce_axis(kh, "ky"),)
-        reduced = slid(w.window, out_size, between, words, rows, w.slide)
+        reduced = slid(w.window, out_size, expanded, words, rows, w.slide)
         out = requantized(reduced, last, w.last)
         part = Part.of(knobs)
         s = create_schedule(out)
@@ -184,9 +184,9 @@ class ExpandedWindows(AcceleratorTemplate[ExpandedWorkload]):
             s[tensor].compute_inline()
         for tensor in tables:
             s.cache_read(tensor, "par", [looked])
-        (channels, *places), inner = split_tiles(s[out], (1, part.rows, part.cols))
-        s[out].reorder(*places, channels)
-        pixels = s[out].fuse(*places)
+        (channels, *positions), inner = split_tiles(s[out], (1, part.rows, part.cols))
+        s[out].reorder(*positions, channels)
+        pixels = s[out].fuse(*positions)
         block = tile = vthread_tiles(s[out], [channels], part.vthreads)
         s[image].set_scope("inp")
         s[image].compute_at(s[out], pixels)
@@ -229,14 +229,14 @@ def _convolution(op: QConvWindow) -> QConv2d:
     return op.first.first if isinstance(op.first, QConvTable) else op.first
 
 
-def _looked_up(
+def _apply_table(
     image: Tensor, table: Tensor, inside: Tensor, pads: Pads, params: HwParams
 ) -> Tensor:
-    """The values of a table for an image, but not for its border: as many as ``inside`` has."""
+    """The LUT values of an image without its border; the result has the shape of ``inside``."""
     top, left, *_ = pads
 
     def rule(c: Expr, y: Expr, x: Expr, b: Expr, i: Expr) -> Expr:
-        return value_looked_up(
+        return lookup_int32(
             image[c, y + top, x + left, b, i], lambda *word: table[word], params.block,
             params.vector_table,
         )  # fmt: skip
@@ -246,9 +246,9 @@ def _looked_up(
 
 def _order(s: Schedule, acc: Tensor, reduced: Tensor) -> None:
     """Sums run outside over what they reduce, but for what an instruction does."""
-    *places, b, i = acc.axes
+    *positions, b, i = acc.axes
     cb, *taps, ci = acc.reduce_axes
     # All sums are set to zero before the first product.
     begin, cb = s[acc].split(cb, cb.extent)
-    s[acc].reorder(begin, *places, cb, *taps, b, i, ci)
+    s[acc].reorder(begin, *positions, cb, *taps, b, i, ci)
     s[reduced].reorder(*reduced.reduce_axes, *reduced.axes)

@@ -1,9 +1,9 @@
-"""Layer normalisation of the places of an image, in two operators.
+"""Layer normalisation of the positions of an image, in two operators.
 
 The first one finds the factor and the offset of each place. A place's channels are added up by the
-tensor core: 16 places, read as weights, times ones are their sums, and times the identity matrix
-the places in lanes, whose squares the vector unit looks up and adds up. So both sums, and all that
-follows from them, are one entry for 16 places. The result is their digits of 7 and 8 bits.
+tensor core: 16 positions, read as weights, times ones are their sums, and times the identity matrix
+the positions in lanes, whose squares the vector unit looks up and adds up. So both sums, and all
+that follows from them, are one entry for 16 positions. The result is their digits of 7 and 8 bits.
 
 The second one brings the digits of a place into all lanes, as products with matrices that have one
 column of ones, and computes ``requantize(x * factor + offset)``.
@@ -47,18 +47,18 @@ from ....tir.passes.unroll import unroll_loops
 from ..cost.tiling import INSN_CYCLES, even_sizes, read_cycles, row_cycles
 from ..expressions import (
     REQUANT_ENTRIES,
-    Ending,
+    Epilogue,
     attach,
     gemm_intrin,
+    lookup_int32,
     requantized,
     split_tiles,
-    value_looked_up,
 )
 from ..machine import Budget, Context, Machine
 from .base import AcceleratorTemplate, Track
-from .matmul import reach_of_tiles, tile_bytes, tile_step, weight_tiles
+from .matmul import find_tile_reach, tile_bytes, tile_step, weight_tiles
 
-#: Entries of tmp for each block of places: the most values of the chain that live at one time.
+#: Entries of tmp for each block of positions: the most values of the chain that live at one time.
 LIVE = 9
 #: Operators of the chain, each of which waits for the one before.
 CHAIN_OPS, WAIT_CYCLES = 100, 16
@@ -76,7 +76,8 @@ class RowDigitsWorkload(Workload):
 
 
 class RowFactors(AcceleratorTemplate[RowDigitsWorkload]):
-    """Sums of ``tiles`` blocks of places at a time, and one chain of operators for all of them."""
+    """Sums of ``tiles`` blocks of positions at a time, and one chain of operators for all of
+    them."""
 
     name = "row digits"
     ops = (RowDigits,)
@@ -105,8 +106,8 @@ class RowFactors(AcceleratorTemplate[RowDigitsWorkload]):
         return self.cheapest(workload, fixed)
 
     def predict(self, workload: RowDigitsWorkload, knobs: Knobs) -> int:
-        """A tile's chain begins when its places are there and summed; the next tile's places are
-        loaded meanwhile."""
+        """A tile's chain begins when its positions are there and summed; the next tile's positions
+        are loaded meanwhile."""
         w, tiles, params = workload, int(knobs["tiles"]), self.machine.params
         rows = w.channel_blocks * tiles * params.block
         load = read_cycles(rows * params.entry_bytes("inp"), self.machine)
@@ -116,7 +117,7 @@ class RowFactors(AcceleratorTemplate[RowDigitsWorkload]):
     def schedule(self, workload: RowDigitsWorkload, knobs: Knobs, name: str) -> PrimFunc:
         """Parameters: x, read as weights; the identity matrix and a row of ones; tables of squares
         and of roots (int32 [entries of par, block]); out, [digits][tiles]. A last tile that reaches
-        beyond the places finds digits that nothing reads."""
+        beyond the positions finds digits that nothing reads."""
         params, w, block = self.machine.params, workload, self.machine.params.block
         x = placeholder((tile_bytes(w.channel_blocks, w.places, block),), "int8", "image")
         unit = placeholder((block, 1, block), "int8", "identity")
@@ -147,7 +148,7 @@ class RowFactors(AcceleratorTemplate[RowDigitsWorkload]):
         squares = compute(
             (w.tiles, 1, block),
             lambda t, b, i: sum_of(
-                value_looked_up(turned[t, k, e, b, i], _reader(tables[0]), block), (k, e)
+                lookup_int32(turned[t, k, e, b, i], _reader(tables[0]), block), (k, e)
             ),
             "squares_sum",
         )
@@ -179,7 +180,7 @@ class RowFactors(AcceleratorTemplate[RowDigitsWorkload]):
         return share_buffers(unroll_loops(func), "tmp")
 
     def reach(self, graph: Graph, node: Node) -> Mapping[str, int]:
-        return reach_of_tiles(graph[node.inputs[0]], self.machine.params)
+        return find_tile_reach(graph[node.inputs[0]], self.machine.params)
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
         block = self.machine.params.block
@@ -192,7 +193,7 @@ class RowFactors(AcceleratorTemplate[RowDigitsWorkload]):
 
 
 def _digits_needs(channel_blocks: int, tiles: int, params: HwParams) -> dict[str, int]:
-    """Entries of the scratchpads for sums of ``tiles`` blocks of places at a time."""
+    """Entries of the scratchpads for sums of ``tiles`` blocks of positions at a time."""
     return {
         "inp": params.block + 1,
         "wgt": 2 * tiles * channel_blocks,
@@ -241,7 +242,7 @@ class _Chain:
     def look_up(self, index: Row) -> Row:
         """The values of the table."""
         table = _reader(self.table)
-        found = index.of_each(lambda e: value_looked_up(e, table, self.block))
+        found = index.of_each(lambda e: lookup_int32(e, table, self.block))
         self.lookers.append(self.stages[-1])
         return found
 
@@ -259,12 +260,12 @@ class NormaliseWorkload(Workload):
     places: int
     tiles: int
     context: Context
-    ending: Ending = field(compare=False)
+    epilogue: Epilogue = field(compare=False)
 
 
 class Normalise(AcceleratorTemplate[NormaliseWorkload]):
-    """``requantize(x * factor + offset)`` of ``channel_blocks`` of ``tiles`` blocks of places at a
-    time. The parameters of channels stay on chip if they are ``resident``, or are loaded with
+    """``requantize(x * factor + offset)`` of ``channel_blocks`` of ``tiles`` blocks of positions at
+    a time. The parameters of channels stay on chip if they are ``resident``, or are loaded with
     each tile."""
 
     name = "normalise"
@@ -278,7 +279,7 @@ class Normalise(AcceleratorTemplate[NormaliseWorkload]):
         op, x, params = node.op, graph[node.inputs[0]], self.machine.params
         assert isinstance(op, QNormalise)
         sizes = blocks(x.shape[1], params), x.shape[2], blocks(x.shape[2], params)
-        return NormaliseWorkload(*sizes, context, Ending(op.norm.zero_point))
+        return NormaliseWorkload(*sizes, context, Epilogue(op.norm.zero_point))
 
     def space(self, workload: NormaliseWorkload) -> Space:
         knobs = {
@@ -336,20 +337,20 @@ class Normalise(AcceleratorTemplate[NormaliseWorkload]):
         high = compute(size, lambda *at: pairs[(at[0], 1, *at[1:])] << PAIR_BITS, "high")
         value = compute(size, lambda *at: pairs[(at[0], 0, *at[1:])] - high[at], "value")
 
-        def of_place(number: int, at: tuple[Expr, ...]) -> Expr:
+        def read_position(number: int, at: tuple[Expr, ...]) -> Expr:
             _, p, b, i = at
             return value[number, p // block, p % block, b, i]
 
-        scaled = compute(shape, lambda *at: x[at].astype("int32") * of_place(0, at), "scaled")
-        out = requantized(scaled, par, w.ending, addend=lambda at: of_place(1, at))
+        scaled = compute(shape, lambda *at: x[at].astype("int32") * read_position(0, at), "scaled")
+        out = requantized(scaled, par, w.epilogue, addend=lambda at: read_position(1, at))
         s = create_schedule(out)
         local = s.cache_write(out, "out")
         x_tile, par_tile = s.cache_read(x, "inp", [scaled]), s.cache_read(par, "par", [local])
         digit_tile = s.cache_read(found, "inp", [pairs])
         s.cache_read(spreading, "wgt", [pairs])  # it stays on chip from the start
         sizes = (int(knobs["tiles"]) * block, int(knobs["channel_blocks"]))
-        (places, channels), _ = split_tiles(s[out], sizes, (1, 0))
-        attach(s, {digit_tile: "inp", pairs: "acc", value: "tmp"}, s[out], places)
+        (positions, channels), _ = split_tiles(s[out], sizes, (1, 0))
+        attach(s, {digit_tile: "inp", pairs: "acc", value: "tmp"}, s[out], positions)
         attach(s, {high: "tmp"}, s[value], value.axes[0])
         tiles = {x_tile: "inp", scaled: "tmp", local: "out"}
         if not knobs["resident"]:
@@ -382,8 +383,8 @@ class Normalise(AcceleratorTemplate[NormaliseWorkload]):
 
 
 def _normalise_needs(tiles: int, some: int, held: int, params: HwParams) -> dict[str, int]:
-    """Entries of the scratchpads for ``some`` blocks of channels of ``tiles`` blocks of places, and
-    the parameters of ``held`` blocks of channels."""
+    """Entries of the scratchpads for ``some`` blocks of channels of ``tiles`` blocks of positions,
+    and the parameters of ``held`` blocks of channels."""
     rows, block = tiles * params.block, params.block
     copies = 1 if held > some else 2
     return {
@@ -398,7 +399,8 @@ def _normalise_needs(tiles: int, some: int, held: int, params: HwParams) -> dict
 
 
 def most_norm_channels(params: HwParams) -> int:
-    """The most channels of an image whose places are normalised; 0 without a table of 16 bits."""
+    """The most channels of an image whose positions are normalised; 0 without a table of 16
+    bits."""
     if params.vector_table < 2 or params.batch > 1:
         return 0
     whole = Budget.whole(params)

@@ -17,13 +17,13 @@ from ....te.tensor import compute, placeholder
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
 from ..cost.tiling import VTHREADS, row_cycles
-from ..expressions import attach, looked_up, tile_places, vectors_of
+from ..expressions import attach, count_vectors, lookup_int8, tile_positions
 from ..machine import Budget, Context, Machine
-from .base import AcceleratorTemplate, Track, image_of
+from .base import AcceleratorTemplate, Track, blocked_shape
 
 
 @dataclass(frozen=True)
-class LookUpWorkload(Workload):
+class LookupTableWorkload(Workload):
     """A table of 256 values, applied to an image of ``blocks`` times ``places`` vectors, or to a
     row of ``places`` vectors where their order does not matter.
     """
@@ -33,7 +33,7 @@ class LookUpWorkload(Workload):
     context: Context
 
 
-class LookUps(AcceleratorTemplate[LookUpWorkload]):
+class LookupTables(AcceleratorTemplate[LookupTableWorkload]):
     """``table[x + 128]``, in one pass: some ``places`` of some ``blocks`` of channels are loaded,
     looked up and stored at a time.
     """
@@ -49,13 +49,13 @@ class LookUps(AcceleratorTemplate[LookUpWorkload]):
     def takes(self, graph: Graph, node: Node) -> str | Refusal:
         return "on the vector unit, by its table"
 
-    def workload(self, graph: Graph, node: Node, context: Context) -> LookUpWorkload:
-        blocks, *size = image_of(graph[node.inputs[0]].shape, self.machine)
+    def workload(self, graph: Graph, node: Node, context: Context) -> LookupTableWorkload:
+        blocks, *size = blocked_shape(graph[node.inputs[0]].shape, self.machine)
         if not context.rows_first:
-            return LookUpWorkload(1, blocks * prod(size), context)
-        return LookUpWorkload(blocks, prod(size), context)
+            return LookupTableWorkload(1, blocks * prod(size), context)
+        return LookupTableWorkload(blocks, prod(size), context)
 
-    def space(self, workload: LookUpWorkload) -> Space:
+    def space(self, workload: LookupTableWorkload) -> Space:
         budget = workload.context.budget
         knobs = {
             "blocks": range(1, workload.blocks + 1),
@@ -64,28 +64,28 @@ class LookUps(AcceleratorTemplate[LookUpWorkload]):
         }
         return Space(knobs, lambda chosen: self._misfit(budget, chosen))
 
-    def plan(self, workload: LookUpWorkload, fixed: Knobs) -> Plan | Refusal:
+    def plan(self, workload: LookupTableWorkload, fixed: Knobs) -> Plan | Refusal:
         budget = workload.context.budget
         vthreads = int(fixed.get("vthreads", self.machine.vthreads))
         room = max(1, min(budget.inp, budget.out) // (2 * vthreads))
         blocks = int(fixed.get("blocks", min(workload.blocks, room)))
-        places = int(fixed.get("places", min(workload.places, max(1, room // blocks))))
-        knobs = {"blocks": blocks, "places": places, "vthreads": vthreads}
+        positions = int(fixed.get("places", min(workload.places, max(1, room // blocks))))
+        knobs = {"blocks": blocks, "places": positions, "vthreads": vthreads}
         if reason := self.space(workload).refuse(knobs):
             return Refusal(reason)
         return Plan(knobs, self.predict(workload, knobs))
 
-    def predict(self, workload: LookUpWorkload, knobs: Knobs) -> int:
-        entries, size = workload.blocks * workload.places, vectors_of(knobs)
+    def predict(self, workload: LookupTableWorkload, knobs: Knobs) -> int:
+        entries, size = workload.blocks * workload.places, count_vectors(knobs)
         return row_cycles(entries, size, 1, 1, int(knobs["vthreads"]), self.machine)
 
     def _misfit(self, budget: Budget, knobs: Knobs) -> str:
         """Which scratchpad is too small, or an empty string."""
-        needed = vectors_of(knobs) * int(knobs["vthreads"])
+        needed = count_vectors(knobs) * int(knobs["vthreads"])
         entries = self.machine.params.table_entries
         return budget.lack({"inp": needed, "out": needed, "par": entries})
 
-    def schedule(self, workload: LookUpWorkload, knobs: Knobs, name: str) -> PrimFunc:
+    def schedule(self, workload: LookupTableWorkload, knobs: Knobs, name: str) -> PrimFunc:
         """Parameters: x, the table (int32 [entries of par, block]), out."""
         params = self.machine.params
         shape = (workload.blocks, workload.places, 1, params.batch, params.block)
@@ -93,7 +93,7 @@ class LookUps(AcceleratorTemplate[LookUpWorkload]):
         table = placeholder((params.table_entries, params.block), "int32", "table")
         out = compute(
             shape,
-            lambda *at: looked_up(
+            lambda *at: lookup_int8(
                 x[at], lambda *word: table[word], params.block, params.vector_table
             ),
             "out",
@@ -101,7 +101,7 @@ class LookUps(AcceleratorTemplate[LookUpWorkload]):
         s = create_schedule(out)
         local = s.cache_write(out, "out")
         x_tile, words = s.cache_read(x, "inp", [local]), s.cache_read(table, "par", [local])
-        tile = tile_places(s[out], knobs)
+        tile = tile_positions(s[out], knobs)
         attach(s, {x_tile: "inp", local: "out"}, s[out], tile)
         s[words].set_scope("par")  # the same for all tiles, so it is loaded once
         return lower(s, [x, table, out], name)

@@ -1,4 +1,4 @@
-"""Softmax along the places of an image with a mask, on the vector unit.
+"""Softmax along the positions of an image with a mask, on the vector unit.
 
 As :mod:`.softmax`, but every block of queries has keys of its own that it sees, so that the loops
 of one block are not those of the next: ``masked_softmax_loops`` writes them out. Keys that no query
@@ -18,15 +18,15 @@ from .....isa.timing import PARAM_ITERATIONS, VECTOR_DEPTH
 from ....choose.space import Knobs, Refusal, Space, Workload
 from ....choose.template import Plan
 from ....graph.ir import Graph, Node
-from ....graph.ops.softmax import QTableSoftmax, steps_of
+from ....graph.ops.softmax import QTableSoftmax, newton_steps
 from ....tir.ir import PrimFunc
-from ..attention_mask import Span, spans_of
+from ..attention_mask import VisibleKeys, find_visible_keys
 from ..cost.tiling import INSN_CYCLES, even_sizes, read_cycles
-from ..expressions import REQUANT_ENTRIES, Ending
+from ..expressions import REQUANT_ENTRIES, Epilogue
 from ..machine import Context
-from .base import AcceleratorTemplate, Track, image_of
-from .masked_softmax_loops import APART, PARTS, Image, Loops, scores_of, tiles_of
-from .softmax import LAST_OPS, PLACES, STEP_OPS, longest_row, softmax_constants
+from .base import AcceleratorTemplate, Track, blocked_shape
+from .masked_softmax_loops import APART, PARTS, Image, Loops, count_scores, group_tiles
+from .softmax import LAST_OPS, POSITIONS, STEP_OPS, longest_row, softmax_constants
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,11 @@ class MaskedSoftmaxWorkload(Workload):
     masks; ``room`` as of the operator."""
 
     places: int
-    spans: tuple[Span, ...]
+    spans: tuple[VisibleKeys, ...]
     rows: int
     room: int
     context: Context
-    ending: Ending = field(compare=False)
+    epilogue: Epilogue = field(compare=False)
 
 
 class MaskedSoftmax(AcceleratorTemplate[MaskedSoftmaxWorkload]):
@@ -67,25 +67,25 @@ class MaskedSoftmax(AcceleratorTemplate[MaskedSoftmaxWorkload]):
             _, rows = self._spans(graph, node)
             if len(rows) > (most := most_mask_rows(params)):
                 return Refusal(f"masks of {len(rows)} different rows; there is room for {most}")
-        if not (len(x.shape) == 4 and x.shape[0] == x.shape[3] == 1 and node.op.axis == PLACES):
+        if not (len(x.shape) == 4 and x.shape[0] == x.shape[3] == 1 and node.op.axis == POSITIONS):
             return Refusal("a softmax whose rows are not the places of an image")
         return "on the vector unit, by its table and Newton's steps, without keys that are masked"
 
-    def _spans(self, graph: Graph, node: Node) -> tuple[tuple[Span, ...], np.ndarray]:
+    def _spans(self, graph: Graph, node: Node) -> tuple[tuple[VisibleKeys, ...], np.ndarray]:
         """What each block of rows sees, and the rows of masks."""
         assert isinstance(node.op, QTableSoftmax)
         x, mask = graph.operands(node)
         assert mask.data is not None
         kept = np.moveaxis(np.broadcast_to(mask.data, x.shape), node.op.axis, -1)
-        return spans_of(kept.reshape(-1, kept.shape[-1]), self.machine.params.block)
+        return find_visible_keys(kept.reshape(-1, kept.shape[-1]), self.machine.params.block)
 
     def workload(self, graph: Graph, node: Node, context: Context) -> MaskedSoftmaxWorkload:
         op = node.op
         assert isinstance(op, QTableSoftmax)
-        _, places, _ = image_of(graph[node.inputs[0]].shape, self.machine)
+        _, positions, _ = blocked_shape(graph[node.inputs[0]].shape, self.machine)
         spans, rows = self._spans(graph, node)
-        ending = Ending(op.zero_point)
-        return MaskedSoftmaxWorkload(places, spans, len(rows), op.room, context, ending)
+        epilogue = Epilogue(op.zero_point)
+        return MaskedSoftmaxWorkload(positions, spans, len(rows), op.room, context, epilogue)
 
     def space(self, workload: MaskedSoftmaxWorkload) -> Space:
         knobs = {
@@ -96,8 +96,8 @@ class MaskedSoftmax(AcceleratorTemplate[MaskedSoftmaxWorkload]):
 
     def _misfit(self, workload: MaskedSoftmaxWorkload, knobs: Knobs) -> str:
         """Which scratchpad is too small, or an empty string."""
-        blocks, places = int(knobs["blocks"]), int(knobs["places"])
-        needs = _needs(workload, blocks, places, self.machine.params)
+        blocks, positions = int(knobs["blocks"]), int(knobs["places"])
+        needs = _needs(workload, blocks, positions, self.machine.params)
         return workload.context.budget.lack(needs)
 
     def plan(self, workload: MaskedSoftmaxWorkload, fixed: Knobs) -> Plan | Refusal:
@@ -106,21 +106,21 @@ class MaskedSoftmax(AcceleratorTemplate[MaskedSoftmaxWorkload]):
     def predict(self, workload: MaskedSoftmaxWorkload, knobs: Knobs) -> int:
         """Passes of the vector unit, each of which waits for the first result of the one before;
         and the load of the first scores, and the stores if they take longer."""
-        w, places = workload, int(knobs["places"])
-        tiles, cycles = tiles_of(w.spans, int(knobs["blocks"])), 0
+        w, positions = workload, int(knobs["places"])
+        tiles, cycles = group_tiles(w.spans, int(knobs["blocks"])), 0
 
         def passes(entries: int, count: int) -> int:
             return count * max(entries + INSN_CYCLES, VECTOR_DEPTH + 1)
 
         for groups in tiles:
-            chain = STEP_OPS * steps_of(w.places) + LAST_OPS + bool(w.room)
+            chain = STEP_OPS * newton_steps(w.places) + LAST_OPS + bool(w.room)
             cycles += passes(sum(g.count for g in groups), chain)
             for g in groups:
                 cycles += passes(g.count * g.span.free, 2) if g.span.free else 0
-                for part in g.parts(places, places):
-                    count = (8 if part.masked else 2) + bool(w.room)
-                    cycles += passes(g.count * part.keys, count) + PARAM_ITERATIONS
-        entries = [scores_of(groups) for groups in tiles]
+                for chunk in g.chunks(positions, positions):
+                    count = (8 if chunk.masked else 2) + bool(w.room)
+                    cycles += passes(g.count * chunk.keys, count) + PARAM_ITERATIONS
+        entries = [count_scores(groups) for groups in tiles]
         moved = sum(entries) + len(w.spans) * w.places
         entry_bytes = self.machine.params.entry_bytes("inp")
         first, bus = (read_cycles(n * entry_bytes, self.machine) for n in (entries[0], moved))
@@ -130,8 +130,8 @@ class MaskedSoftmax(AcceleratorTemplate[MaskedSoftmaxWorkload]):
         """Parameters: as those of :meth:`.softmax.Softmax.schedule`, with the rows of masks (int32
         [rows, block]), if there are any, before out."""
         params, w = self.machine.params, workload
-        image = Image(w.places, w.rows, w.room, w.ending)
-        tiles = tiles_of(w.spans, int(knobs["blocks"]))
+        image = Image(w.places, w.rows, w.room, w.epilogue)
+        tiles = group_tiles(w.spans, int(knobs["blocks"]))
         return Loops(image, tiles, int(knobs["places"]), params).program(name)
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
@@ -147,17 +147,19 @@ def most_mask_rows(params: HwParams) -> int:
     return max(0, params.par_depth - REQUANT_ENTRIES - params.table_entries)
 
 
-def _needs(w: MaskedSoftmaxWorkload, blocks: int, places: int, params: HwParams) -> dict[str, int]:
-    """Entries of the scratchpads for tiles of so many blocks, of which some places are multiplied
-    at a time."""
-    tiles = tiles_of(w.spans, blocks)
+def _needs(
+    w: MaskedSoftmaxWorkload, blocks: int, positions: int, params: HwParams
+) -> dict[str, int]:
+    """Entries of the scratchpads for tiles of so many blocks, of which some positions are
+    multiplied at a time."""
+    tiles = group_tiles(w.spans, blocks)
     size, slots = min(blocks, len(w.spans)), 1 + (len(tiles) > 1)
-    chunk = places * max(g.count for groups in tiles for g in groups)
+    chunk = positions * max(g.count for groups in tiles for g in groups)
     # Maximum, inverse and limit stay. Exponentials are summed up beside the sums and parts of them;
     # then there are steps of the chain; at last, exponentials that are masked and limited.
     staying, summing = size * (2 + bool(w.room)), 2 * (size + chunk)
     return {
-        "inp": slots * max(map(scores_of, tiles)),
+        "inp": slots * max(map(count_scores, tiles)),
         "tmp": staying + max(summing, size * (1 + PARTS), 3 * chunk),
         "out": 3 * chunk,
         "par": REQUANT_ENTRIES + params.table_entries + w.rows,

@@ -13,13 +13,13 @@ from functools import lru_cache
 
 from .....isa.params import HwParams
 from ....graph.arithmetic.requant import INT8_MIN
-from ....graph.ops.softmax import first_inverse, newton, refined, steps_of
+from ....graph.ops.softmax import first_inverse, newton, newton_steps, refined
 from ....te.affine import simplify_index
 from ....te.expr import Binary, Const, Expr, Read, Var, cast, maximum, minimum, substitute
 from ....tir.ir import Allocate, Buffer, For, PrimFunc, Stmt, Store, seq
 from ....topi.quantisation import clipped, rescale
-from ..attention_mask import Span
-from ..expressions import REQUANT_ENTRIES, Ending, difference_looked_up
+from ..attention_mask import VisibleKeys
+from ..expressions import REQUANT_ENTRIES, Epilogue, lookup_difference
 
 #: What a mask subtracts from scores that it does not keep: more than 255, by which they can differ,
 #: and 31 modulo 32, which is how the vector unit takes the amount of a shift.
@@ -30,20 +30,20 @@ ZERO = Const(0)
 
 #: Indices of a batch and a channel in an entry.
 Lane = tuple[Expr, ...]
-#: The value for a block of a group, a key of a part, and a lane.
+#: The value for a block of a group, a key of a chunk, and a lane.
 Rule = Callable[[Expr, Expr, Lane], Expr]
 Combine = Callable[[Expr, Expr], Expr]
 
 
 @dataclass(frozen=True)
 class Image:
-    """What is computed: rows of so many ``places``, with so many ``rows`` of masks; ``room`` as of
-    the operator."""
+    """What is computed: rows of so many ``positions``, with so many ``rows`` of masks; ``room`` as
+    of the operator."""
 
-    places: int
+    positions: int
     rows: int
     room: int
-    ending: Ending
+    epilogue: Epilogue
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Group:
     first is ``block`` of the image and ``row`` of the tile. Their scores begin at entry ``base`` of
     those of the tile."""
 
-    span: Span
+    span: VisibleKeys
     tile: int
     block: int
     row: int
@@ -60,17 +60,17 @@ class Group:
     count: int
     base: int
 
-    def parts(self, free: int, masked: int) -> Iterator[Part]:
+    def chunks(self, free: int, masked: int) -> Iterator[Chunk]:
         """Keys that all queries see, at most so many at a time; then those that the mask has rows
         for."""
         for begin in range(0, self.span.free, free):
-            yield Part(self, begin, min(free, self.span.free - begin), False)
+            yield Chunk(self, begin, min(free, self.span.free - begin), False)
         for begin in range(self.span.free, self.span.bound, masked):
-            yield Part(self, begin, min(masked, self.span.bound - begin), True)
+            yield Chunk(self, begin, min(masked, self.span.bound - begin), True)
 
 
 @dataclass(frozen=True)
-class Part:
+class Chunk:
     """So many ``keys`` of a group, from ``begin`` on, and whether they are ``masked`` for some
     queries."""
 
@@ -80,7 +80,7 @@ class Part:
     masked: bool = False
 
     def at(self, i: Expr, k: Expr) -> Expr:
-        """The place of a block and a key in a buffer of the part."""
+        """The entry of a block and a key in a buffer of the chunk."""
         return i * self.keys + k
 
 
@@ -88,7 +88,7 @@ Tile = list[Group]
 
 
 @lru_cache(maxsize=256)
-def tiles_of(spans: tuple[Span, ...], blocks: int) -> list[Tile]:
+def group_tiles(spans: tuple[VisibleKeys, ...], blocks: int) -> list[Tile]:
     """The groups of each tile of so many blocks."""
     tiles = []
     for first in range(0, len(spans), blocks):
@@ -115,22 +115,22 @@ def _runs(rows: Sequence[int]) -> list[list[int]]:
     return runs
 
 
-def scores_of(tile: Tile) -> int:
+def count_scores(tile: Tile) -> int:
     """Entries of the scores of a tile that some query sees."""
     return sum(g.count * g.span.bound for g in tile)
 
 
 class Loops:
-    """Writes the loop program, in which ``places`` are multiplied at a time. Every statement is a
-    nest over blocks of a group, keys of a part, and lanes."""
+    """Writes the loop program, in which ``positions`` are multiplied at a time. Every statement is
+    a nest over blocks of a group, keys of a chunk, and lanes."""
 
-    def __init__(self, image: Image, tiles: list[Tile], places: int, params: HwParams):
-        self.image, self.tiles, self.places, self.params = image, tiles, places, params
+    def __init__(self, image: Image, tiles: list[Tile], positions: int, params: HwParams):
+        self.image, self.tiles, self.positions, self.params = image, tiles, positions, params
         self.entry = (params.batch, params.block)
         self.size = max(sum(g.count for g in tile) for tile in tiles)
         self.count = max(g.count for tile in tiles for g in tile)
         blocks = sum(g.count for tile in tiles for g in tile)
-        shape = (blocks, image.places, 1, *self.entry)
+        shape = (blocks, image.positions, 1, *self.entry)
         self.x, self.out = (Buffer(name, shape, "int8") for name in ("x", "out"))
         constants = {
             "table": (params.table_entries, params.block),
@@ -144,23 +144,23 @@ class Loops:
         }
         self.table, self.param, *self.masks = self.constants.values()
         # The scores of the next tile are loaded meanwhile.
-        most = max(map(scores_of, tiles)), *self.entry
+        most = max(map(count_scores, tiles)), *self.entry
         self.scores = [Buffer(f"x.inp{n}", most, "int8", "inp") for n in range(min(2, len(tiles)))]
-        chunk = self.count * places, *self.entry
+        chunk = self.count * positions, *self.entry
         names = ("out.even", "out.odd", "blank")
         *self.results, self.blank = (Buffer(name, chunk, "int8", "out") for name in names)
         self.most, self.inverse, self.limit, self.total = (
-            self.of_rows(name) for name in ("most", "inverse", "limit", "total")
+            self.row_buffer(name) for name in ("most", "inverse", "limit", "total")
         )
         self.written = 0
 
-    def of_rows(self, name: str) -> Buffer:
+    def row_buffer(self, name: str) -> Buffer:
         """A buffer of an entry for each block of a tile."""
         return Buffer(name, (self.size, *self.entry), "int32", "tmp")
 
-    def of_parts(self, name: str) -> Buffer:
-        """A buffer of an entry for each block of a group and each key of a part."""
-        return Buffer(name, (self.count * self.places, *self.entry), "int32", "tmp")
+    def chunk_buffer(self, name: str) -> Buffer:
+        """A buffer of an entry for each block of a group and each key of a chunk."""
+        return Buffer(name, (self.count * self.positions, *self.entry), "int32", "tmp")
 
     def program(self, name: str) -> PrimFunc:
         """All tiles, behind the constants."""
@@ -187,49 +187,49 @@ class Loops:
 
     def loaded(self, g: Group) -> Stmt:
         """The scores that some query sees, into ``inp``."""
-        whole = Part(g, 0, g.span.bound)
+        whole = Chunk(g, 0, g.span.bound)
         return self.each(
-            whole, self.scores_of(g), lambda i, k: g.base + whole.at(i, k),
+            whole, self.score_buffer(g), lambda i, k: g.base + whole.at(i, k),
             lambda i, k, lane: Read(self.x, (g.block + i * g.stride, k, ZERO, *lane)),
         )  # fmt: skip
 
-    def scores_of(self, g: Group) -> Buffer:
+    def score_buffer(self, g: Group) -> Buffer:
         """The buffer of a tile's scores."""
         return self.scores[g.tile % len(self.scores)]
 
-    def score(self, p: Part) -> Rule:
+    def score(self, p: Chunk) -> Rule:
         """A score, int32."""
         g = p.group
-        first, scores = g.base + p.begin, self.scores_of(g)
+        first, scores = g.base + p.begin, self.score_buffer(g)
         return lambda i, k, lane: cast("int32", Read(scores, (first + i * g.span.bound + k, *lane)))
 
-    def of_block(self, buffer: Buffer, p: Part) -> Rule:
+    def read_block(self, buffer: Buffer, p: Chunk) -> Rule:
         """What a buffer has for a block."""
         g = p.group
         return lambda i, k, lane: Read(buffer, (g.row + i * g.stride, *lane))
 
-    def of_key(self, buffer: Buffer, p: Part) -> Rule:
+    def read_key(self, buffer: Buffer, p: Chunk) -> Rule:
         """What a buffer has for a block and a key."""
         return lambda i, k, lane: Read(buffer, (p.at(i, k), *lane))
 
-    def mask(self, p: Part) -> Rule:
+    def mask(self, p: Chunk) -> Rule:
         """What the mask has for a key."""
         [masks], span = self.masks, p.group.span
         row = span.row + p.begin - span.free
         return lambda i, k, lane: Read(masks, (row + k, lane[-1]))
 
-    def exponential(self, p: Part) -> Rule:
+    def exponential(self, p: Chunk) -> Rule:
         """What the table has for a score."""
-        score, most = self.score(p), self.of_block(self.most, p)
+        score, most = self.score(p), self.read_block(self.most, p)
 
         def word(*at: Expr) -> Expr:
             return Read(self.table, tuple(map(simplify_index, at)))
 
-        return lambda *at: difference_looked_up(score(*at), most(*at), word, self.params.block)
+        return lambda *at: lookup_difference(score(*at), most(*at), word, self.params.block)
 
-    def kept_exponentials(self, p: Part, looked: Buffer, kept: Buffer) -> list[Stmt]:
+    def masked_exponentials(self, p: Chunk, looked: Buffer, kept: Buffer) -> list[Stmt]:
         """Exponentials into ``kept``, by way of ``looked``: 0 where the mask does not keep them."""
-        found, mask = self.of_key(looked, p), self.mask(p)
+        found, mask = self.read_key(looked, p), self.mask(p)
         return [
             self.each(p, looked, p.at, self.exponential(p)),
             self.each(p, kept, p.at, lambda *at: found(*at) >> mask(*at)),
@@ -239,12 +239,12 @@ class Loops:
 
     def maxima(self, tile: Tile) -> Stmt:
         """The greatest score that each query sees."""
-        apart, partial = self.of_parts("apart"), self.of_rows("partial")
+        apart, partial = self.chunk_buffer("apart"), self.row_buffer("partial")
         stmts: list[Stmt] = []
-        for p in self.parts(tile):
+        for p in self.chunks(tile):
             rule = score = self.score(p)
             if p.masked:
-                mask, rule = self.mask(p), self.of_key(apart, p)
+                mask, rule = self.mask(p), self.read_key(apart, p)
                 stmts.append(
                     self.each(p, apart, p.at, lambda *at, a=score, b=mask: a(*at) - b(*at))
                 )
@@ -253,29 +253,29 @@ class Loops:
 
     def sums(self, tile: Tile) -> Stmt:
         """The sum of the exponentials of the scores that each query sees."""
-        looked, kept = self.of_parts("looked_up"), self.of_parts("kept")
-        partial = self.of_rows("partial")
+        looked, kept = self.chunk_buffer("looked_up"), self.chunk_buffer("kept")
+        partial = self.row_buffer("partial")
         stmts: list[Stmt] = []
-        for p in self.parts(tile):
+        for p in self.chunks(tile):
             rule = self.exponential(p)
             if p.masked:
-                rule = self.of_key(kept, p)
-                stmts += self.kept_exponentials(p, looked, kept)
+                rule = self.read_key(kept, p)
+                stmts += self.masked_exponentials(p, looked, kept)
             stmts += self.folded(p, self.total, partial, 0, lambda a, b: a + b, rule)
         return _allocated((looked, kept, partial), stmts)
 
-    def parts(self, tile: Tile) -> Iterator[Part]:
+    def chunks(self, tile: Tile) -> Iterator[Chunk]:
         """The keys that are reduced at a time."""
         for g in tile:
-            yield from g.parts(max(1, g.span.free), self.places)
+            yield from g.chunks(max(1, g.span.free), self.positions)
 
     def folded(
-        self, p: Part, into: Buffer, partial: Buffer, start: int, combine: Combine, rule: Rule
+        self, p: Chunk, into: Buffer, partial: Buffer, start: int, combine: Combine, rule: Rule
     ) -> list[Stmt]:
-        """``combine`` the values of all keys of a part, with those of the parts before it."""
+        """``combine`` the values of all keys of a chunk, with those of the chunks before it."""
         target = into if p.begin == 0 else partial
-        now, before = self.of_block(target, p), self.of_block(into, p)
-        one, g = Part(p.group, p.begin, 1), p.group
+        now, before = self.read_block(target, p), self.read_block(into, p)
+        one, g = Chunk(p.group, p.begin, 1), p.group
 
         def row(i: Expr, _: Expr) -> Expr:
             return g.row + i * g.stride
@@ -290,11 +290,11 @@ class Loops:
 
     def chain(self, size: int) -> Stmt:
         """The inverses of the sums of all blocks, a pass for each operator."""
-        buffers = tuple(self.of_rows(f"part{n}") for n in range(PARTS))
+        buffers = tuple(self.row_buffer(f"part{n}") for n in range(PARTS))
         at = tuple(Var(f"at{n}") for n in range(1 + len(self.entry)))
         total, inverse, *parts = (Read(b, at) for b in (self.total, self.inverse, *buffers))
-        first = newton(total, Const(first_inverse(self.image.places)))
-        again = [newton(total, inverse)] * (steps_of(self.image.places) - 1)
+        first = newton(total, Const(first_inverse(self.image.positions)))
+        again = [newton(total, inverse)] * (newton_steps(self.image.positions) - 1)
         stmts = [
             self.rows(
                 into.source, size,
@@ -307,24 +307,24 @@ class Loops:
 
     def products(self, tile: Tile) -> Stmt:
         """Exponentials times inverses, to DRAM."""
-        looked, kept, limited = (self.of_parts(n) for n in ("exponential", "kept", "limited"))
+        looked, kept, limited = (self.chunk_buffer(n) for n in ("exponential", "kept", "limited"))
         stmts: list[Stmt] = []
-        for p in (p for g in tile for p in g.parts(self.places, self.places)):
+        for p in (p for g in tile for p in g.chunks(self.positions, self.positions)):
             found = kept if p.masked else looked
             if p.masked:
-                stmts += self.kept_exponentials(p, looked, kept)
+                stmts += self.masked_exponentials(p, looked, kept)
             else:
                 stmts.append(self.each(p, looked, p.at, self.exponential(p)))
-            e = self.of_key(found, p)
+            e = self.read_key(found, p)
             if self.image.room:
-                limit = self.of_block(self.limit, p)
+                limit = self.read_block(self.limit, p)
                 stmts.append(
                     self.each(p, limited, p.at, lambda *at, e=e, b=limit: minimum(e(*at), b(*at)))
                 )
-                e = self.of_key(limited, p)
+                e = self.read_key(limited, p)
             local = self.results[self.written % len(self.results)]
             self.written += 1
-            inverse = self.of_block(self.inverse, p)
+            inverse = self.read_block(self.inverse, p)
             stmts += [
                 self.each(
                     p, local, p.at,
@@ -336,11 +336,11 @@ class Loops:
 
     def blanks(self, tile: Tile) -> list[Stmt]:
         """The zero point for keys that no query sees, to DRAM."""
-        end = self.image.places
+        end = self.image.positions
         hidden = [
-            Part(g, begin, min(self.places, end - begin))
+            Chunk(g, begin, min(self.positions, end - begin))
             for g in tile
-            for begin in range(g.span.bound, end, self.places)
+            for begin in range(g.span.bound, end, self.positions)
         ]
         if not hidden:
             return []
@@ -356,14 +356,14 @@ class Loops:
 
     def requantised(self, value: Expr, lane: Lane) -> Expr:
         """An element of the result."""
-        ending = self.image.ending
+        epilogue = self.image.epilogue
         bias, multiplier, shift = (
             Read(self.param, (ZERO, Const(n), lane[-1])) for n in range(REQUANT_ENTRIES)
         )
-        scaled = rescale(value + bias, multiplier, shift, ending.rounding)
-        return clipped(scaled, ending.zero_point, ending.lo, ending.hi)
+        scaled = rescale(value + bias, multiplier, shift, epilogue.rounding)
+        return clipped(scaled, epilogue.zero_point, epilogue.lo, epilogue.hi)
 
-    def stored(self, local: Buffer, p: Part) -> Stmt:
+    def stored(self, local: Buffer, p: Chunk) -> Stmt:
         """Results to DRAM."""
         g = p.group
         return self.nest(
@@ -380,8 +380,8 @@ class Loops:
         """An entry for each block of a tile."""
         return self.nest((size, *self.entry), lambda *at: Store(into, at, formula(at)))
 
-    def each(self, p: Part, into: Buffer, place: Callable[[Expr, Expr], Expr], rule: Rule) -> Stmt:
-        """An entry for each block and each key of a part, at its ``place``."""
+    def each(self, p: Chunk, into: Buffer, place: Callable[[Expr, Expr], Expr], rule: Rule) -> Stmt:
+        """An entry for each block and each key of a chunk, at its ``place``."""
         return self.nest(
             (p.group.count, p.keys, *self.entry),
             lambda i, k, *lane: Store(into, (place(i, k), *lane), rule(i, k, lane)),

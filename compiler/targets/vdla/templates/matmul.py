@@ -1,12 +1,12 @@
 """Products of two activations on the tensor core, as in attention.
 
-The first image is read as any activation, the second one as weights: 16 of its places, in a block
-of channels, lie in DRAM as a tile of weights does. With zero points ``a`` and ``b``::
+The first image is read as any activation, the second one as weights: 16 of its positions, in a
+block of channels, lie in DRAM as a tile of weights does. With zero points ``a`` and ``b``::
 
     sum((x - a) * (w - b)) = sum(x * w) - a * sum(w) - b * sum(x) + a * b * count
 
 The tensor core makes both sums as products with ones: ``sum(w)`` once for each tile of weights,
-``sum(x)`` once for each tile of places. The vector unit adds them to the products, the first of
+``sum(x)`` once for each tile of positions. The vector unit adds them to the products, the first of
 them in the pass that requantises.
 """
 
@@ -24,8 +24,8 @@ from ....choose.space import Knobs, Refusal, Space
 from ....choose.template import Plan
 from ....graph.ir import Graph, Node
 from ....graph.ir import Tensor as GraphTensor
+from ....graph.ops.group_matmul import QGroupMatMul
 from ....graph.ops.linear import QMatMul
-from ....graph.ops.places import QGroupMatMul
 from ....te.expr import Expr
 from ....te.schedule import Schedule, create_schedule
 from ....te.tensor import IterVar, Tensor, compute, placeholder, reduce_axis, sum_of
@@ -34,7 +34,7 @@ from ....tir.lower import lower
 from ..cost.tiling import ConvShape, Tiling
 from ..expressions import (
     REQUANT_ENTRIES,
-    Ending,
+    Epilogue,
     Window,
     gemm_intrin,
     requantized,
@@ -42,7 +42,7 @@ from ..expressions import (
     vthread_tiles,
 )
 from ..machine import Budget, Context
-from .base import requant_parameters, tiling_of
+from .base import make_tiling, requant_parameters
 from .convolution import OnTensorCore, TensorCoreWorkload, sums_of_products
 
 
@@ -66,7 +66,7 @@ class ActivationsWorkload(TensorCoreWorkload):
     context: Context
     a_zero_point: int = field(compare=False)
     b_zero_point: int = field(compare=False)
-    ending: Ending = field(compare=False)
+    epilogue: Epilogue = field(compare=False)
 
     @property
     def shape(self) -> ConvShape:
@@ -84,7 +84,7 @@ class Activations(OnTensorCore[ActivationsWorkload]):
     ops = (QMatMul, QGroupMatMul)
 
     def takes(self, graph: Graph, node: Node) -> str | Refusal:
-        """A QMatMul becomes a QGroupMatMul before it is computed (``products_of_places``)."""
+        """A QMatMul becomes a QGroupMatMul before it is computed (``matmul_as_convolution``)."""
         (a, b), batch = graph.operands(node), self.machine.params.batch
         if a.is_constant or b.is_constant:
             return Refusal("a product with a constant that is no weight of a dense layer")
@@ -98,16 +98,16 @@ class Activations(OnTensorCore[ActivationsWorkload]):
             whole = Context(Budget.whole(self.machine.params))
             groups, depth = prod(a.shape[:-2]), blocks(a.shape[-1], self.machine.params)
             sizes = (groups, depth, a.shape[-2], a.shape[-2], b.shape[-1])
-            found = self.plan(self._of_sizes(node.op, *sizes, whole), {})
+            found = self.plan(self._make_workload(node.op, *sizes, whole), {})
             if isinstance(found, Refusal):
                 return found
         return "product of two activations on the tensor core"
 
-    def _between_beats(self, *places: int) -> Refusal | None:
-        """Why images of so many places cannot be read as tiles, if a tile does not begin where the
-        load unit can begin to read."""
+    def _between_beats(self, *positions: int) -> Refusal | None:
+        """Why images of so many positions cannot be read as tiles, if a tile does not begin where
+        the load unit can begin to read."""
         params = self.machine.params
-        for count in places:
+        for count in positions:
             if count % tile_step(params):
                 row = f"{count} places of {params.block} channels"
                 step_bytes = tile_step(params) * params.block
@@ -121,17 +121,17 @@ class Activations(OnTensorCore[ActivationsWorkload]):
         assert isinstance(op, QGroupMatMul)
         depth = a.shape[1] // op.groups // self.machine.params.block
         sizes = (op.groups, depth, a.shape[2], op.places, b.shape[2])
-        return self._of_sizes(op, *sizes, context)
+        return self._make_workload(op, *sizes, context)
 
-    def _of_sizes(
-        self, op: QMatMul | QGroupMatMul, groups: int, depth: int, image_places: int, places: int,
-        others: int, context: Context,
+    def _make_workload(
+        self, op: QMatMul | QGroupMatMul, groups: int, depth: int, image_places: int,
+        positions: int, others: int, context: Context,
     ) -> ActivationsWorkload:  # fmt: skip
         zero_points = (op.a_zero_point, op.b_zero_point)
         return ActivationsWorkload(
-            groups, depth, image_places, places, blocks(others, self.machine.params), others,
+            groups, depth, image_places, positions, blocks(others, self.machine.params), others,
             zero_points[0] != 0, zero_points[1] != 0, context, *zero_points,
-            Ending.of(op.requant),
+            Epilogue.from_requant(op.requant),
         )  # fmt: skip
 
     def space(self, workload: ActivationsWorkload) -> Space:
@@ -168,16 +168,16 @@ class Activations(OnTensorCore[ActivationsWorkload]):
         ones = placeholder((block, block), "int8", "ones")
         par = placeholder((w.groups, w.oc_blocks, REQUANT_ENTRIES, block), "int32", "param")
         tiles = weight_tiles(other, w.groups, w.oc_blocks, w.ic_blocks, w.others, block)
-        # The places that are not multiplied are a border that is cut off.
+        # The positions that are not multiplied are a border that is cut off.
         window = Window((1, 1), pads=(0, 0, w.places - w.image_places, 0))
         acc, copy = sums_of_products(window, 0, data, tiles, ())
         stages = _Stages.of(w, acc, copy, tiles, one, ones, par)
-        s = stages.scheduled(tiling_of(knobs), self.machine.params)
+        s = stages.scheduled(make_tiling(knobs), self.machine.params)
         needed = [one] * w.sums_weights + [ones] * w.sums_inputs
         return lower(s, [data, other, *needed, par, stages.out], name)
 
     def reach(self, graph: Graph, node: Node) -> Mapping[str, int]:
-        return reach_of_tiles(graph[node.inputs[1]], self.machine.params)
+        return find_tile_reach(graph[node.inputs[1]], self.machine.params)
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
         op, params = node.op, self.machine.params
@@ -191,7 +191,8 @@ class Activations(OnTensorCore[ActivationsWorkload]):
             found["ones"] = ones
         count = w.ic_blocks * params.block
         bias = np.full(w.others, count * w.a_zero_point * w.b_zero_point, np.int32)
-        # Channels beyond the second image's places have multiplier 0: their result is requant(0).
+        # Channels beyond the second image's positions have multiplier 0: their result is
+        # requant(0).
         packed = requant_parameters(bias, op.requant, self.machine)
         return {**found, "requantisation": np.tile(packed, (w.groups, 1, 1, 1))}
 
@@ -203,29 +204,27 @@ def tile_step(params: HwParams) -> int:
     return max(1, step_bytes // params.block)
 
 
-def reach_of_tiles(image: GraphTensor, params: HwParams) -> dict[str, int]:
-    """The ``reach`` of a template that reads the places of an image as tiles of weights."""
-    _, channels, places, _ = image.shape
-    return {image.name: tile_bytes(blocks(channels, params), places, params.block)}
+def find_tile_reach(image: GraphTensor, params: HwParams) -> dict[str, int]:
+    """The ``reach`` of a template that reads the positions of an image as tiles of weights."""
+    _, channels, positions, _ = image.shape
+    return {image.name: tile_bytes(blocks(channels, params), positions, params.block)}
 
 
-def tile_bytes(channel_blocks: int, places: int, block: int) -> int:
-    """Bytes that are read of an image whose places are read as tiles of weights: the last tile may
-    reach beyond the image. What lies there makes results that are not used.
-    """
-    return ((channel_blocks - 1) * places + -(-places // block) * block) * block
+def tile_bytes(channel_blocks: int, positions: int, block: int) -> int:
+    """Bytes that are read of an image whose positions are read as tiles of weights: the last tile
+    may reach beyond the image. What lies there makes results that are not used."""
+    return ((channel_blocks - 1) * positions + -(-positions // block) * block) * block
 
 
 def weight_tiles(
-    image: Tensor, groups: int, tiles: int, channel_blocks: int, places: int, block: int
+    image: Tensor, groups: int, tiles: int, channel_blocks: int, positions: int, block: int
 ) -> Tensor:
     """Places of an image as tiles of weights, [groups, tiles, channel blocks, 1, 1, block, block].
-    ``image`` is flat: [groups][channel blocks][places][block]. Where places end within a tile, its
-    last rows are the next block's first places.
-    """
+    ``image`` is flat: [groups][channel blocks][positions][block]. Where positions end within a
+    tile, its last rows are the next block's first positions."""
 
     def element(g: Expr, c: Expr, k: Expr, y: Expr, x: Expr, i: Expr, ci: Expr) -> Expr:
-        return image[((g * channel_blocks + k) * places + c * block + i) * block + ci]
+        return image[((g * channel_blocks + k) * positions + c * block + i) * block + ci]
 
     return compute((groups, tiles, channel_blocks, 1, 1, block, block), element, "tiles")
 
@@ -243,7 +242,7 @@ class _Sums:
     share: Tensor
 
     @classmethod
-    def of_weights(cls, tiles: Tensor, one: Tensor, zero_point: int) -> _Sums:
+    def sum_weights(cls, tiles: Tensor, one: Tensor, zero_point: int) -> _Sums:
         """For each tile of weights, the sums of its rows: products with a vector of ones."""
         groups, oc_blocks, ic_blocks, *_, block = tiles.shape
         cb, ci = reduce_axis(ic_blocks, "cb"), reduce_axis(block, "ci")
@@ -256,16 +255,16 @@ class _Sums:
         return cls(tiles, one, "inp", total, _times(total, -zero_point))
 
     @classmethod
-    def of_inputs(cls, image: Tensor, ones: Tensor, zero_point: int) -> _Sums:
+    def sum_inputs(cls, image: Tensor, ones: Tensor, zero_point: int) -> _Sums:
         """For each place, the sum of its channels in every lane: products with a tile of ones."""
-        groups, ic_blocks, places, _, batch, block = image.shape
+        groups, ic_blocks, positions, _, batch, block = image.shape
         cb, ci = reduce_axis(ic_blocks, "cb"), reduce_axis(block, "ci")
 
         def products(g: Expr, y: Expr, b: Expr, i: Expr) -> Expr:
             element = image[g, cb, y, 0, b, ci].astype("int32")
             return sum_of(element * ones[i, ci].astype("int32"), (cb, ci))
 
-        total = compute((groups, places, batch, block), products, "input_sums")
+        total = compute((groups, positions, batch, block), products, "input_sums")
         return cls(image, ones, "wgt", total, _times(total, -zero_point))
 
     def at(self, dims: tuple[int, ...]) -> Callable[[tuple[Expr, ...]], Expr]:
@@ -298,15 +297,15 @@ class _Stages:
         sums, partial = [], None
         by_channel = by_place = None
         if w.sums_weights:
-            sums.append(_Sums.of_weights(tiles, one, w.a_zero_point))
+            sums.append(_Sums.sum_weights(tiles, one, w.a_zero_point))
             by_channel = sums[-1].at((0, 1, 4, 5))
         if w.sums_inputs:
-            sums.append(_Sums.of_inputs(image, ones, w.b_zero_point))
+            sums.append(_Sums.sum_inputs(image, ones, w.b_zero_point))
             by_place = sums[-1].at((0, 2, 4, 5))
         if by_channel and by_place:
             partial = compute(acc.shape, lambda *i: acc[i] + by_place(i), "partial")
         products = acc if partial is None else partial
-        out = requantized(products, par, w.ending, addend=by_channel or by_place)
+        out = requantized(products, par, w.epilogue, addend=by_channel or by_place)
         return cls(image, tiles, acc, out, par, sums, partial)
 
     def scheduled(self, tiling: Tiling, params: HwParams) -> Schedule:
@@ -342,15 +341,18 @@ class _Stages:
         if tiling.oc_blocks > 1:
             s[local].double_buffer()
         for tensor in (self.acc, *(sums.total for sums in self.sums)):
-            *places, b, i = tensor.axes
+            *positions, b, i = tensor.axes
             cb, *rest, ci = tensor.reduce_axes
-            # Sums begin before the loops over places, so that these are loops of one instruction.
+            # Sums begin before the loops over positions, so that these are loops of one
+            # instruction.
             begin, steps = s[tensor].split(cb, cb.extent)
-            s[tensor].reorder(begin, *places, steps, *rest, b, i, ci)
+            s[tensor].reorder(begin, *positions, steps, *rest, b, i, ci)
             s[tensor].tensorize(b, gemm_intrin(params))
         return s
 
-    def _schedule_sums(self, s: Schedule, places: dict[Tensor, IterVar], channel: IterVar) -> None:
+    def _schedule_sums(
+        self, s: Schedule, positions: dict[Tensor, IterVar], channel: IterVar
+    ) -> None:
         """Sums once for each operand, where that is loaded; the ones stay on chip from the
         start."""
         out = s[self.out]
@@ -358,7 +360,7 @@ class _Stages:
             s.cache_read(sums.ones, sums.scope, [sums.total])
             for tensor, scope in ((sums.total, "acc"), (sums.share, "tmp")):
                 s[tensor].set_scope(scope)
-                s[tensor].compute_at(out, places[sums.operand])
+                s[tensor].compute_at(out, positions[sums.operand])
         if self.partial is not None:
             s[self.partial].set_scope("tmp")
             s[self.partial].compute_at(out, channel)

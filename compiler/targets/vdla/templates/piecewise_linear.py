@@ -1,4 +1,5 @@
-"""A function of one int8 on the vector unit: a line with bends (``graph/arithmetic/bends.py``)."""
+"""A piecewise linear function of one int8 on the vector unit
+(``graph/arithmetic/piecewise_linear.py``)."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from ....choose.space import Knobs, Refusal, Space, Workload
 from ....choose.template import Plan
-from ....graph.arithmetic.bends import FRACTION_BITS, Bends
+from ....graph.arithmetic.piecewise_linear import FRACTION_BITS, PiecewiseLinear
 from ....graph.ir import Graph, Node
 from ....graph.ops.integer import QTable
 from ....te.expr import maximum
@@ -19,16 +20,16 @@ from ....te.tensor import compute, placeholder, reduce_axis, sum_of
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
 from ..cost.tiling import VTHREADS, row_cycles
-from ..expressions import REQUANT_ENTRIES, Ending, attach, requantized, split_tiles, vthread_tiles
+from ..expressions import REQUANT_ENTRIES, Epilogue, attach, requantized, split_tiles, vthread_tiles
 from ..machine import Budget, Context
-from .base import AcceleratorTemplate, Track, image_of, uniform_parameters
+from .base import AcceleratorTemplate, Track, blocked_shape, uniform_parameters
 
-#: The most pieces of a line that pay: the vector unit takes two cycles for each piece of a vector.
-MOST_BENDS = 60
+#: More pieces do not pay: the vector unit takes two cycles for each piece of a vector.
+MOST_PIECES = 60
 
 
 def most_pieces(budget: Budget) -> int:
-    """Pieces of a line for which tmp and par have room."""
+    """The number of pieces that fit tmp and par."""
     return min(budget.tmp, (budget.par - REQUANT_ENTRIES) // 2)
 
 
@@ -37,16 +38,16 @@ def _too_many(pieces: int, room: str) -> str:
 
 
 @dataclass(frozen=True)
-class TableWorkload(Workload):
-    """A line of ``pieces`` pieces, applied to ``entries`` vectors."""
+class PiecewiseLinearWorkload(Workload):
+    """A function of ``pieces`` linear pieces, applied to ``entries`` vectors."""
 
     entries: int
     pieces: int
     context: Context
-    ending: Ending = field(compare=False)
+    epilogue: Epilogue = field(compare=False)
 
 
-class Tables(AcceleratorTemplate[TableWorkload]):
+class PiecewiseLinearTables(AcceleratorTemplate[PiecewiseLinearWorkload]):
     """``requantize(sum over k of slopes[k] * max(x, knots[k]))``. For each ``step`` vectors, one
     instruction puts all maxima into tmp, and a second one their sum of products into out; ``size``
     vectors are loaded and stored at a time.
@@ -58,21 +59,21 @@ class Tables(AcceleratorTemplate[TableWorkload]):
 
     def takes(self, graph: Graph, node: Node) -> str | Refusal:
         assert isinstance(node.op, QTable)
-        found = node.op.bends
-        if found is None or len(found.knots) > MOST_BENDS:
+        found = node.op.piecewise_linear
+        if found is None or len(found.knots) > MOST_PIECES:
             return Refusal("a table too uneven for a line with few bends")
         room = most_pieces(Budget.whole(self.machine.params))
         if len(found.knots) > room:
             return Refusal(_too_many(len(found.knots), f"the configuration has room for {room}"))
         return f"on the vector unit, as a line with {len(found.knots) - 1} bends"
 
-    def workload(self, graph: Graph, node: Node, context: Context) -> TableWorkload:
-        found = _bends(node)
-        entries = prod(image_of(graph[node.inputs[0]].shape, self.machine))
-        ending = Ending(0, found.lo, found.hi)
-        return TableWorkload(entries, len(found.knots), context, ending)
+    def workload(self, graph: Graph, node: Node, context: Context) -> PiecewiseLinearWorkload:
+        found = _find_line(node)
+        entries = prod(blocked_shape(graph[node.inputs[0]].shape, self.machine))
+        epilogue = Epilogue(0, found.lo, found.hi)
+        return PiecewiseLinearWorkload(entries, len(found.knots), context, epilogue)
 
-    def space(self, workload: TableWorkload) -> Space:
+    def space(self, workload: PiecewiseLinearWorkload) -> Space:
         budget = workload.context.budget
         knobs = {
             "size": range(1, min(workload.entries, budget.inp, budget.out) + 1),
@@ -81,7 +82,7 @@ class Tables(AcceleratorTemplate[TableWorkload]):
         }
         return Space(knobs, lambda knobs: _misfit(workload, knobs))
 
-    def plan(self, workload: TableWorkload, fixed: Knobs) -> Plan | Refusal:
+    def plan(self, workload: PiecewiseLinearWorkload, fixed: Knobs) -> Plan | Refusal:
         budget, pieces = workload.context.budget, workload.pieces
         if pieces > most_pieces(budget):
             return Refusal(_too_many(pieces, f"there is room for {most_pieces(budget)}"))
@@ -98,12 +99,12 @@ class Tables(AcceleratorTemplate[TableWorkload]):
             return Refusal(reason)
         return Plan(knobs, self.predict(workload, knobs))
 
-    def predict(self, workload: TableWorkload, knobs: Knobs) -> int:
+    def predict(self, workload: PiecewiseLinearWorkload, knobs: Knobs) -> int:
         size, vthreads = int(knobs["size"]), int(knobs["vthreads"])
         passes = 2 * workload.pieces
         return row_cycles(workload.entries, size, passes, 1, vthreads, self.machine)
 
-    def schedule(self, workload: TableWorkload, knobs: Knobs, name: str) -> PrimFunc:
+    def schedule(self, workload: PiecewiseLinearWorkload, knobs: Knobs, name: str) -> PrimFunc:
         """Parameters: x, knots and slopes (int32 [pieces, block]), par ([1, 3, block]), out."""
         params, pieces = self.machine.params, workload.pieces
         shape = (1, 1, workload.entries, params.batch, params.block)
@@ -120,7 +121,7 @@ class Tables(AcceleratorTemplate[TableWorkload]):
         total = compute(
             shape, lambda c, h, w, b, i: sum_of(maxima[k, c, h, w, b, i] * slopes[k, i], k), "total"
         )
-        out = requantized(total, par, workload.ending, per_channel=False)
+        out = requantized(total, par, workload.epilogue, per_channel=False)
 
         s = create_schedule(out)
         local = s.cache_write(out, "out")
@@ -142,13 +143,13 @@ class Tables(AcceleratorTemplate[TableWorkload]):
         return lower(s, [x, knots, slopes, par, out], name)
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
-        found, block = _bends(node), self.machine.params.block
+        found, block = _find_line(node), self.machine.params.block
         knots, slopes = (np.repeat(v[:, None], block, 1) for v in (found.knots, found.slopes))
-        ending = uniform_parameters(found.bias, 1, FRACTION_BITS, self.machine)
-        return {"knots": knots, "slopes": slopes, "requantisation": ending}
+        epilogue = uniform_parameters(found.bias, 1, FRACTION_BITS, self.machine)
+        return {"knots": knots, "slopes": slopes, "requantisation": epilogue}
 
 
-def _misfit(workload: TableWorkload, knobs: Knobs) -> str:
+def _misfit(workload: PiecewiseLinearWorkload, knobs: Knobs) -> str:
     """Which scratchpad is too small, or an empty string."""
     budget, vthreads = workload.context.budget, int(knobs["vthreads"])
     size, step = int(knobs["size"]), int(knobs["step"])
@@ -163,8 +164,8 @@ def _misfit(workload: TableWorkload, knobs: Knobs) -> str:
     return budget.lack(needs)
 
 
-def _bends(node: Node) -> Bends:
+def _find_line(node: Node) -> PiecewiseLinear:
     assert isinstance(node.op, QTable)
-    found = node.op.bends
+    found = node.op.piecewise_linear
     assert found is not None
     return found

@@ -84,7 +84,7 @@ class ProductsBySteps(AcceleratorTemplate[ProductsWorkload]):
 
 
 @lru_cache(maxsize=64)
-def by_steps_of(template: AcceleratorTemplate) -> AcceleratorTemplate | None:
+def find_step_template(template: AcceleratorTemplate) -> AcceleratorTemplate | None:
     """The template by which the AutoScheduler computes what another template does; None where its
     rules do not fit.
     """

@@ -1,4 +1,4 @@
-"""Softmax along the places of an image, on the vector unit of a configuration whose table has
+"""Softmax along the positions of an image, on the vector unit of a configuration whose table has
 values of 16 bits.
 
 Keys are entries and queries are channels, so that the maximum and the sum of a row are reductions
@@ -24,7 +24,7 @@ from ....graph.ops.softmax import (
     PRODUCT_BITS,
     QTableSoftmax,
     first_inverse,
-    steps_of,
+    newton_steps,
     sums,
 )
 from ....te.expr import Const, Expr, minimum
@@ -35,17 +35,17 @@ from ....tir.lower import lower
 from ..cost.tiling import INSN_CYCLES, even_sizes, row_cycles
 from ..expressions import (
     REQUANT_ENTRIES,
-    Ending,
+    Epilogue,
     attach,
-    difference_looked_up,
+    lookup_difference,
     requantized,
     split_tiles,
 )
 from ..machine import Budget, Context, Machine
-from .base import AcceleratorTemplate, Track, image_of, uniform_parameters
+from .base import AcceleratorTemplate, Track, blocked_shape, uniform_parameters
 
-#: The axis of an image [1, C, N, 1] that are its places.
-PLACES = 2
+#: The axis of the positions of an image [1, C, N, 1].
+POSITIONS = 2
 #: Entries of tmp for each block: maximum, sum, inverse and limit, which stay; parts of the last of
 #: Newton's steps beside the inverses of all.
 STAYING, PARTS = 4, 10
@@ -62,7 +62,7 @@ class SoftmaxWorkload(Workload):
     places: int
     room: int
     context: Context
-    ending: Ending = field(compare=False)
+    epilogue: Epilogue = field(compare=False)
 
 
 class Softmax(AcceleratorTemplate[SoftmaxWorkload]):
@@ -84,17 +84,17 @@ class Softmax(AcceleratorTemplate[SoftmaxWorkload]):
         if self.machine.params.vector_table < 2:
             return Refusal("a softmax, which needs vector_table = 2")
         shape = graph[node.inputs[0]].shape
-        if not (len(shape) == 4 and shape[0] == shape[3] == 1 and node.op.axis == PLACES):
+        if not (len(shape) == 4 and shape[0] == shape[3] == 1 and node.op.axis == POSITIONS):
             return Refusal("a softmax whose rows are not the places of an image")
-        if shape[PLACES] > (longest := longest_row(self.machine.params)):
-            return Refusal(f"rows of {shape[PLACES]} elements; there is room for {longest}")
+        if shape[POSITIONS] > (longest := longest_row(self.machine.params)):
+            return Refusal(f"rows of {shape[POSITIONS]} elements; there is room for {longest}")
         return "on the vector unit, by its table and Newton's steps"
 
     def workload(self, graph: Graph, node: Node, context: Context) -> SoftmaxWorkload:
         op = node.op
         assert isinstance(op, QTableSoftmax)
-        channel_blocks, places, _ = image_of(graph[node.inputs[0]].shape, self.machine)
-        return SoftmaxWorkload(channel_blocks, places, op.room, context, Ending(op.zero_point))
+        channel_blocks, positions, _ = blocked_shape(graph[node.inputs[0]].shape, self.machine)
+        return SoftmaxWorkload(channel_blocks, positions, op.room, context, Epilogue(op.zero_point))
 
     def space(self, workload: SoftmaxWorkload) -> Space:
         knobs = {
@@ -105,22 +105,22 @@ class Softmax(AcceleratorTemplate[SoftmaxWorkload]):
 
     def _misfit(self, workload: SoftmaxWorkload, knobs: Knobs) -> str:
         """Which scratchpad is too small, or an empty string."""
-        blocks, places = int(knobs["blocks"]), int(knobs["places"])
-        needs = _needs(workload.places, workload.room, blocks, places, self.machine.params)
+        blocks, positions = int(knobs["blocks"]), int(knobs["places"])
+        needs = _needs(workload.places, workload.room, blocks, positions, self.machine.params)
         return workload.context.budget.lack(needs)
 
     def plan(self, workload: SoftmaxWorkload, fixed: Knobs) -> Plan | Refusal:
         return self.cheapest(workload, fixed)
 
     def predict(self, workload: SoftmaxWorkload, knobs: Knobs) -> int:
-        """As for a row of vectors, whose passes are those over all places; and the chains."""
+        """As for a row of vectors, whose passes are those over all positions; and the chains."""
         w = workload
-        blocks, places = int(knobs["blocks"]), int(knobs["places"])
+        blocks, positions = int(knobs["blocks"]), int(knobs["places"])
         tiles = -(-w.channel_blocks // blocks)
         entries, passes = w.channel_blocks * w.places, 4 + bool(w.room)
-        size = blocks * places
+        size = blocks * positions
         row = row_cycles(entries, size, passes, 1, 2, self.machine)
-        chain = STEP_OPS * steps_of(w.places) + LAST_OPS
+        chain = STEP_OPS * newton_steps(w.places) + LAST_OPS
         return row + tiles * chain * (INSN_CYCLES + blocks)
 
     def schedule(self, workload: SoftmaxWorkload, knobs: Knobs, name: str) -> PrimFunc:
@@ -134,7 +134,7 @@ class Softmax(AcceleratorTemplate[SoftmaxWorkload]):
 
         def look_up(most: Expr, element: Expr) -> Expr:
             wide = element.astype("int32")
-            return difference_looked_up(wide, most, lambda *word: table[word], params.block)
+            return lookup_difference(wide, most, lambda *word: table[word], params.block)
 
         most, total = sums(x, 1, look_up)
         chain = Chain(total)
@@ -148,7 +148,7 @@ class Softmax(AcceleratorTemplate[SoftmaxWorkload]):
             )
             limits = [limit]
         product = compute(shape, lambda *at: limited[at] * inverse[_row(at)], "product")
-        out = requantized(product, par, w.ending, per_channel=False)
+        out = requantized(product, par, w.epilogue, per_channel=False)
         s = create_schedule(out)
         local = s.cache_write(out, "out")
         s[product].compute_inline()
@@ -156,7 +156,7 @@ class Softmax(AcceleratorTemplate[SoftmaxWorkload]):
         # The table and the parameters stay on chip from the start.
         s.cache_read(table, "par", [total, exponential])
         s.cache_read(par, "par", [local])
-        (channels, places), _ = split_tiles(
+        (channels, positions), _ = split_tiles(
             s[out], (int(knobs["blocks"]), int(knobs["places"])), (0, 1)
         )
         rows = dict.fromkeys((most, total, inverse, *limits), "tmp")
@@ -165,7 +165,7 @@ class Softmax(AcceleratorTemplate[SoftmaxWorkload]):
             [key] = sums_of_rows.reduce_axes
             s[sums_of_rows].reorder(key, *sums_of_rows.axes)
         chain.schedule(s, int(knobs["blocks"]))
-        attach(s, {exponential: "tmp", limited: "tmp", local: "out"}, s[out], places)
+        attach(s, {exponential: "tmp", limited: "tmp", local: "out"}, s[out], positions)
         # The next tile is loaded, and the one before stored, meanwhile.
         for copied in (x_tile, local):
             s[copied].double_buffer()
@@ -195,17 +195,17 @@ def longest_row(params: HwParams) -> int:
     return max((n for n in rows if not whole.lack(_needs(n, MOST_ROOM, 1, 1, params))), default=0)
 
 
-def _needs(row: int, room: int, blocks: int, places: int, params: HwParams) -> dict[str, int]:
-    """Entries of the scratchpads for tiles of ``blocks`` rows of ``row`` places, of which some are
-    multiplied at a time."""
+def _needs(row: int, room: int, blocks: int, positions: int, params: HwParams) -> dict[str, int]:
+    """Entries of the scratchpads for tiles of ``blocks`` rows of ``row`` positions, of which some
+    are multiplied at a time."""
     # Maximum, sum, inverse and limit stay; the inverses of all steps wait for the last one's,
     # beside the parts of a step.
-    chain = STAYING + steps_of(row) + PARTS
-    tile = STAYING + places * (1 + bool(room))
+    chain = STAYING + newton_steps(row) + PARTS
+    tile = STAYING + positions * (1 + bool(room))
     return {
         "inp": 2 * blocks * row,
         "tmp": blocks * max(chain, tile),
-        "out": 2 * blocks * places,
+        "out": 2 * blocks * positions,
         "par": REQUANT_ENTRIES + params.table_entries,
     }
 
@@ -222,7 +222,7 @@ class Chain:
         """``graph.ops.softmax.inverses`` of the sums."""
         total, bits = self.total, PRODUCT_BITS - room
         inverse = None
-        for _ in range(steps_of(keys)):
+        for _ in range(newton_steps(keys)):
             before, factor = inverse, _factor(inverse, first_inverse(keys))
             inverse = self.line(
                 lambda at, of=factor: total[at] * of(at),

@@ -11,10 +11,10 @@ import numpy as np
 
 from ....choose.space import Workload
 from ....graph.ir import Graph, Node
-from ....graph.ops.joined import Pair, QTableMean, QTableMul
+from ....graph.ops.fused_pairs import FusedPair, QTableMean, QTableMul
 from ....te.expr import Expr
 from ....te.tensor import Tensor, placeholder
-from ..expressions import value_looked_up
+from ..expressions import lookup_int32
 from ..machine import Context
 from .base import AcceleratorTemplate
 from .channel_scale import ChannelProducts, ChannelProductWorkload
@@ -24,7 +24,7 @@ from .lookup_table import table_words
 W = TypeVar("W", bound=Workload)
 
 
-class _LookedUp(AcceleratorTemplate[W]):
+class _FusedTable(AcceleratorTemplate[W]):
     """The last operator of a pair, whose image is what a table, the first one, has for another."""
 
     def workload(self, graph: Graph, node: Node, context: Context) -> W:
@@ -39,7 +39,7 @@ class _LookedUp(AcceleratorTemplate[W]):
         table = placeholder((params.table_entries, params.block), "int32", "table")
 
         def read(element: Expr) -> Expr:
-            return value_looked_up(
+            return lookup_int32(
                 element, lambda *word: table[word], params.block, params.vector_table
             )
 
@@ -51,7 +51,7 @@ class _LookedUp(AcceleratorTemplate[W]):
         return {**super().constants(graph, _last(node)), "table": table}
 
 
-class TableMeans(_LookedUp[MeanWorkload], Means):
+class TableMeans(_FusedTable[MeanWorkload], Means):
     """``requantize(sum of table[x])``."""
 
     name = "mean of looked up values"
@@ -61,7 +61,7 @@ class TableMeans(_LookedUp[MeanWorkload], Means):
         return True
 
 
-class TableProducts(_LookedUp[ChannelProductWorkload], ChannelProducts):
+class TableProducts(_FusedTable[ChannelProductWorkload], ChannelProducts):
     """``requantize((table[x] - zero) * (factor[c] - zero))``."""
 
     name = "channel product of looked up values"
@@ -70,5 +70,5 @@ class TableProducts(_LookedUp[ChannelProductWorkload], ChannelProducts):
 
 def _last(node: Node) -> Node:
     """The node as if the values had been looked up before."""
-    assert isinstance(node.op, Pair)
+    assert isinstance(node.op, FusedPair)
     return replace(node, op=node.op.last)

@@ -1,8 +1,7 @@
 """Transpositions of images in groups on the tensor core: products with an identity matrix.
 
-A tile of weights is 16 places of 16 channels. Its product with a row of the identity matrix is one
-channel of these 16 places: a row of the transposed tile.
-"""
+A tile of weights is 16 positions of 16 channels. Its product with a row of the identity matrix is
+one channel of these 16 positions: a row of the transposed tile."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from ....choose.space import Knobs, Refusal, Space, Workload
 from ....choose.template import Plan
 from ....graph.arithmetic.requant import Requant
 from ....graph.ir import Graph, Node
-from ....graph.ops.places import TransposeGroups
+from ....graph.ops.group_matmul import TransposeGroups
 from ....te.expr import Expr
 from ....te.schedule import create_schedule
 from ....te.tensor import compute, placeholder, reduce_axis, sum_of
@@ -25,7 +24,7 @@ from ....tir.lower import lower
 from ..cost.tiling import VTHREADS, even_sizes, read_cycles, row_cycles
 from ..expressions import (
     REQUANT_ENTRIES,
-    Ending,
+    Epilogue,
     gemm_intrin,
     requantized,
     split_tiles,
@@ -33,7 +32,7 @@ from ..expressions import (
 )
 from ..machine import Context
 from .base import AcceleratorTemplate, Track, requant_parameters
-from .matmul import reach_of_tiles, tile_bytes, weight_tiles
+from .matmul import find_tile_reach, tile_bytes, weight_tiles
 
 #: Requantisation by one.
 MULTIPLIER, SHIFT = 1 << 30, 30
@@ -53,7 +52,7 @@ class TransposedWorkload(Workload):
 
 
 class GroupsTransposed(AcceleratorTemplate[TransposedWorkload]):
-    """Channels and places of an image change places. A tile of the result is ``tiles`` blocks of
+    """A transposition of channels and positions. A tile of the result is ``tiles`` blocks of
     its channels, from ``channel_blocks`` of the operand."""
 
     name = "groups transposed"
@@ -129,7 +128,7 @@ class GroupsTransposed(AcceleratorTemplate[TransposedWorkload]):
 
         size = (w.groups, w.tiles, w.channel_blocks, block, 1, block)
         acc = compute(size, products, "acc")
-        out = requantized(acc, par, Ending(w.fill))
+        out = requantized(acc, par, Epilogue(w.fill))
         s = create_schedule(out)
         local = s.cache_write(out, "out")
         s.cache_read(unit, "inp", [acc])  # it stays on chip from the start
@@ -151,14 +150,14 @@ class GroupsTransposed(AcceleratorTemplate[TransposedWorkload]):
         return lower(s, [x, unit, par, out], name)
 
     def reach(self, graph: Graph, node: Node) -> Mapping[str, int]:
-        return reach_of_tiles(graph[node.inputs[0]], self.machine.params)
+        return find_tile_reach(graph[node.inputs[0]], self.machine.params)
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
         op, params = node.op, self.machine.params
         assert isinstance(op, TransposeGroups)
-        places = graph[node.inputs[0]].shape[2]
+        positions = graph[node.inputs[0]].shape[2]
         identity = np.eye(params.block, dtype=np.int8)
         once = Requant(np.array([MULTIPLIER], np.int32), np.array([SHIFT], np.int32), op.fill)
-        # Channels beyond the places have multiplier 0: their result is the zero point.
-        packed = requant_parameters(np.full(places, -op.fill, np.int32), once, self.machine)
+        # Channels beyond the positions have multiplier 0: their result is the zero point.
+        packed = requant_parameters(np.full(positions, -op.fill, np.int32), once, self.machine)
         return {"identity": identity, "requantisation": np.tile(packed, (op.groups, 1, 1, 1))}

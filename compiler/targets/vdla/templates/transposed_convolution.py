@@ -1,7 +1,7 @@
 """Transposed convolutions: the phases of the result are computed side by side, so that nothing is
 multiplied by the zeros that would be inserted between elements.
 
-The result [blocks, H, W, batch, block] is seen as [blocks, places, row phases, places, column
+The result [blocks, H, W, batch, block] is seen as [blocks, positions, row phases, positions, column
 phases, batch, block], which lies in memory the same way.
 """
 
@@ -22,9 +22,9 @@ from ....te.tensor import Tensor, compute, placeholder, reduce_axis, sum_of
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
 from ..cost.tiling import ConvShape
-from ..expressions import REQUANT_ENTRIES, Ending, padded, requantized
+from ..expressions import REQUANT_ENTRIES, Epilogue, padded, requantized
 from ..machine import Context
-from .base import image_of, requant_parameters, tiling_of
+from .base import blocked_shape, make_tiling, requant_parameters
 from .convolution import OnTensorCore, TensorCoreWorkload, folded_bias, schedule_products
 
 
@@ -40,14 +40,14 @@ class TransposedWorkload(TensorCoreWorkload):
     cols: Subpixel
     context: Context
     pad_value: int = field(compare=False)
-    ending: Ending = field(compare=False)
+    epilogue: Epilogue = field(compare=False)
 
     @property
     def shape(self) -> ConvShape:
         """The convolution as the planner sees it: one phase, and the number of phases."""
         rows, cols = self.rows, self.cols
         return ConvShape(
-            self.ic_blocks, self.oc_blocks, rows.places, cols.places, rows.taps, cols.taps,
+            self.ic_blocks, self.oc_blocks, rows.positions, cols.positions, rows.taps, cols.taps,
             skips_rows=False, phases=rows.stride * cols.stride,
             shift_h=rows.reach - rows.taps, shift_w=cols.reach - cols.taps,
         )  # fmt: skip
@@ -69,10 +69,10 @@ class Transposed(OnTensorCore[TransposedWorkload]):
     def workload(self, graph: Graph, node: Node, context: Context) -> TransposedWorkload:
         op, phases = node.op, _phases(graph, node)
         assert isinstance(op, QConvTranspose2d) and phases is not None
-        oc_blocks, _, _ = image_of(graph.result(node).shape, self.machine)
-        image = image_of(graph[node.inputs[0]].shape, self.machine)
-        ending = Ending.of(op.requant)
-        return TransposedWorkload(*image, oc_blocks, *phases, context, op.x_zero_point, ending)
+        oc_blocks, _, _ = blocked_shape(graph.result(node).shape, self.machine)
+        image = blocked_shape(graph[node.inputs[0]].shape, self.machine)
+        epilogue = Epilogue.from_requant(op.requant)
+        return TransposedWorkload(*image, oc_blocks, *phases, context, op.x_zero_point, epilogue)
 
     def schedule(self, workload: TransposedWorkload, knobs: Knobs, name: str) -> PrimFunc:
         """The bias in ``param`` contains ``-x_zero_point * sum(weight of the phase)``."""
@@ -86,9 +86,9 @@ class Transposed(OnTensorCore[TransposedWorkload]):
         weight = placeholder((*blocks, *phases, *taps, block, block), "int8", "weight")
         par = placeholder((workload.oc_blocks, *phases, REQUANT_ENTRIES, block), "int32", "param")
         acc, image = _sums(workload, data, weight)
-        out = requantized(acc, par, workload.ending)
+        out = requantized(acc, par, workload.epilogue)
         tensors = (out, acc, image, weight, par)
-        s = schedule_products(*tensors, (0, 1, 3), tiling_of(knobs), self.machine)
+        s = schedule_products(*tensors, (0, 1, 3), make_tiling(knobs), self.machine)
         return lower(s, [data, weight, par, out], name)
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
@@ -136,6 +136,6 @@ def _sums(workload: TransposedWorkload, data: Tensor, weight: Tensor) -> tuple[T
         return sum_of(element * weight[c, cb, p, q, u, v, i, ci].astype("int32"), (cb, u, v, ci))
 
     shape = (
-        workload.oc_blocks, rows.places, rows.stride, cols.places, cols.stride, batch, block,
+        workload.oc_blocks, rows.positions, rows.stride, cols.positions, cols.stride, batch, block,
     )  # fmt: skip
     return compute(shape, products, "acc"), image

@@ -13,7 +13,7 @@ from .base import InPlace
 NO_MOVE = "no data moves"
 
 
-class Renamed(InPlace):
+class Reshaped(InPlace):
     """A reshape whose elements stay in their order in the blocked layout."""
 
     name = "renamed"
@@ -23,7 +23,7 @@ class Renamed(InPlace):
         if isinstance(node.op, BlockReshape):
             return NO_MOVE
         source, shape = graph[node.inputs[0]], graph.result(node).shape
-        # An image's places stay in their order, in as many rows as there are.
+        # An image's positions stay in their order, in as many rows as there are.
         is_image = len(source.shape) == 4 and source.shape[:2] == shape[:2]
         stays = len(shape) == 4 or (len(shape) == 2 and prod(source.shape[2:]) == 1)
         if source.dtype == "int8" and is_image and stays:
@@ -31,7 +31,7 @@ class Renamed(InPlace):
         return Refusal("the elements change places in the blocked layout")
 
 
-class Joined(InPlace):
+class Concatenated(InPlace):
     """A concatenation of channels: its operands are parts of the result from the start."""
 
     name = "joined"

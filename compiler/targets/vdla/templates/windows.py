@@ -35,14 +35,14 @@ from ..cost.tiling import (
 )
 from ..expressions import (
     REQUANT_ENTRIES,
-    Ending,
+    Epilogue,
     Pads,
     Window,
     attach,
-    byte_of,
     padded,
     part_axes,
     requantized,
+    select_byte,
     split_tiles,
     vthread_tiles,
 )
@@ -50,16 +50,16 @@ from ..machine import Context
 from .base import (
     AcceleratorTemplate,
     Track,
-    estimates_of,
-    fits_of,
-    image_of,
-    knobs_of,
+    blocked_shape,
+    check_tilings,
+    estimate_tilings,
+    list_knobs,
+    make_tiling,
     requant_parameters,
-    tiling_of,
     tiling_space,
     uniform_parameters,
 )
-from .convolution import folded_bias, int8_parts
+from .convolution import folded_bias, split_int8
 
 Kind = Literal["max", "sum", "weighted sum"]
 
@@ -110,7 +110,7 @@ class Slide:
         return words.view("<i4").reshape(blocks, kh, self.phases, block)
 
 
-def slide_of(
+def plan_slide(
     window: Window, height: int, width: int, products: int, parts: int = 1
 ) -> Slide | None:
     """How a window, whose weights have ``parts``, slides over an image with so many ``products`` an
@@ -142,7 +142,7 @@ class WindowWorkload(Workload):
     parts: int
     context: Context
     pad_value: int = field(compare=False)
-    ending: Ending = field(compare=False)
+    epilogue: Epilogue = field(compare=False)
 
     def shape(self, slide: Slide | None) -> ConvShape:
         """The windows as the planner sees them."""
@@ -196,20 +196,22 @@ class Windows(AcceleratorTemplate[WindowWorkload]):
         return "on the vector unit"
 
     def workload(self, graph: Graph, node: Node, context: Context) -> WindowWorkload:
-        image = image_of(graph[node.inputs[0]].shape, self.machine)
+        image = blocked_shape(graph[node.inputs[0]].shape, self.machine)
         match node.op:
             case QMaxPool() as op:
-                window, ending = Window(op.kernel, op.strides, op.pads), Ending(0, op.lo, op.hi)
-                return WindowWorkload("max", *image, window, 1, context, INT8_MIN, ending)
+                window, epilogue = Window(op.kernel, op.strides, op.pads), Epilogue(0, op.lo, op.hi)
+                return WindowWorkload("max", *image, window, 1, context, INT8_MIN, epilogue)
             case QAvgPool() as op:
-                window, ending = Window(op.kernel, op.strides, op.pads), Ending.of(op.requant)
-                return WindowWorkload("sum", *image, window, 1, context, op.x_zero_point, ending)
+                window = Window(op.kernel, op.strides, op.pads)
+                epilogue = Epilogue.from_requant(op.requant)
+                return WindowWorkload("sum", *image, window, 1, context, op.x_zero_point, epilogue)
         op, weight = node.op, graph[node.inputs[1]]
         assert isinstance(op, QConv2d) and weight.data is not None
         kernel = weight.shape[2], weight.shape[3]
         return WindowWorkload(
             "weighted sum", *image, Window(kernel, op.strides, op.pads, op.dilations),
-            len(int8_parts(weight.data)), context, op.x_zero_point, Ending.of(op.requant),
+            len(split_int8(weight.data)), context, op.x_zero_point,
+            Epilogue.from_requant(op.requant),
         )  # fmt: skip
 
     def slide(self, workload: WindowWorkload) -> Slide | None:
@@ -217,7 +219,7 @@ class Windows(AcceleratorTemplate[WindowWorkload]):
         if not workload.weighted:
             return None
         window, size = workload.window, (workload.height, workload.width)
-        return slide_of(window, *size, self.machine.params.vector_window, workload.parts)
+        return plan_slide(window, *size, self.machine.params.vector_window, workload.parts)
 
     def shape(self, workload: WindowWorkload) -> ConvShape:
         """The windows as the planner sees them."""
@@ -228,8 +230,10 @@ class Windows(AcceleratorTemplate[WindowWorkload]):
         knobs = tiling_space(shape, window_orders(weighted), chunks=False)
         return Space(
             knobs,
-            lambda knobs: window_misfit(tiling_of(knobs), shape, weighted, budget),
-            lambda columns: fits_of(columns, lambda t: window_fit(t, shape, weighted, budget)),
+            lambda knobs: window_misfit(make_tiling(knobs), shape, weighted, budget),
+            lambda columns: check_tilings(
+                columns, lambda t: window_fit(t, shape, weighted, budget)
+            ),
         )
 
     def plan(self, workload: WindowWorkload, fixed: Knobs) -> Plan | Refusal:
@@ -238,17 +242,19 @@ class Windows(AcceleratorTemplate[WindowWorkload]):
         found = plan_windows(self.shape(workload), weighted, context, self.machine, given)
         if isinstance(found, str):
             return Refusal(found)
-        return Plan(knobs_of(found[0], chunks=False), found[1])
+        return Plan(list_knobs(found[0], chunks=False), found[1])
 
     def predict(self, workload: WindowWorkload, knobs: Knobs) -> int:
         shape = self.shape(workload)
-        return window_cycles(tiling_of(knobs), shape, workload.weighted, self.machine)
+        return window_cycles(make_tiling(knobs), shape, workload.weighted, self.machine)
 
     def estimates(
         self, workload: WindowWorkload, columns: Mapping[str, np.ndarray]
     ) -> Mapping[str, np.ndarray]:
         shape, weighted = self.shape(workload), workload.weighted
-        return estimates_of(columns, lambda t: window_estimates(t, shape, weighted, self.machine))
+        return estimate_tilings(
+            columns, lambda t: window_estimates(t, shape, weighted, self.machine)
+        )
 
     def schedule(self, workload: WindowWorkload, knobs: Knobs, name: str) -> PrimFunc:
         """Parameters of the program: data; for a weighted sum the weights, int8 [blocks, KH, KW,
@@ -268,10 +274,10 @@ class Windows(AcceleratorTemplate[WindowWorkload]):
         sets = (blocks if weighted else 1, REQUANT_ENTRIES, params.block)
         par = placeholder(sets, "int32", "param")
         reduced, image = _reduced(workload, data, wide, part, slide)
-        out = requantized(reduced, par, workload.ending, per_channel=weighted)
+        out = requantized(reduced, par, workload.epilogue, per_channel=weighted)
         tensors = (out, reduced, image, par, wide if weighted else None)
         resident = self.shape(workload).resident
-        s = _schedule(*tensors, part, tiling_of(knobs), resident)
+        s = _schedule(*tensors, part, make_tiling(knobs), resident)
         return lower(s, [data, *([weight] if weighted else []), par, out], name)
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
@@ -286,11 +292,11 @@ class Windows(AcceleratorTemplate[WindowWorkload]):
         op, (weight, bias) = node.op, (graph[name].data for name in node.inputs[1:])
         assert isinstance(op, QConv2d) and weight is not None and bias is not None
         params = self.machine.params
-        _, height, width = image_of(graph[node.inputs[0]].shape, self.machine)
+        _, height, width = blocked_shape(graph[node.inputs[0]].shape, self.machine)
         kernel = weight.shape[2], weight.shape[3]
         window = Window(kernel, op.strides, op.pads, op.dilations)
-        parts = int8_parts(weight)
-        slide = slide_of(window, height, width, params.vector_window, len(parts))
+        parts = split_int8(weight)
+        slide = plan_slide(window, height, width, params.vector_window, len(parts))
         packed = [
             slide.pack(part, params) if slide else pack_depthwise_weight(part, params)
             for part in parts
@@ -350,7 +356,7 @@ def slid(
     def rule(c: Expr, y: Expr, x: Expr, b: Expr, i: Expr) -> Expr:
         place = (x + step + piece * slide.sums) * slide.step + column
         element = image[c, y * sh + ky * dh, place, b, i].astype("int8").astype("int32")
-        weight = byte_of(words[(c, *rows, piece * slide.step + column, i)], step)
+        weight = select_byte(words[(c, *rows, piece * slide.step + column, i)], step)
         return sum_of(element * weight, (*rows, piece, column, step))
 
     return compute((image.shape[0], *size, *image.shape[3:]), rule, "reduced")

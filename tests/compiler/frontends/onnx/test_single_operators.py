@@ -41,9 +41,7 @@ from vdla.compiler.graph.ops.convolution import (
 )
 from vdla.compiler.graph.ops.elementwise import Add, Clip, Map, Relu
 from vdla.compiler.graph.ops.fused import Fused, FusedParts
-from vdla.compiler.graph.ops.in_phases import InPhases
-from vdla.compiler.graph.ops.integer import QAdd, QAddFixed, QMul, QSoftmax, QTable
-from vdla.compiler.graph.ops.joined import (
+from vdla.compiler.graph.ops.fused_pairs import (
     QConvAdd,
     QConvAddChannels,
     QConvTable,
@@ -51,6 +49,13 @@ from vdla.compiler.graph.ops.joined import (
     QTableMean,
     QTableMul,
 )
+from vdla.compiler.graph.ops.group_matmul import (
+    QAddChannels,
+    QGroupMatMul,
+    TransposeGroups,
+)
+from vdla.compiler.graph.ops.in_phases import InPhases
+from vdla.compiler.graph.ops.integer import QAdd, QAddFixed, QMul, QSoftmax, QTable
 from vdla.compiler.graph.ops.layout import (
     BlockReshape,
     FromBlocks,
@@ -72,11 +77,6 @@ from vdla.compiler.graph.ops.movement import (
 )
 from vdla.compiler.graph.ops.narrow import Copy, Narrow
 from vdla.compiler.graph.ops.normalisation import QLayerNorm, QNormalise, RowDigits
-from vdla.compiler.graph.ops.places import (
-    QAddChannels,
-    QGroupMatMul,
-    TransposeGroups,
-)
 from vdla.compiler.graph.ops.pooling import (
     AvgPool,
     MaxPool,

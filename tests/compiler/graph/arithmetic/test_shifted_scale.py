@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from vdla.compiler.graph.arithmetic.shifted_scale import constants_of
-from vdla.compiler.graph.ops.places import QAddChannels
+from vdla.compiler.graph.arithmetic.shifted_scale import find_constants
+from vdla.compiler.graph.ops.group_matmul import QAddChannels
 from vdla.compiler.graph.ops.quantisation import Dequantize, Quant, Quantize
 
 RNG = np.random.default_rng(5)
@@ -29,7 +29,7 @@ def test_every_value_of_every_channel() -> None:
         scales = 0.02, 0.02 / ratio
         zeros = int(RNG.integers(-128, 128)), int(RNG.integers(-128, 128))
         wanted = tables(scales, zeros, RNG.standard_normal(40) * RNG.choice([1.0, 8.0]))
-        found = constants_of(wanted, scales[0] / scales[1], zeros[1])
+        found = find_constants(wanted, scales[0] / scales[1], zeros[1])
         none += found is None
         if found is not None:
             op = QAddChannels(*found, zeros[1])
@@ -43,8 +43,8 @@ def test_every_value_of_every_channel() -> None:
 def test_what_does_not_scale_has_no_constants() -> None:
     bent = tables((0.02, 0.02), (0, 0), np.zeros(1))
     bent[0, 100] += 2
-    assert constants_of(bent, 1.0, 0) is None
+    assert find_constants(bent, 1.0, 0) is None
 
 
 def test_a_scale_beyond_int32_has_none() -> None:
-    assert constants_of(np.full((1, 256), 127, np.int8), 2.0**24, 0) is None
+    assert find_constants(np.full((1, 256), 127, np.int8), 2.0**24, 0) is None

@@ -13,11 +13,11 @@ from vdla.compiler.graph.ops.normalisation import (
     Numbers,
     QLayerNorm,
     Steps,
+    combine_digits,
     digits,
-    index_of,
+    find_root_index,
     normaliser,
     roots,
-    value_of,
 )
 
 LIMIT = 1 << 31
@@ -101,8 +101,8 @@ def test_all_that_is_computed_fits_int32(width: int, epsilon: float) -> None:
     assert far + (1 << 30) < LIMIT
     found = np.stack(digits(offset.astype(np.int32)))
     assert found.shape[0] == DIGITS and found.min() >= -128 and found.max() <= 127
-    np.testing.assert_array_equal(value_of(found), offset)
-    np.testing.assert_array_equal(value_of(np.stack(digits(factor.astype(np.int32)))), factor)
+    np.testing.assert_array_equal(combine_digits(found), offset)
+    np.testing.assert_array_equal(combine_digits(np.stack(digits(factor.astype(np.int32)))), factor)
 
 
 def test_every_first_root_is_near_and_its_energy_fits() -> None:
@@ -110,7 +110,7 @@ def test_every_first_root_is_near_and_its_energy_fits() -> None:
     units = (64 ** np.arange(5)[:, None] * np.arange(1, 64)).reshape(-1)
     energies = np.unique(np.concatenate([units, units - 1, [2**30 - 1]]))
     energies = energies[(energies > 0) & (energies < 2**30)]
-    index = index_of(energies, np.minimum)
+    index = find_root_index(energies, np.minimum)
     assert (np.diff(index) >= 0).all() and index.max() == 250 and len(np.unique(index)) == 250
     first = roots()[index].astype(np.int64)
     shifted = energies << 2 * (first & 31)

@@ -16,8 +16,8 @@ from vdla.compiler.graph.ops.softmax import (
     first_inverse,
     inverses,
     newton,
+    newton_steps,
     refined,
-    steps_of,
 )
 
 SCALES = (0.02, 0.05, 0.1, 0.2, 0.5)
@@ -39,7 +39,7 @@ def test_every_inverse_is_exact_and_fits_int32(keys: int) -> None:
     greatest exponential times the inverse."""
     total = every_sum(keys)
     inverse, most = np.full_like(total, first_inverse(keys)), 0
-    for _ in range(steps_of(keys)):
+    for _ in range(newton_steps(keys)):
         share = (total * inverse >> HALF_BITS) + (2 << HALF_BITS)
         most = max(most, *(int(np.abs(x).max()) for x in (total * inverse, share * inverse)))
         inverse = newton(total, inverse)

@@ -1,4 +1,4 @@
-"""Functions of one int8: tables of float operators, and lines with bends that equal them."""
+"""Functions of one int8: tables of float operators, and piecewise linear forms that equal them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 from vdla import HwParams
-from vdla.compiler.graph.arithmetic.bends import bends
+from vdla.compiler.graph.arithmetic.piecewise_linear import fit_piecewise_linear
 from vdla.isa.params import PRESETS
 
 EVERY = np.arange(-128, 128)
@@ -39,10 +39,10 @@ def table(f: Callable[[np.ndarray], np.ndarray], scale: float, step: float) -> n
     ],
     ids=["constant", "negative", "absolute", "relu", "sigmoid", "tanh", "hard swish"],
 )
-def test_few_bends(f: Callable[[np.ndarray], np.ndarray], scale: float, most: int) -> None:
+def test_few_pieces(f: Callable[[np.ndarray], np.ndarray], scale: float, most: int) -> None:
     values = f(EVERY * scale)
     wanted = table(f, scale, max(float(np.ptp(values)), 1e-3) / 255)
-    found = bends(wanted)
+    found = fit_piecewise_linear(wanted)
     assert found is not None and len(found.knots) <= most
     np.testing.assert_array_equal(found.apply(EVERY), wanted)
 
@@ -50,9 +50,9 @@ def test_few_bends(f: Callable[[np.ndarray], np.ndarray], scale: float, most: in
 @pytest.mark.slow
 @given(st.lists(st.integers(-128, 127), min_size=256, max_size=256))
 @settings(max_examples=20, deadline=None)
-def test_every_table_has_bends(values: list[int]) -> None:
+def test_every_table_is_piecewise_linear(values: list[int]) -> None:
     wanted = np.array(values, np.int8)
-    found = bends(wanted)
+    found = fit_piecewise_linear(wanted)
     assert found is not None
     np.testing.assert_array_equal(found.apply(EVERY), wanted)
 
@@ -95,7 +95,7 @@ def test_two_cycles_a_piece() -> None:
     """Each vector takes two cycles for every piece; everything else adds less than 15 %."""
     module = vdla.compile(tanh((1, 64, 16, 16)))
     module.run(np.zeros((1, 64, 16, 16), np.int8))
-    pieces = len(bends(table(np.tanh, 0.04, 2 / 255)).knots)  # pyright: ignore[reportOptionalMemberAccess]
+    pieces = len(fit_piecewise_linear(table(np.tanh, 0.04, 2 / 255)).knots)  # pyright: ignore[reportOptionalMemberAccess]
     assert module.report["cycles"] < 1.15 * 2 * pieces * 64 / 16 * 16 * 16
 
 
@@ -108,7 +108,7 @@ def test_a_small_configuration_leaves_it_to_the_host() -> None:
 
 
 def sines(shape: tuple[int, ...], functions: int) -> onnx.ModelProto:
-    """Sines one after the other: tables of different scales, each too uneven for few bends."""
+    """Sines one after the other: tables of different scales, each too uneven for few pieces."""
     make, info = helper.make_node, helper.make_tensor_value_info
     stored, nodes, name = [np.float32(1 / 127), np.int8(0)], [], "x"
     names = ["step", "z"]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from vdla.compiler.graph.ir import Graph, Node, Tensor
 from vdla.compiler.graph.ops.convolution import Conv2d
-from vdla.compiler.targets import cache as kept
+from vdla.compiler.targets.common import cache as kept
 from vdla.compiler.targets.cpu import graph_code as cpu
 from vdla.compiler.targets.cpu.graph_code import build_cpu, compile_graph
 from vdla.compiler.targets.cpu.processor import host

@@ -14,11 +14,11 @@ from vdla.compiler.graph.ops.blocked.dense import PackColumns, PackedDense
 from vdla.compiler.graph.ops.linear import QDense, QMatMul
 from vdla.compiler.graph.ops.movement import Transpose
 from vdla.compiler.graph.ops.reduction import Reduce
+from vdla.compiler.targets.common.workload import OperatorWorkload
 from vdla.compiler.targets.cpu.graph_code import build_cpu, compile_func
 from vdla.compiler.targets.cpu.lowering import lower_node, templates_of
 from vdla.compiler.targets.cpu.passes.block_channels import block_channels
 from vdla.compiler.targets.cpu.processor import Processor, host
-from vdla.compiler.targets.cpu.templates.base import CpuWorkload
 from vdla.compiler.targets.cpu.templates.tiles import DenseTiles
 
 from .one_operator import as_plain_loops, graph_of
@@ -168,7 +168,7 @@ def test_default_tiles(cpu, features, shape: Shape, expected: tuple[int, int]) -
     processor = Processor("x86_64-unknown-linux-gnu", cpu, features)
     lanes, op = processor.vector_lanes, PackedDense(blocks * processor.vector_lanes)
     types = (((rows, depth), "float32"), ((blocks, depth, lanes), "float32"))
-    workload = CpuWorkload(op.name, (), types, ((rows, blocks * lanes), "float32"), op)
+    workload = OperatorWorkload(op.name, (), types, ((rows, blocks * lanes), "float32"), op)
     template = next(t for t in templates_of(processor) if isinstance(t, DenseTiles))
     plan = template.plan(workload, {})
     assert (plan.knobs["rows"], plan.knobs["blocks"]) == expected

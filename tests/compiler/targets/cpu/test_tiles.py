@@ -26,6 +26,7 @@ from vdla.compiler.graph.ops.blocked.integer import BlockedDotConv2d
 from vdla.compiler.graph.ops.blocked.matrix import BlockedMatrixConv2d
 from vdla.compiler.graph.ops.convolution import QConv2d
 from vdla.compiler.graph.passes import run_passes as run_graph_passes
+from vdla.compiler.targets.common.workload import workload_of
 from vdla.compiler.targets.cpu import graph_code
 from vdla.compiler.targets.cpu.graph_code import (
     build_cpu,
@@ -51,7 +52,6 @@ from vdla.compiler.targets.cpu.micro_kernels import (
     TILE_X,
 )
 from vdla.compiler.targets.cpu.processor import Processor, host, optimise
-from vdla.compiler.targets.cpu.templates.base import workload_of
 from vdla.compiler.te.expr import Expr, Var
 from vdla.compiler.te.schedule import create_schedule
 from vdla.compiler.te.tensor import Tensor, compute, placeholder, reduce_axis, sum_of

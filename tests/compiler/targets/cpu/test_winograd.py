@@ -26,6 +26,7 @@ from vdla.compiler.graph.ops.blocked.convolution import BlockedConv2d, BlockedWi
 from vdla.compiler.graph.ops.convolution import Conv2d
 from vdla.compiler.graph.ops.layout import FromBlocks, ToBlocks
 from vdla.compiler.graph.passes import run_passes
+from vdla.compiler.targets.common.workload import workload_of
 from vdla.compiler.targets.cpu.core import Core
 from vdla.compiler.targets.cpu.graph_code import build_cpu, on_blocks
 from vdla.compiler.targets.cpu.llvm_parallel import has_threads
@@ -37,7 +38,6 @@ from vdla.compiler.targets.cpu.templates.algorithms import (
     ConvolutionAlgorithm,
     transformed_weight,
 )
-from vdla.compiler.targets.cpu.templates.base import workload_of
 from vdla.compiler.topi import winograd as winograd_expression
 from vdla.compiler.topi.winograd import POINTS, matrices
 

@@ -7,7 +7,7 @@ from vdla.bench.workloads import TABLE_2
 from vdla.compiler.build import build, prepare
 from vdla.compiler.choose.chooser import Chooser
 from vdla.compiler.dumps import Dumps
-from vdla.compiler.partition import parts_of
+from vdla.compiler.partition import split_parts
 from vdla.compiler.targets.base import Options
 from vdla.compiler.targets.registry import find_target
 from vdla.compiler.targets.vdla.target import Accelerator
@@ -28,7 +28,7 @@ def accelerator(memory: str = "vta") -> Accelerator:
 def layers_of(model, target):
     chooser = Chooser(target.name, target.machine_key)
     graph = prepare(model, target, chooser, Dumps())
-    parts = [part for where, part in parts_of(graph, target) if where is target]
+    parts = [part for where, part in split_parts(graph, target) if where is target]
     return [layer for part in parts for layer in target.layers(part, chooser)]
 
 

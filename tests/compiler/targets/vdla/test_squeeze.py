@@ -17,7 +17,7 @@ from vdla.compiler.graph.ir import Graph
 from vdla.compiler.graph.ops.integer import QMul
 from vdla.compiler.graph.ops.pooling import QAvgPool
 from vdla.compiler.quantize import quantize
-from vdla.compiler.targets.vdla.expressions import Ending
+from vdla.compiler.targets.vdla.expressions import Epilogue
 from vdla.compiler.targets.vdla.machine import Budget, Context, Machine
 from vdla.compiler.targets.vdla.templates.global_average import Means, MeanWorkload
 from vdla.isa.memory import MEMORY_PRESETS
@@ -35,11 +35,11 @@ def product(
     shape: tuple[int, ...], zeros: tuple[int, int] = (-7, 100), rounding: str = "even"
 ) -> Graph:
     """An image and a value for each channel; the results fill int8."""
-    ending = requant(np.array([1 / 120]), -3)
+    epilogue = requant(np.array([1 / 120]), -3)
     if rounding == "tflite":
         numbers = np.array([1 << 30], np.int32), np.array([6], np.int32)
-        ending = Requant(*numbers, -3, rounding=rounding)
-    return one_operator(QMul(*zeros, ending), shape, (*shape[:2], 1, 1))
+        epilogue = Requant(*numbers, -3, rounding=rounding)
+    return one_operator(QMul(*zeros, epilogue), shape, (*shape[:2], 1, 1))
 
 
 PRODUCTS = {
@@ -64,8 +64,8 @@ def test_a_product_equals_the_interpreter(case: str) -> None:
 def mean(shape: tuple[int, ...], zero_point: int = 5) -> Graph:
     """The mean of each channel, eight times as large: it fills int8."""
     height, width = shape[2:]
-    ending = requant(np.array([8 / (height * width)]), -3)
-    op = QAvgPool((height, width), (1, 1), (0, 0, 0, 0), False, zero_point, ending)
+    epilogue = requant(np.array([8 / (height * width)]), -3)
+    op = QAvgPool((height, width), (1, 1), (0, 0, 0, 0), False, zero_point, epilogue)
     return one_operator(op, shape)
 
 
@@ -90,7 +90,7 @@ def test_where_loads_are_scarce_sums_have_few_instructions() -> None:
     means, context = Means(machine), Context(Budget.whole(machine.params), beside=True)
     parts = []
     for scarce in (False, True):
-        workload = MeanWorkload(42, 196, replace(context, scarce_loads=scarce), Ending())
+        workload = MeanWorkload(42, 196, replace(context, scarce_loads=scarce), Epilogue())
         found = means.plan(workload, {})
         assert isinstance(found, Plan)
         parts.append(found.knobs["part"])

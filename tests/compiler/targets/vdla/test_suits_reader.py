@@ -35,8 +35,8 @@ def read_by_products(graph: Graph, channels: int, kernel: int = 1) -> Graph:
     """The graph of one operator, and a convolution of its result."""
     rng, result = np.random.default_rng(3), graph["y"].shape
     depth, pad = result[1], kernel // 2
-    ending = requant_for(depth * kernel * kernel)
-    conv = QConv2d((1, 1), (pad,) * 4, (1, 1), 1, 3, ending)
+    epilogue = requant_for(depth * kernel * kernel)
+    conv = QConv2d((1, 1), (pad,) * 4, (1, 1), 1, 3, epilogue)
     weight = rng.integers(-128, 128, (channels, depth, kernel, kernel)).astype(np.int8)
     bias = rng.integers(-9999, 9999, channels).astype(np.int32)
     tensors = [

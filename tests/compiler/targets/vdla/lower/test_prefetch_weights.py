@@ -7,7 +7,7 @@ from math import prod
 import pytest
 from vdla.bench.measure import measure
 from vdla.bench.net import Net
-from vdla.compiler.targets.vdla.expressions import Ending, Window
+from vdla.compiler.targets.vdla.expressions import Epilogue, Window
 from vdla.compiler.targets.vdla.lower.prefetch_weights import weights_ahead
 from vdla.compiler.targets.vdla.machine import USUAL_EIGHTHS, Budget, Context, Machine
 from vdla.compiler.targets.vdla.templates.convolution import Products, ProductsWorkload
@@ -27,7 +27,7 @@ def products(hw: HwParams, **knobs: int | str) -> tuple[Machine, PrimFunc]:
     machine = Machine(hw, VTA, 2)
     context = Context(Budget.whole(hw))
     workload = ProductsWorkload(
-        DEPTH, 7, 7, RESULTS, Window((1, 1)), 1, context, 0, Ending(), False
+        DEPTH, 7, 7, RESULTS, Window((1, 1)), 1, context, 0, Epilogue(), False
     )
     tile = {"oc_blocks": 1, "rows": 7, "cols": 7, "ic_blocks": DEPTH, "order": "pixels",
             "vthreads": 2} | knobs  # fmt: skip

@@ -18,8 +18,8 @@ from onnx import numpy_helper
 from vdla import plugins
 from vdla.compiler.choose.records import Record, append
 from vdla.compiler.graph.ops.base import Fusion, Op
-from vdla.compiler.targets import cache as kept
 from vdla.compiler.targets.base import Options
+from vdla.compiler.targets.common import cache as kept
 from vdla.compiler.targets.registry import find_target
 from vdla.compiler.targets.vdla import target as accelerator
 from vdla.compiler.targets.vdla.plan.cache import Foreign, text_of

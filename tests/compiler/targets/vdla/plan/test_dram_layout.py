@@ -14,7 +14,7 @@ from vdla.compiler.graph.ir import Graph, Node, Tensor
 from vdla.compiler.graph.ops.movement import Reshape
 from vdla.compiler.graph.ops.pooling import QMaxPool
 from vdla.compiler.graph.passes import run_passes
-from vdla.compiler.partition import parts_of, place
+from vdla.compiler.partition import assign_targets, split_parts
 from vdla.compiler.targets.base import Options, Part
 from vdla.compiler.targets.cpu.graph_code import compile_graph
 from vdla.compiler.targets.cpu.processor import host
@@ -41,10 +41,10 @@ def network(request: pytest.FixtureRequest) -> Graph:
 @pytest.mark.fast(1)
 def test_dram_of_the_networks_is_near_the_bound(network: Graph) -> None:
     target = Accelerator(Options(HW, MemoryParams.load("vta")))
-    graph = place(network, target)
+    graph = assign_targets(network, target)
     for _, apply in target.graph_passes(Chooser(target.name, target.machine_key)):
         graph = apply(graph)
-    (part,) = (part for where, part in parts_of(graph, target) if where is target)
+    (part,) = (part for where, part in split_parts(graph, target) if where is target)
     nodes = part.nodes
     tracks = {
         node.output: template.track for node in nodes

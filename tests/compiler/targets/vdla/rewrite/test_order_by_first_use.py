@@ -13,7 +13,7 @@ from vdla.compiler.graph.ops.convolution import QConv2d
 from vdla.compiler.graph.passes import run_passes
 from vdla.compiler.graph.verify import verify
 from vdla.compiler.targets.vdla.machine import HOST
-from vdla.compiler.targets.vdla.rewrite.order_by_first_use import needed_first
+from vdla.compiler.targets.vdla.rewrite.order_by_first_use import order_by_first_use
 
 from ....building import placed
 
@@ -35,7 +35,7 @@ def convolutions(graph: Graph) -> list[str]:
 def test_what_is_read_at_the_end_is_computed_later() -> None:
     graph = shortcut()
     late, soon, last = convolutions(graph)
-    moved = needed_first(graph)
+    moved = order_by_first_use(graph)
     verify(moved)
     assert convolutions(moved) == [soon, late, last]
     x = np.random.default_rng(0).normal(0, 2, (1, 16, 6, 6)).astype(np.float32)
@@ -44,8 +44,8 @@ def test_what_is_read_at_the_end_is_computed_later() -> None:
 
 
 def test_then_nothing_changes() -> None:
-    moved = needed_first(shortcut())
-    assert needed_first(moved).nodes == moved.nodes
+    moved = order_by_first_use(shortcut())
+    assert order_by_first_use(moved).nodes == moved.nodes
 
 
 def test_operators_of_the_host_stay() -> None:
@@ -53,4 +53,4 @@ def test_operators_of_the_host_stay() -> None:
     first = convolutions(graph)[0]
     nodes = [replace(n, target=HOST) if n.output == first else n for n in graph.nodes]
     kept = graph.with_nodes(nodes)
-    assert needed_first(kept).nodes == kept.nodes
+    assert order_by_first_use(kept).nodes == kept.nodes

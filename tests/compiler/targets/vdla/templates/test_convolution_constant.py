@@ -9,9 +9,9 @@ import pytest
 from vdla.compiler.choose.space import Knobs
 from vdla.compiler.graph.ir import Graph, Node, Tensor
 from vdla.compiler.graph.ops.convolution import QConv2d
-from vdla.compiler.graph.ops.joined import QConvAddChannels
-from vdla.compiler.graph.ops.places import QAddChannels
-from vdla.compiler.targets.vdla.rewrite.fuse_epilogues import join_results
+from vdla.compiler.graph.ops.fused_pairs import QConvAddChannels
+from vdla.compiler.graph.ops.group_matmul import QAddChannels
+from vdla.compiler.targets.vdla.rewrite.fuse_epilogues import fuse_epilogues
 from vdla.isa.errors import VdlaError
 from vdla.isa.params import HwParams
 from vdla.sim.model.core import simulate
@@ -119,7 +119,7 @@ def test_which_additions_are_joined(reader: str) -> None:
         grouped = replace(conv, op=replace(conv.op, groups=2))
         weight = Tensor.constant("w", np.ones((32, 16, 1, 1), np.int8))
         graph = graph.with_nodes([grouped, add], weight)
-    found = [node.op.name for node in join_results(graph, False, lambda *_: False).nodes]
+    found = [node.op.name for node in fuse_epilogues(graph, False, lambda *_: False).nodes]
     assert found == (
         ["QConvAddChannels"] if reader == "none" else [node.op.name for node in graph.nodes]
     )

@@ -11,13 +11,13 @@ from vdla.compiler.choose.space import Knobs
 from vdla.compiler.graph.interpret import interpret
 from vdla.compiler.graph.ir import Graph, Node, Tensor
 from vdla.compiler.graph.ops.convolution import QConv2d
+from vdla.compiler.graph.ops.fused_pairs import QConvAdd
 from vdla.compiler.graph.ops.integer import QAdd
-from vdla.compiler.graph.ops.joined import QConvAdd
 from vdla.compiler.targets.base import Options
 from vdla.compiler.targets.registry import find_target
 from vdla.compiler.targets.vdla.cost.tiling import Tiling, rows_through_tmp
 from vdla.compiler.targets.vdla.machine import ACCELERATOR, Budget, Context, Machine
-from vdla.compiler.targets.vdla.rewrite.fuse_epilogues import join_results
+from vdla.compiler.targets.vdla.rewrite.fuse_epilogues import fuse_epilogues
 from vdla.compiler.targets.vdla.templates.convolution_residual import ResidualProducts
 from vdla.isa.params import PRESETS, HwParams
 from vdla.sim.model.core import simulate
@@ -120,7 +120,7 @@ def test_which_images_are_added(case: str) -> None:
     if case == "a factor of 0":
         add = replace(add, op=replace(add.op, mult_b=0))
     graph = graph.with_nodes([conv, add])
-    found = join_results(graph, False, lambda *_: case != "chosen so").nodes
+    found = fuse_epilogues(graph, False, lambda *_: case != "chosen so").nodes
     if case not in ("first", "second"):
         assert [node.op for node in found] == [conv.op, add.op]
         return

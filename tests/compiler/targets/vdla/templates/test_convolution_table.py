@@ -9,10 +9,10 @@ import pytest
 from vdla.compiler.choose.space import Knobs
 from vdla.compiler.graph.ir import Graph, Node, Tensor
 from vdla.compiler.graph.ops.convolution import QConv2d
+from vdla.compiler.graph.ops.fused_pairs import QConvTable
 from vdla.compiler.graph.ops.integer import QTable
-from vdla.compiler.graph.ops.joined import QConvTable
 from vdla.compiler.targets.vdla.machine import ACCELERATOR
-from vdla.compiler.targets.vdla.rewrite.fuse_epilogues import join_results
+from vdla.compiler.targets.vdla.rewrite.fuse_epilogues import fuse_epilogues
 from vdla.isa.insn import Table
 from vdla.isa.params import PRESETS, HwParams
 from vdla.sim.model.core import simulate
@@ -31,8 +31,8 @@ def activated(
     """An image, its convolution with random weights, and a table in which neighbours differ."""
     rng = np.random.default_rng(2)
     pad = kernel // 2
-    ending = requant_for(depth * kernel * kernel)
-    conv = QConv2d((1, 1), (pad, pad, pad, pad), (1, 1), 1, 3, ending)
+    epilogue = requant_for(depth * kernel * kernel)
+    conv = QConv2d((1, 1), (pad, pad, pad, pad), (1, 1), 1, 3, epilogue)
     table = QTable(rng.permutation(np.arange(-128, 128)).astype(np.int8))
     weight = rng.integers(-128, 128, (channels, depth, kernel, kernel)).astype(np.int8)
     tensors = [
@@ -109,6 +109,6 @@ def test_which_tables_are_joined(reader: str) -> None:
         other = replace(table, name="other", output="z")
         graph = graph.with_nodes([conv, table, other], replace(graph["y"], name="z"))
         graph = replace(graph, outputs=("y", "z"))
-    nodes = join_results(graph, reader != "no table", lambda *_: False).nodes
+    nodes = fuse_epilogues(graph, reader != "no table", lambda *_: False).nodes
     found = [node.op.name for node in nodes]
     assert found == (["QConvTable"] if reader == "none" else [n.op.name for n in graph.nodes])

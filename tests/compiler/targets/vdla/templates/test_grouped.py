@@ -96,7 +96,7 @@ TOGETHER = {
 def test_groups_fill_whole_blocks(case: str) -> None:
     (groups, inputs, outputs), expected = TOGETHER[case]
     graph = grouped(groups, (inputs, outputs), (4, 4), (1, 1))
-    found = Grouped(Machine(HwParams(), VTA, 2)).groups_of(graph, graph.nodes[0])
+    found = Grouped(Machine(HwParams(), VTA, 2)).find_groups(graph, graph.nodes[0])
     assert found == expected
 
 

@@ -15,8 +15,8 @@ from vdla.compiler.choose.template import Plan
 from vdla.compiler.graph.interpret import interpret
 from vdla.compiler.graph.ir import Graph, Node, Tensor
 from vdla.compiler.graph.ops.convolution import QConv2d
+from vdla.compiler.graph.ops.fused_pairs import QConvTable, QConvWindow
 from vdla.compiler.graph.ops.integer import QTable
-from vdla.compiler.graph.ops.joined import QConvTable, QConvWindow
 from vdla.compiler.targets.base import Options
 from vdla.compiler.targets.registry import find_target
 from vdla.compiler.targets.vdla import target as accelerator
@@ -30,8 +30,8 @@ from vdla.compiler.targets.vdla.expressions import Window
 from vdla.compiler.targets.vdla.machine import ACCELERATOR, HOST, Budget, Context, Machine
 from vdla.compiler.targets.vdla.plan import options as program_choices
 from vdla.compiler.targets.vdla.plan.fuse_inverted_residual import Expanding
-from vdla.compiler.targets.vdla.rewrite.fuse_inverted_residuals import join_windows
-from vdla.compiler.targets.vdla.templates.inverted_residual import ExpandedWindows
+from vdla.compiler.targets.vdla.rewrite.fuse_inverted_residuals import fuse_inverted_residuals
+from vdla.compiler.targets.vdla.templates.inverted_residual import InvertedResiduals
 from vdla.isa.insn import Load
 from vdla.isa.params import HwParams
 from vdla.sim.model.core import simulate
@@ -260,7 +260,7 @@ def test_which_convolutions_are_joined(case: str) -> None:
         asked.append(source.name)
         return case != "refused"
 
-    nodes = join_windows(graph, joins).nodes
+    nodes = fuse_inverted_residuals(graph, joins).nodes
     if case not in ("joined", "table"):
         assert nodes == graph.nodes and bool(asked) is (case == "refused")
         return
@@ -290,9 +290,9 @@ def test_what_it_handles(case: str) -> None:
     node = replace(
         graph.nodes[0], op=QConvWindow(replace(op.first, **first), replace(op.last, **last))
     )
-    expanded = ExpandedWindows(Machine(DEFAULT, VTA, 2))
+    expanded = InvertedResiduals(Machine(DEFAULT, VTA, 2))
     assert expanded.handles(graph, node) is expected
-    assert not ExpandedWindows(Machine(HwParams(), VTA, 2)).handles(graph, node)
+    assert not InvertedResiduals(Machine(HwParams(), VTA, 2)).handles(graph, node)
 
 
 def expansion(**changed: int) -> Expansion:
@@ -333,7 +333,7 @@ def test_weights_that_have_room_are_loaded_once() -> None:
 @pytest.mark.parametrize(("bound", "expected"), [(0.0, "apart"), (99.0, "joined")])
 def test_the_bound_decides(bound: float, expected: str) -> None:
     graph, machine = block(32, 96, (14, 14)), Machine(DEFAULT, VTA, 2)
-    expanded = ExpandedWindows(machine)
+    expanded = InvertedResiduals(machine)
     workload = expanded.workload(graph, graph.nodes[0], expanded.usual_context)
     planned = Expanding(machine, bound).plan(workload, {})
     assert isinstance(planned, Plan) and planned.knobs == {"expansion": expected}

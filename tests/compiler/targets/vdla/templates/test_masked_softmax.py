@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from vdla.compiler.graph.ir import Graph, Node, Tensor
 from vdla.compiler.graph.ops.softmax import QTableSoftmax
-from vdla.compiler.targets.vdla.attention_mask import Span, spans_of
+from vdla.compiler.targets.vdla.attention_mask import VisibleKeys, find_visible_keys
 from vdla.compiler.targets.vdla.templates.masked_softmax import most_mask_rows
 from vdla.isa.insn import Load
 from vdla.isa.params import HwParams
@@ -141,8 +141,8 @@ def test_what_the_host_computes(hw: HwParams, reason: str) -> None:
 
 def test_spans() -> None:
     """Blocks of one mask share its rows."""
-    spans, rows = spans_of(causal(2, 4), 2)
-    assert spans == (Span(0, 2, 0), Span(2, 4, 0)) * 2
+    spans, rows = find_visible_keys(causal(2, 4), 2)
+    assert spans == (VisibleKeys(0, 2, 0), VisibleKeys(2, 4, 0)) * 2
     np.testing.assert_array_equal(rows, [[True, True], [False, True]])
-    spans, rows = spans_of(padding(4, 5, 2), 2)
-    assert spans == (Span(3, 3, 0),) * 2 and rows.shape == (0, 2)
+    spans, rows = find_visible_keys(padding(4, 5, 2), 2)
+    assert spans == (VisibleKeys(3, 3, 0),) * 2 and rows.shape == (0, 2)

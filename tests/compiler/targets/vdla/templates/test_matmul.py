@@ -14,8 +14,8 @@ from vdla.compiler.graph.arithmetic.requant import Requant
 from vdla.compiler.graph.interpret import interpret
 from vdla.compiler.graph.ir import Graph, Node, Tensor, infer
 from vdla.compiler.graph.ops.base import Op
+from vdla.compiler.graph.ops.group_matmul import QAddChannels, QGroupMatMul, TransposeGroups
 from vdla.compiler.graph.ops.linear import QMatMul
-from vdla.compiler.graph.ops.places import QAddChannels, QGroupMatMul, TransposeGroups
 from vdla.compiler.targets.base import Options
 from vdla.compiler.targets.registry import find_target
 from vdla.isa.memory import MEMORY_PRESETS

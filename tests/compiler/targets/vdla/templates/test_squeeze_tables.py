@@ -11,11 +11,11 @@ from vdla.bench.measure import Measurement, measure
 from vdla.bench.modern import FloatNet
 from vdla.compiler.choose.space import Knobs
 from vdla.compiler.graph.ir import Graph, Node, Tensor
+from vdla.compiler.graph.ops.fused_pairs import QTableMean, QTableMul
 from vdla.compiler.graph.ops.integer import QMul, QTable
-from vdla.compiler.graph.ops.joined import QTableMean, QTableMul
 from vdla.compiler.graph.ops.pooling import QAvgPool
 from vdla.compiler.targets.vdla.machine import ACCELERATOR
-from vdla.compiler.targets.vdla.rewrite.fuse_tables_into_readers import look_up_again
+from vdla.compiler.targets.vdla.rewrite.fuse_tables_into_readers import fuse_tables_into_readers
 from vdla.isa.params import PRESETS, HwParams
 
 from ..machines import RTL_WINDOWS
@@ -143,6 +143,8 @@ def test_which_tables_are_joined(case: str, joins: bool) -> None:
     tensors += [Tensor(name, one, "int8") for name in "fm"]
     outputs = ("m", "y", "t") if case == "an output" else ("m", "y")
     graph = Graph("one", ("x", "f"), outputs, tuple(nodes), {t.name: t for t in tensors})
-    found = look_up_again(graph, lambda places: case != "large mean" and places == 36).nodes
+    found = fuse_tables_into_readers(
+        graph, lambda places: case != "large mean" and places == 36
+    ).nodes
     names = [node.op.name for node in found]
     assert names == (["QTableMean", "QTableMul"] if joins else ["QTable", "QAvgPool", "QMul"])

@@ -47,7 +47,7 @@ def int8(shape: tuple[int, ...]) -> np.ndarray:
 
 def test_a_phase_of_stride_2_has_half_of_the_taps() -> None:
     found = subpixel(kernel=4, stride=2, before=1, size=8)
-    assert found is not None and (found.taps, found.places, found.pads(4)) == (2, 4, (1, 1))
+    assert found is not None and (found.taps, found.positions, found.pads(4)) == (2, 4, (1, 1))
 
 
 @settings(max_examples=200)
@@ -65,7 +65,7 @@ def test_phases_are_the_definition(
             for u in range(found.taps):
                 source = q + found.first + found.shift * p + u
                 assert -low <= source < image + high
-                place = found.kernel_place(p, u)
+                place = found.kernel_position(p, u)
                 if place is not None and 0 <= source < image:
                     got.append((q * stride + p, source, place))
     wanted = [

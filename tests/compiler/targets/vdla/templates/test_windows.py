@@ -13,7 +13,7 @@ from vdla.bench.net import Net
 from vdla.compiler.build import CompiledModel
 from vdla.compiler.graph.interpret import interpret
 from vdla.compiler.targets.vdla.expressions import Window
-from vdla.compiler.targets.vdla.templates.windows import Slide, slide_of
+from vdla.compiler.targets.vdla.templates.windows import Slide, plan_slide
 from vdla.isa.insn import Vector
 from vdla.isa.memory import MEMORY_PRESETS
 from vdla.isa.params import PRESETS, HwParams
@@ -95,7 +95,7 @@ def test_results_are_those_of_the_interpreter(
     found = measure(model, replace(SMALL, vector_window=products), VTA, ("sim",))
     border = pads or (kernel[0] // 2, kernel[1] // 2) * 2
     window = Window(kernel, (stride, stride), border)
-    assert bool(windows(found.compiled)) is (slide_of(window, *size, products) is not None)
+    assert bool(windows(found.compiled)) is (plan_slide(window, *size, products) is not None)
 
 
 @pytest.mark.parametrize(
@@ -109,9 +109,9 @@ def test_how_windows_slide(kernel: int, stride: int, products: int, expected: Sl
     """Kernels that are wider than there are products are cut into pieces; where that is not faster,
     nothing slides."""
     window = Window((kernel, kernel), (stride, stride), (kernel // 2,) * 4)
-    assert slide_of(window, 28, 28, products) == expected
+    assert plan_slide(window, 28, 28, products) == expected
     # A row of one result takes as long in either way.
-    assert slide_of(Window((3, 3)), 3, 3, 3) is None
+    assert plan_slide(Window((3, 3)), 3, 3, 3) is None
 
 
 @pytest.mark.fast(1)

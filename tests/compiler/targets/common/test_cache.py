@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from vdla.compiler.targets import cache as kept
+from vdla.compiler.targets.common import cache as kept
 
 #: Before a fixture of all tests replaces them.
 READ, KEEP = kept.read, kept.keep

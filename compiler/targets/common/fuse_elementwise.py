@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from ....graph.ir import Graph, Node
-from ....graph.ops.base import Fusion, Op
-from ....graph.ops.fused import Fused, FusedParts
+from ...graph.ir import Graph, Node
+from ...graph.ops.base import Fusion, Op
+from ...graph.ops.fused import Fused, FusedParts
 
 #: Whether a node that can be fused with its reader should be.
 Joins = Callable[[Graph, Node], bool]

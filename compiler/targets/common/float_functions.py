@@ -23,7 +23,7 @@ import math
 from dataclasses import dataclass
 from functools import reduce
 
-from ..te.expr import Call, Const, Expr, Var, maximum, select
+from ...te.expr import Call, Const, Expr, Var, maximum, select
 
 
 @dataclass(frozen=True)

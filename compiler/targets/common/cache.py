@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...runtime.cache import cache_dir, keep_checked, read_checked, source_digest
+from ....runtime.cache import cache_dir, keep_checked, read_checked, source_digest
 
 #: What is compiled in fewer seconds is not kept.
 KEPT_FROM_S = 0.5

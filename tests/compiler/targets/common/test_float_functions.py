@@ -9,10 +9,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from llvmlite import ir
+from vdla.compiler.targets.common.float_functions import FUNCTIONS
 from vdla.compiler.targets.cpu.graph_code import compile_func, run_passes
 from vdla.compiler.targets.cpu.llvm import emit_function
 from vdla.compiler.targets.cpu.processor import Processor
-from vdla.compiler.targets.float_functions import FUNCTIONS
 from vdla.compiler.targets.gpu.dialects import CUDA
 from vdla.compiler.targets.gpu.kernels import kernels_of, lower_kernels, to_launches
 from vdla.compiler.targets.gpu.templates.general import each_element

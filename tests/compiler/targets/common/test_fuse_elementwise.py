@@ -20,11 +20,11 @@ from vdla.compiler.graph.ops.fused import Fused, FusedParts
 from vdla.compiler.graph.ops.movement import Slice
 from vdla.compiler.graph.passes import run_passes
 from vdla.compiler.graph.verify import verify
+from vdla.compiler.targets.common.fuse_elementwise import fuse_elementwise
 from vdla.compiler.targets.cpu import graph_code
 from vdla.compiler.targets.cpu.graph_code import CpuModule, build_cpu, compile_graph, on_blocks
 from vdla.compiler.targets.cpu.llvm_parallel import has_threads
 from vdla.compiler.targets.cpu.lowering import new_chooser
-from vdla.compiler.targets.cpu.passes.fuse_elementwise import fuse_elementwise
 from vdla.compiler.targets.cpu.processor import CROSS_PROCESSORS, host
 from vdla.compiler.topi import broadcast_shapes, merged_axes
 from vdla.isa.errors import VdlaError

@@ -1,9 +1,8 @@
 """Products and transpositions of images in groups of channels: attention on the accelerator.
 
-A matrix is an image whose places are its rows, [1, C, N, 1]. Several matrices, one for each head,
-are groups of channels of one image. These operators say how many channels a group has, so that
-groups can be filled up to whole blocks.
-"""
+A matrix is an image whose positions are its rows, [1, C, N, 1]. Several matrices, one for each
+head, are groups of channels of one image. These operators say how many channels a group has, so
+that groups can be filled up to whole blocks."""
 
 from __future__ import annotations
 
@@ -20,8 +19,8 @@ from ..arithmetic.requant import INT8_MAX, INT8_MIN, Requant
 from .base import Expression, Fusion, Op, Shape, Type, expect, expect_dtypes, int32
 from .epilogue import requantized
 
-#: The axis of an image [1, C, N, 1] that are its places.
-PLACES = 2
+#: The axis of the positions of an image [1, C, N, 1].
+POSITIONS = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,20 +66,20 @@ class QGroupMatMul(Op):
             compute(x.shape, lambda *i, x=x, z=zero: x[i].astype("int32") - z, "shifted")
             for x, zero in zip(inputs, (self.a_zero_point, self.b_zero_point), strict=True)
         )
-        size, places, width = a.shape[1] // self.groups, b.shape[2], self.width
+        size, positions, width = a.shape[1] // self.groups, b.shape[2], self.width
         k = reduce_axis(size, "k")
 
         def products(y: Expr, c: Expr, m: Expr, x: Expr) -> Expr:
-            first, n = c // width * size, minimum(c % width, Const(places - 1))
+            first, n = c // width * size, minimum(c % width, Const(positions - 1))
             return sum_of(a[0, first + k, m, 0] * b[0, first + k, n, 0], k)
 
         acc = compute((1, self.groups * width, self.places, 1), products, "products")
         known = compute(
             acc.shape,
-            lambda *i: select(i[1] % width < places, acc[i], Const(0, "int32")),
+            lambda *i: select(i[1] % width < positions, acc[i], Const(0, "int32")),
             "known",
         )
-        return requantized(known if places < width else acc, self.requant, inputs)
+        return requantized(known if positions < width else acc, self.requant, inputs)
 
     def macs(self, *shapes: Shape) -> int:
         a, b = shapes
@@ -89,7 +88,7 @@ class QGroupMatMul(Op):
 
 @dataclass(frozen=True)
 class TransposeGroups(Op):
-    """Channels and places of an image change places, group by group: int8 [1,G*C,R,1] to
+    """A transposition of channels and positions of an image, group by group: int8 [1,G*C,R,1] to
     [1,G*W,C,1], G is ``groups`` and W is ``width``: ``y[g*W + r, c] = x[g*C + c, r]``. The channels
     from R to W of each group are ``fill``.
     """
@@ -115,12 +114,12 @@ class TransposeGroups(Op):
 
     def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
         [x], width = inputs, self.width
-        size, places = x.shape[1] // self.groups, x.shape[2]
+        size, positions = x.shape[1] // self.groups, x.shape[2]
 
         def moved(y: Expr, c: Expr, m: Expr, z: Expr) -> Expr:
             row = c % width
-            found = x[0, c // width * size + m, minimum(row, Const(places - 1)), 0]
-            return select(row < places, found, Const(self.fill, "int8"))
+            found = x[0, c // width * size + m, minimum(row, Const(positions - 1)), 0]
+            return select(row < positions, found, Const(self.fill, "int8"))
 
         return Expression(compute((1, self.groups * width, size, 1), moved, "out"), (x,))
 

@@ -1,5 +1,5 @@
-"""Two operators as one: a convolution and what alone reads its result; a table, and what reads the
-values looked up."""
+"""Two operators fused into one: a convolution with its epilogue, a LUT with its consumer, the two
+convolutions of an inverted residual."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import numpy as np
 from ...te.tensor import Tensor
 from .base import Expression, Fusion, Op, Shape, Type
 from .convolution import QConv2d
+from .group_matmul import QAddChannels
 from .integer import QAdd, QMul, QTable
-from .places import QAddChannels
 from .pooling import QAvgPool
 
 
 @dataclass(frozen=True, eq=False)
-class Pair(Op):
-    """``last(first(*operands), *others)``: operands are those of ``first``, then ``others``. The
-    formulas are those of both, so what is between them is rounded as it was.
+class FusedPair(Op):
+    """``last(first(*operands), *others)``: operands are those of ``first``, then ``others``. Both
+    keep their formulas: the intermediate result is rounded as if nothing were fused.
     """
 
     first: Op
@@ -56,8 +56,8 @@ class Pair(Op):
 
 
 @dataclass(frozen=True, eq=False)
-class QConvAddChannels(Pair):
-    """A convolution to [1, C, N, 1], and constants that are added to its channels."""
+class QConvAddChannels(FusedPair):
+    """A convolution to [1, C, N, 1], and a constant added to each channel."""
 
     first: QConv2d
     last: QAddChannels
@@ -66,8 +66,8 @@ class QConvAddChannels(Pair):
 
 
 @dataclass(frozen=True, eq=False)
-class QConvTable(Pair):
-    """A convolution, and a function of its result, such as SiLU."""
+class QConvTable(FusedPair):
+    """A convolution, and a LUT of its result, such as SiLU."""
 
     first: QConv2d
     last: QTable
@@ -76,8 +76,8 @@ class QConvTable(Pair):
 
 
 @dataclass(frozen=True, eq=False)
-class QConvAdd(Pair):
-    """A convolution, and the addition of another image, such as that of a residual connection."""
+class QConvAdd(FusedPair):
+    """A convolution, and the addition of a second image, as in a residual connection."""
 
     first: QConv2d
     last: QAdd
@@ -87,8 +87,8 @@ class QConvAdd(Pair):
 
 
 @dataclass(frozen=True, eq=False)
-class QTableMean(Pair):
-    """The values that a table has for an image, and the mean of each channel of them."""
+class QTableMean(FusedPair):
+    """A LUT of an image, and the mean of each channel."""
 
     first: QTable
     last: QAvgPool
@@ -97,8 +97,8 @@ class QTableMean(Pair):
 
 
 @dataclass(frozen=True, eq=False)
-class QTableMul(Pair):
-    """The values that a table has for an image, times those of another tensor."""
+class QTableMul(FusedPair):
+    """A LUT of an image, times a second tensor."""
 
     first: QTable
     last: QMul
@@ -108,9 +108,9 @@ class QTableMul(Pair):
 
 
 @dataclass(frozen=True, eq=False)
-class QConvWindow(Pair):
-    """A convolution, perhaps with a function of its result, and the depthwise convolution of that:
-    the expansion and the filter of an inverted residual block."""
+class QConvWindow(FusedPair):
+    """A fused inverted residual: a convolution, perhaps with a LUT, expands the image, and a
+    depthwise convolution filters it."""
 
     first: QConv2d | QConvTable
     last: QConv2d

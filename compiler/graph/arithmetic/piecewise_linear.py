@@ -1,12 +1,12 @@
-"""Any function of one int8 as a sum that the vector unit computes: a line with bends.
+"""Any function of one int8 as a piecewise linear sum that the vector unit computes.
 
 ::
 
     y = clamp((bias + sum over k of slopes[k] * max(x, knots[k])) / 2**FRACTION_BITS + 0, lo, hi)
 
 Rounding is half to even, and sums are int32 and wrap. Every table has this form, at worst with a
-bend at every value. The search is for the fewest bends that stay within half a step of the table,
-since each bend takes two cycles per vector.
+knot at every value. The search finds the fewest pieces that stay within half a step of the table,
+since each piece takes two cycles per vector.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .requant import INT8_MAX, INT8_MIN
 
 #: Fraction of the sum: 256 steps of it leave three bits of int32.
 FRACTION_BITS = 20
-#: Distances from the table, in steps, at which lines may bend.
+#: Distances of knots from the table, in steps.
 OFFSETS = np.arange(-4, 5) / 8
 #: How far lines may be from the table's values: half a step, as a tie may round to the table's
 #: value; where one does not, a little less.
@@ -29,7 +29,7 @@ EVERYWHERE = 1e4
 
 
 @dataclass(frozen=True, eq=False)
-class Bends:
+class PiecewiseLinear:
     """The sum's numbers: ``knots`` and ``slopes`` int32 [K]; see the module."""
 
     knots: np.ndarray
@@ -46,8 +46,8 @@ class Bends:
         return np.clip(rounded, self.lo, self.hi).astype(np.int8)
 
 
-def bends(table: np.ndarray) -> Bends | None:
-    """The fewest bends that give every value of an int8 [256] table; None where none were found."""
+def fit_piecewise_linear(table: np.ndarray) -> PiecewiseLinear | None:
+    """The fewest pieces that give every value of an int8 [256] table; None if none were found."""
     for tolerance in TOLERANCES:
         path = _path(table, tolerance)
         found = None if path is None else _sum(path, int(table.min()), int(table.max()))
@@ -56,20 +56,20 @@ def bends(table: np.ndarray) -> Bends | None:
     return None
 
 
-def _sum(path: np.ndarray, lo: int, hi: int) -> Bends:
-    """The line through the corners in integers."""
+def _sum(path: np.ndarray, lo: int, hi: int) -> PiecewiseLinear:
+    """The polyline through the corners in integers."""
     values = np.rint(path[:, 1] * 2**FRACTION_BITS).astype(np.int64)
-    places = path[:, 0].astype(np.int64) + INT8_MIN
-    steps = np.rint(np.diff(values) / np.diff(places)).astype(np.int64)
-    slopes, knots = np.diff(steps, prepend=0), places[:-1]
-    # At the first place every maximum is a knot.
+    indices = path[:, 0].astype(np.int64) + INT8_MIN
+    steps = np.rint(np.diff(values) / np.diff(indices)).astype(np.int64)
+    slopes, knots = np.diff(steps, prepend=0), indices[:-1]
+    # At the first index every maximum is a knot.
     bias = (values[0] - (slopes * knots).sum()).astype(np.int32)
-    return Bends(knots.astype(np.int32), slopes.astype(np.int32), int(bias), lo, hi)
+    return PiecewiseLinear(knots.astype(np.int32), slopes.astype(np.int32), int(bias), lo, hi)
 
 
 def _path(table: np.ndarray, tolerance: float) -> np.ndarray | None:
-    """Corners (place, value) [K + 1, 2] of the line with the fewest pieces that keeps within the
-    tolerance of the table: breadth first over places and offsets.
+    """Corners (index, value) [K + 1, 2] of the polyline with the fewest pieces that stays within
+    the tolerance of the table: a breadth-first search over indices and offsets.
     """
     y = table.astype(np.float64)
     # Beyond the lowest and highest value the clamp takes over.
@@ -84,9 +84,9 @@ def _path(table: np.ndarray, tolerance: float) -> np.ndarray | None:
     while front:
         following = []
         for state in front:
-            place, offset = divmod(state, count)
-            far = np.flatnonzero(_visible(place, corners[place, offset], corners, below, above))
-            new = far[~reached[far + (place + 1) * count]] + (place + 1) * count
+            index, offset = divmod(state, count)
+            far = np.flatnonzero(_visible(index, corners[index, offset], corners, below, above))
+            new = far[~reached[far + (index + 1) * count]] + (index + 1) * count
             before[new], reached[new] = state, True
             following += new.tolist()
         ends = [s for s in following if s // count == len(y) - 1]
@@ -97,13 +97,13 @@ def _path(table: np.ndarray, tolerance: float) -> np.ndarray | None:
 
 
 def _visible(
-    place: int, value: float, corners: np.ndarray, below: np.ndarray, above: np.ndarray
+    index: int, value: float, corners: np.ndarray, below: np.ndarray, above: np.ndarray
 ) -> np.ndarray:
-    """Which corners (flattened) a line from ``place`` can reach and stay within the bounds."""
-    distance = np.arange(1, len(below) - place)
-    least = np.maximum.accumulate((below[place + 1 :] - value) / distance)
-    most = np.minimum.accumulate((above[place + 1 :] - value) / distance)
-    slopes = (corners[place + 1 :] - value) / distance[:, None]
+    """Which corners (flattened) a line from ``index`` can reach and stay within the bounds."""
+    distance = np.arange(1, len(below) - index)
+    least = np.maximum.accumulate((below[index + 1 :] - value) / distance)
+    most = np.minimum.accumulate((above[index + 1 :] - value) / distance)
+    slopes = (corners[index + 1 :] - value) / distance[:, None]
     return ((slopes >= least[:, None]) & (slopes <= most[:, None])).reshape(-1)
 
 

@@ -1,0 +1,1 @@
+"""What targets share: workloads, fusion of element-wise chains, functions of floats, a cache."""
