@@ -16,6 +16,8 @@ import numpy as np
 import onnx
 
 from ..compiler.build import CompiledModel, build
+from ..compiler.choose.records import Records
+from ..compiler.choose.shipped import find_records
 from ..compiler.quantize import quantize
 from ..compiler.targets.base import Options
 from ..compiler.targets.registry import find_target
@@ -29,6 +31,8 @@ from .modern import MODERN, check_names, efficientnet_lite0
 from .quantised import samples_of
 from .workloads import NETWORKS, mobilenet_v2
 
+#: Virtual threads of all networks.
+VTHREADS = 2
 #: Inferences on the CPU of which the median counts.
 CPU_RUNS = 25
 #: Builders of networks in integers and in float, by batch and whether quantised.
@@ -50,17 +54,19 @@ def network_rows(
     simulators: tuple[str, ...] = ("sim",),
     progress: Callable[[int, int], None] | None = None,
     save: Path | None = None,
+    records: Path | None = None,
 ) -> list[dict[str, Any]]:
     """One row for each named network; for those of ``workloads.py`` if none is named. ``save`` is a
-    folder for the models, NAME-int8.onnx and NAME.onnx.
+    folder for the models, NAME-int8.onnx and NAME.onnx. ``records`` are a file of them, by default
+    those that :func:`vdla.compile` uses.
 
     Raises VdlaError for an unknown name, and as :func:`~vdla.bench.measure.measure`.
     """
     models = models or tuple(NETWORKS)
     check_names(models, (*IN_INTEGERS, *IN_FLOAT))
-    rows = []
+    rows, found = [], find_records(records, VTHREADS)
     for done, name in enumerate(models):
-        rows.append(_row(name, hw, memory, simulators, save))
+        rows.append(_row(name, hw, memory, simulators, save, found))
         if progress is not None:
             progress(done + 1, len(models))
     return rows
@@ -80,6 +86,7 @@ def _row(
     memory: MemoryParams,
     simulators: tuple[str, ...],
     save: Path | None,
+    records: Records | None,
 ) -> dict[str, Any]:
     model, real_model = (model_of(name, hw.batch, quantized) for quantized in (True, False))
     if save is not None:
@@ -87,7 +94,7 @@ def _row(
         for stem, saved in ((f"{name}-int8", model), (name, real_model)):
             with whole_file(save / f"{stem}.onnx") as place:
                 onnx.save_model(saved, str(place))
-    found = measure(model, hw, memory, simulators)
+    found = measure(model, hw, memory, simulators, VTHREADS, records=records)
     cpu = find_target("cpu", Options(hw, memory))
     integer = build(model, cpu)
     if not all(map(np.array_equal, integer.run_cpu(found.inputs), found.outputs)):

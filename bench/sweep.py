@@ -25,9 +25,11 @@ from typing import Any
 from .._version import __version__
 from ..compiler.build import build
 from ..compiler.choose.records import Record, Records
+from ..compiler.choose.shipped import find_records
 from ..compiler.frontends.load import load_graph
 from ..compiler.targets.base import Options
 from ..compiler.targets.registry import find_target
+from ..compiler.targets.vdla.target import machine_key
 from ..compiler.tune.pool import Pool
 from ..compiler.tune.sandbox import Sandbox, TrialFailed
 from ..isa.errors import VdlaError
@@ -40,7 +42,7 @@ from ..isa.text_files import read_text
 from ..pages.layers import cause_name
 from ..pages.measured import Run, occupancy
 from ..report.bounds import scratchpad_accesses
-from ..report.report import accelerator_report, join_programs, main_stall
+from ..report.report import accelerator_report, join_programs, main_stall, on_host
 from ..runtime.cache import source_digest
 from ..runtime.executable import LayerInfo
 from ..runtime.result import join
@@ -149,9 +151,14 @@ def parse_sets(texts: Sequence[str]) -> dict[str, list[int]]:
 
 
 def make_points(
-    models: Sequence[str], hw: Sequence[str], memories: Sequence[str], sets: dict[str, list[int]]
+    models: Sequence[str],
+    hw: Sequence[str],
+    memories: Sequence[str],
+    sets: dict[str, list[int]],
+    records: Path | None = None,
 ) -> list[Point]:
     """All combinations, model by model; the first of a model is what the others are compared with.
+    ``records`` are a file of them, by default those that :func:`vdla.compile` uses.
 
     Raises VdlaError for files that cannot be read. A combination that is not legal is a point with
     the reason.
@@ -167,7 +174,16 @@ def make_points(
             machines.append((hw_name, memory_name, knobs, *machine(hw_name, memory_name, knobs)))
         except VdlaError as error:
             machines.append((hw_name, memory_name, knobs, None, None, str(error)))
-    points = [Point(model, *machine) for model in models for machine in machines]
+    found = find_records(records, VTHREADS) or Records()
+    lines = [
+        record_lines(found, params, behind) if params is not None and behind is not None else ()
+        for _, _, _, params, behind, *_ in machines
+    ]
+    points = [
+        Point(model, *machine, records=known)
+        for model in models
+        for machine, known in zip(machines, lines, strict=True)
+    ]
     for model in models:
         load_graph(find_model(model, 1), 1)  # what cannot be read is said before the work begins
     return points
@@ -185,6 +201,13 @@ def machine(hw: str, memory: str, knobs: dict[str, int]) -> tuple[HwParams, Memo
         params = replace(params, bus_bits=behind.bus_bits)
     params = replace(params, **{name: v for name, v in knobs.items() if name in _HW})
     return load_platform(params, behind)
+
+
+def record_lines(records: Records, params: HwParams, memory: MemoryParams) -> tuple[str, ...]:
+    """Those that are of a machine, the best of each workload, as lines of a file."""
+    return tuple(
+        record.line() for record in records.where(machine=machine_key(params, memory)).best()
+    )
 
 
 # ---- measuring -----------------------------------------------------------------------------------
@@ -413,6 +436,9 @@ def _changed(row: Row, base: Row) -> Row:
     same = row["instructions_sha256"] == base["instructions_sha256"]
     reasons = []
     moved = abs(ratio - 1) > STILL
+    if row["coverage"]["operators_on_host"] != base["coverage"]["operators_on_host"]:
+        both = [on_host(one["coverage"]) for one in (row, base)]
+        reasons.append(f"not the same work: the host runs {both[0]} operators, first {both[1]}")
     if row is not base and not moved:
         reasons += ["the same instructions"] if same else []
         for name, value in row["knobs"].items():

@@ -20,6 +20,7 @@ from .options import (
     Hw,
     JsonFile,
     Memory,
+    Records,
     Rounds,
     Threads,
     Vthreads,
@@ -82,6 +83,7 @@ def networks(
     save: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Write the models here, as ONNX."), Fills()
     ] = None,
+    records: Records = None,
     json_file: JsonFile = None,
 ) -> int:
     """Whole networks with random weights."""
@@ -93,7 +95,9 @@ def networks(
     with progress_bar("networks") as advance:
         from ..bench.networks import network_rows  # takes a second
 
-        rows = network_rows(names_of(models), params, memory_params, simulators, advance, save)
+        rows = network_rows(
+            names_of(models), params, memory_params, simulators, advance, save, records
+        )
     report = header("bench networks", params, memory_params, 0) | {"rows": rows}
     emit(report, json_file, lambda console: _show_networks(console, report))
     return 0

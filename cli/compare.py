@@ -14,6 +14,8 @@ from .output import emit, new_table, write_text
 
 #: The table shows this many of the layers that changed most; JSON has all.
 MOVED_ROWS = 10
+#: And so many different values of a knob of several layers.
+MOST_VALUES = 6
 
 
 def compare(
@@ -46,14 +48,13 @@ def _file_names(a: Path, b: Path) -> tuple[str, str]:
 
 
 def _show_compare(console: Console, report: dict[str, Any], a: str, b: str) -> None:
+    from ..report.compare import host_lines
+
+    for line in host_lines(report, (a, b)):
+        console.print(line)
     for name, (old, new) in report["settings"].items():
         if old != new:
             console.print(f"{name}: {old} in {a}, {new} in {b}")
-    if report["knobs_changed"]:
-        table = new_table("knobs that changed", "of", "knob", a, b, left=2)
-        for row in report["knobs_changed"]:
-            table.add_row(row["where"], row["knob"], _value(row["a"]), _value(row["b"]))
-        console.print(table)
     changed = [row for row in report["rows"] if row["a"] != row["b"]]
     moved = report["layers_moved"]
     tables = (
@@ -72,10 +73,29 @@ def _show_compare(console: Console, report: dict[str, Any], a: str, b: str) -> N
             console.print(f"only in {name}: {', '.join(labels)}")
     equal = len(report["rows"]) - len(changed)
     console.print(f"{equal} of {len(report['rows'])} metrics are equal")
+    _show_knobs(console, report["knobs_changed"], a, b)
 
 
-def _value(value: object) -> str:
-    return "" if value is None else str(value)
+def _show_knobs(console: Console, rows: list[dict[str, Any]], a: str, b: str) -> None:
+    """Knobs that differ: each of the machine, and of the layers each that some of them have, with
+    the values that they have of it.
+    """
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in rows:
+        of = row["where"] if row["where"] in ("hw", "memory") else "layers"
+        groups.setdefault((of, row["knob"]), []).append(row)
+    table = new_table("knobs that changed", "of", "knob", a, b, left=2)
+    for (_, knob), same in groups.items():
+        of = same[0]["where"] if len(same) == 1 else f"{len(same)} layers"
+        table.add_row(of, knob, *(_values([row[side] for row in same]) for side in ("a", "b")))
+    if rows:
+        console.print(table)
+
+
+def _values(values: list[object]) -> str:
+    """The distinct ones of some values, at most so many."""
+    found = list(dict.fromkeys("none" if value is None else str(value) for value in values))
+    return ", ".join(found[:MOST_VALUES]) + ", ..." * (len(found) > MOST_VALUES)
 
 
 def _number(value: float) -> str:

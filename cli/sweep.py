@@ -14,7 +14,7 @@ from ..isa.params import PRESETS
 from ..runtime.files import whole_file
 from ..runtime.processor import host
 from .files import Merges, Writes
-from .options import MOST_THREADS, Clock, Html, JsonFile
+from .options import MOST_THREADS, Clock, Html, JsonFile, Records
 from .output import count, emit, new_table, percent, progress_bar, write_text
 
 #: Where results go if nothing is said.
@@ -42,6 +42,7 @@ def sweep(
             "--set", metavar="KNOB=A,B", help="Values of a knob of the hardware or of the memory."
         ),
     ] = None,
+    records: Records = None,
     clock: Clock = None,
     workers: Annotated[
         int | None,
@@ -66,7 +67,7 @@ def sweep(
         from ..bench import sweep as sweeping  # takes a second
 
         points = sweeping.make_points(
-            models, hw or ["16x16"], memory or ["vta"], sweeping.parse_sets(sets or [])
+            models, hw or ["16x16"], memory or ["vta"], sweeping.parse_sets(sets or []), records
         )
         kept = sweeping.Results(results)
         rows, interrupted = sweeping.measure_points(points, kept, workers or host().cores, progress)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..isa.errors import VdlaError
+from ..report.compare import host_lines
 from .layers import (
     Report,
     dram_bars,
@@ -43,6 +44,7 @@ def compare_page(a: Report, b: Report, compared: dict[str, Any], names: tuple[st
     text = [f"{names[0]}: {a['cycles']:,} cycles. {names[1]}: {b['cycles']:,}, {ratio:.3f} of it."]
     most = f", {moved[0]['layer']} furthest" if moved else ""
     text.append(f"{len(moved)} layers moved{most}.")
+    text = [f"{line}." for line in host_lines(compared, names)] + text
     sections = list(_sections(a, b, compared, names))
     return write_page(Page(f"{names[0]} and {names[1]}", text, _facts(a, b, names), sections))
 

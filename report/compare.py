@@ -10,6 +10,7 @@ from typing import Any
 
 from ..isa.errors import VdlaError
 from ..isa.text_files import read_text
+from .report import covered, on_host
 
 #: Wall-clock times of this machine, which change from run to run.
 NOISE = ("wall_s", "host_s", "sim_wall_s", "rtl_wall_s", "cpu_ms", "cpu_float_ms")
@@ -50,7 +51,9 @@ def compare(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``settings`` (name, then the values of a and b), ``knobs_changed`` (``{where, knob, a, b}``:
+        ``settings`` (name, then the values of a and b), ``host_changed`` (``{where, a, b}``, the
+        ``coverage`` of models of which the host does not run as many operators or MACs in both, so
+        that cycles are not of the same work), ``knobs_changed`` (``{where, knob, a, b}``:
         of the hardware, of the memory, of layers; those that are equal left out), ``rows``
         (``{metric, a, b, ratio}`` of every number in both but wall-clock times; a ratio is b / a,
         None where a is 0), ``layers_moved`` (``{layer, a, b, delta, ratio}``, in cycles or
@@ -76,6 +79,7 @@ def compare(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
     numbers_a, numbers_b = _metrics(a, items_a), _metrics(b, items_b)
     return {
         "settings": {name: [a[name], b[name]] for name in SETTINGS if name in a and name in b},
+        "host_changed": _host_changed(a, b, items_a, items_b),
         "knobs_changed": _knobs_changed(a, b, layers_a, layers_b),
         "rows": [
             {"metric": name, **_pair(numbers_a[name], numbers_b[name])}
@@ -125,6 +129,45 @@ def _layers(items: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
             continue
         found |= {f"{label}/{name}": layer for name, layer in _items(entry).items()}
     return found
+
+
+def _host_changed(
+    a: dict[str, Any],
+    b: dict[str, Any],
+    items_a: dict[str, dict[str, Any]],
+    items_b: dict[str, dict[str, Any]],
+) -> list[dict[str, Any]]:
+    pairs = [(str(a.get("model")), a, b)]
+    pairs += [(label, item, items_b[label]) for label, item in items_a.items() if label in items_b]
+    found = [(where, old.get("coverage"), new.get("coverage")) for where, old, new in pairs]
+    return [
+        {"where": where, "a": old, "b": new}
+        for where, old, new in found
+        if None not in (x := _of_host(old), y := _of_host(new)) and x != y
+    ]
+
+
+def _of_host(coverage: Any) -> tuple[int, int] | None:
+    """Operators and MACs on the host; None in a report of an older version."""
+    if not isinstance(coverage, dict) or "operators_on_host" not in coverage:
+        return None
+    macs = coverage["macs_total"] - coverage["macs_on_accelerator"]
+    return coverage["operators_on_host"], macs
+
+
+def host_lines(compared: dict[str, Any], names: tuple[str, str]) -> list[str]:
+    """A sentence for each model of which the host runs more in one of the reports."""
+    return [
+        f"{row['where']}: not the same work, the host runs {_host_part(row['a'])} in {names[0]},"
+        f" {_host_part(row['b'])} in {names[1]}, and its time is not in the cycles"
+        for row in compared["host_changed"]
+    ]
+
+
+def _host_part(coverage: dict[str, int]) -> str:
+    share = 1 - covered(coverage)
+    macs = f" and {100 * share:.1f} % of the MACs" if share else ""
+    return f"{on_host(coverage)} operators{macs}"
 
 
 def _knobs_changed(

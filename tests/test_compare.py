@@ -73,6 +73,61 @@ def test_knobs_are_named_and_noise_is_left_out(compare) -> None:
     assert "acc_depth" in text and "2048" in text and "wall" not in text
 
 
+def _coverage(on_host: int, macs: int = 5000) -> dict[str, int]:
+    return {"macs_on_accelerator": macs, "macs_total": 5000, "operators_on_host": on_host,
+            "operators_total": 36}  # fmt: skip
+
+
+def test_more_work_of_the_host_is_said_first(compare) -> None:
+    before, after = _changed(RUN, coverage=_coverage(13)), _changed(RUN, coverage=_coverage(2))
+    after |= {"memory": "slow", "cycles": 1100}
+    _, report = compare(before, after)
+    (row,) = report["host_changed"]
+    assert (row["where"], row["a"], row["b"]) == ("m.onnx", _coverage(13), _coverage(2))
+    lines = compare(before, after, as_json=False)[1].splitlines()
+    assert lines[0].startswith("m.onnx: not the same work, the host runs 13 of 36 operators in a.j")
+    assert "2 of 36 operators in b.json" in " ".join(lines[:2])
+    after["coverage"] = _coverage(13)
+    assert compare(before, after)[1]["host_changed"] == []
+    assert "not the same work" not in compare(before, after, as_json=False)[1]
+    after["coverage"] = _coverage(13, 4000)
+    text = " ".join(compare(before, after, as_json=False)[1].split())
+    assert "13 of 36 operators and 20.0 % of the MACs in b.json" in text
+    del after["coverage"]["operators_on_host"]
+    assert compare(before, after)[1]["host_changed"] == [], "an older version does not say"
+
+
+def test_more_work_of_the_host_in_one_of_the_networks(compare) -> None:
+    rows = [{"model": m, "cycles": 100, "coverage": _coverage(3)} for m in ("dqn", "bert")]
+    before = {"command": "bench networks", "memory": "vta", "rows": rows}
+    after = copy.deepcopy(before)
+    after["rows"][1]["coverage"] = _coverage(9)
+    _, report = compare(before, after)
+    assert [row["where"] for row in report["host_changed"]] == ["bert"]
+
+
+def test_knobs_come_last_and_in_groups(compare) -> None:
+    before = _changed(RUN, config={"acc_depth": 1024})
+    before["layers"] = [
+        {"name": f"conv{i}", "cycles": 10, "knobs": {"rows": i, "vthreads": 2, "order": 1}}
+        for i in range(40)
+    ]
+    after = _changed(before, config={"acc_depth": 2048}, cycles=800)
+    for layer in after["layers"]:
+        layer["knobs"] = {"rows": 7, "vthreads": 2, "order": 1, "tile": 4}
+    after["layers"][3]["knobs"]["order"] = 5
+    assert len(compare(before, after)[1]["knobs_changed"]) == 1 + 39 + 40 + 1
+    lines = compare(before, after, as_json=False)[1].splitlines()
+    assert "metrics are equal" in lines[lines.index("knobs that changed".ljust(len(lines[-1]))) - 1]
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in lines if "│" in line]
+    assert rows[-4:] == [
+        ["hw", "acc_depth", "1024", "2048"],
+        ["39 layers", "rows", "0, 1, 2, 3, 4, 5, ...", "7"],
+        ["40 layers", "tile", "none", "4"],
+        ["conv3", "order", "1", "5"],
+    ]
+
+
 def test_layers_of_networks(compare) -> None:
     layers = [{"name": "conv", "cycles": 70}, {"name": "dense", "cycles": 30}]
     rows = [{"model": "dqn", "cycles": 100, "cpu_ms": 3.0, "layers": layers}]

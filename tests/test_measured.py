@@ -15,12 +15,15 @@ import numpy as np
 import onnx
 import pytest
 import vdla
-from vdla.bench.networks import model_of
+from vdla.bench.networks import VTHREADS, model_of
 from vdla.bench.quantised import quantised_rows
 from vdla.bench.table2 import choose_layers, table2_rows
 from vdla.bench.workloads import NETWORKS, TABLE_2
 from vdla.cli.output import percent
-from vdla.compiler.build import CompiledModel
+from vdla.compiler.build import CompiledModel, build
+from vdla.compiler.choose.shipped import find_records
+from vdla.compiler.targets.base import Options
+from vdla.compiler.targets.registry import find_target
 from vdla.isa.memory import MEMORY_PRESETS
 from vdla.isa.params import HwParams
 from vdla.report.bounds import core_macs
@@ -191,7 +194,8 @@ def on_core(compiled: CompiledModel) -> int:
 )
 def test_network(name: str) -> None:
     params, model = HwParams(), NETWORKS[name](1, True)
-    compiled = build_for("sim", model, params, VTA)
+    target = find_target("sim", Options(params, VTA))
+    compiled = build(model, target, records=find_records(None, VTHREADS))
     cycles = sum(
         simulate(program, program.dram_image(), VTA, values=False).cycles
         for program in compiled.programs

@@ -18,6 +18,8 @@ import numpy as np
 import pytest
 import vdla
 from vdla.bench import sweep
+from vdla.bench.measure import random_inputs
+from vdla.bench.networks import network_rows
 from vdla.bench.sweep import (
     Results,
     compared,
@@ -34,6 +36,7 @@ from vdla.compiler.tune.sandbox import Sandbox, TrialFailed
 from vdla.isa.errors import VdlaError
 from vdla.isa.memory import MemoryParams
 from vdla.isa.params import HwParams
+from vdla.isa.platform import load_platform
 
 from ..pages.reading import read
 
@@ -62,6 +65,25 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def rows(swept: Path) -> list[dict]:
     return json.loads((swept / "r.json").read_text())["rows"]
+
+
+@pytest.mark.slow
+def test_networks_and_sweeps_choose_as_compile_does(tmp_path: Path) -> None:
+    """The records of the package, which help this network on this machine; or those of a file."""
+    params, memory = load_platform("8x8", "vta")
+    none = tmp_path / "none.jsonl"
+    none.write_text("")
+    model = find_model("dqn", 1)
+    cycles = []
+    for records in (None, none):
+        module = vdla.compile(model, hw="8x8", records=records)
+        module.run(*random_inputs(module.inputs))
+        (row,) = network_rows(["dqn"], params, memory, records=records)
+        (point,) = make_points(["dqn"], ["8x8"], ["vta"], {}, records)
+        swept = measure_point(None, *point.job)
+        assert module.report["cycles"] == row["cycles"] == swept["cycles"]
+        cycles.append(row["cycles"])
+    assert cycles == [328_815, 333_341]
 
 
 @pytest.mark.more
