@@ -493,7 +493,7 @@ COMPILER = (
            "pushes[source] |= 1 << unit",
            "pushes[source] |= 1 << unit if source % 3 else 0", missing_tokens),
     Mutant("writes do not wait for reads", "compiler", depend._find_needs.__wrapped__,
-           "(is_write or slots[first + slot, 1])", "slots[first + slot, 1]", unordered),
+           "(writes[access] or slots[slot, 1])", "slots[slot, 1]", unordered),
     Mutant("clocks of others are believed", "compiler", depend._find_tokens.__wrapped__,
            "max(clocks[index, v], clocks[source, v])", "max(clocks[index, v], latest[other, v])",
            unordered),
