@@ -14,6 +14,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -32,6 +33,8 @@ PARTS: Mapping[str, tuple[str, bool]] = {
     "test": ("not more and not sweep", True),
     "more": ("more and not sweep", False),
 }
+#: Seconds in which pytest tells what it found so far, when it is interrupted.
+GRACE_S = 20
 #: The part for every processor, one after the other.
 PROCESSORS = "processors"
 
@@ -55,6 +58,9 @@ class Lint:
             if done.returncode:
                 self.failed = name
                 self.tests.send_signal(signal.SIGINT)
+                with suppress(subprocess.TimeoutExpired):
+                    self.tests.wait(GRACE_S)
+                self.tests.terminate()  # what a shell began in the background ignores SIGINT
                 self.tests.wait()
                 print(f"\n{done.stdout}{done.stderr}", flush=True)
                 break
