@@ -41,20 +41,26 @@ def main(arguments: Iterable[str] | None = None) -> int:
     if not chosen:
         print(f"NAME: expected part of one of {', '.join(CASES)}", file=sys.stderr)
         return 2
+    known = json.loads(KNOWN.read_text()) if KNOWN.exists() else {}
+    found: dict[str, dict] = {}
     with TemporaryDirectory() as cache:
         os.environ["VDLA_CACHE"] = cache  # nothing that was compiled before
         context = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(os.cpu_count(), context) as pool:
             results = track(pool.map(made, chosen), "programs", len(chosen), console=_ERRORS)
-            found = dict(zip(chosen, results, strict=True))
-    known = json.loads(KNOWN.read_text()) if KNOWN.exists() else {}
+            for name, result in zip(chosen, results, strict=True):
+                found[name] = result
+                if options.write:  # after each: all of them take an hour
+                    _write(known | found)
     different = {name for name, result in found.items() if known.get(name) != result}
     _show(known, found, different)
-    if options.write:
-        kept = {name: result for name, result in (known | found).items() if name in CASES}
-        KNOWN.write_text(json.dumps(dict(sorted(kept.items())), indent=0) + "\n")
-        return 0
-    return 1 if different else 0
+    return 1 if different and not options.write else 0
+
+
+def _write(results: Mapping[str, dict]) -> None:
+    """Write down those of cases that there still are."""
+    known = {name: results[name] for name in sorted(results) if name in CASES}
+    KNOWN.write_text(json.dumps(known, indent=0) + "\n")
 
 
 def _show(known: Mapping[str, dict], found: Mapping[str, dict], different: set[str]) -> None:
