@@ -32,7 +32,7 @@ WORK = (
     "vdla.module.Module.run", "vdla.runtime.bundle.save", "vdla.sim.verify.campaign.verify",
     "vdla.cli.cosim._design", "vdla.bench.table2._row", "vdla.bench.networks._row",
     "vdla.bench.cpu._row", "vdla.bench.speed._row", "vdla.bench.gpu._all_prepared",
-    "vdla.bench.gpu._product_row",
+    "vdla.bench.gpu._product_row", "vdla.bench.ablation._fusion_row",
     "vdla.bench.tables.make_table", "vdla.bench.tuning._replayed", "vdla.api.tuning._Tuning.run",
     "vdla.compiler.tune.together.Together.run",
     "vdla.bench.tuned._tuned",
