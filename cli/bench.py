@@ -384,8 +384,8 @@ def bench_gpu_ablation(
     from ..report.report import header
     from ..runtime.gpu.cuda import device_text
 
-    rows = fusion_rows(names_of(models), rounds)
-    rows += cooperation_rows(_sizes_of(sizes), rounds)
+    found = _sizes_of(sizes)
+    rows = [*fusion_rows(names_of(models), rounds), *cooperation_rows(found, rounds)]
     report = header("bench gpu-ablation")
     report |= {"device": device_text(), "rounds": rounds, "rows": rows}
     emit(report, json_file, lambda console: _show_gpu_ablation(console, report))
