@@ -44,7 +44,8 @@ SIDE, OWN = 16, 8
 
 
 class Unfused(Cuda):
-    """A GPU for which every operator is a kernel of its own: activations, too."""
+    """A GPU for which every operator is a kernel of its own, activations as well; biases stay with
+    their products."""
 
     def graph_passes(self, chooser: Chooser) -> Sequence[tuple[str, GraphPass]]:
         return [("own_activations", own_activations), *super().graph_passes(chooser)]
@@ -72,7 +73,8 @@ def own_activations(graph: Graph) -> Graph:
 def fusion_rows(
     models: Sequence[str], rounds: int, open: Open = CudaSession, emulate: bool = False
 ) -> list[dict[str, Any]]:
-    """Networks in float32 with and without fusion.
+    """A row for each network of the paper, in float32 and for one image: kernels and median
+    milliseconds with fusion and without it. ``emulate`` compiles for the emulation.
 
     Raises
     ------
@@ -97,8 +99,9 @@ def _fusion_row(model: str, options: Options, rounds: int, open: Open) -> dict[s
 def cooperation_rows(
     sizes: Sequence[int], rounds: int, open: Open = CudaSession
 ) -> list[dict[str, Any]]:
-    """Products of square matrices of float32 whose threads bring factors to shared memory together,
-    or read what they need from main memory, each for itself.
+    """A row for each size of two square matrices of float32: median milliseconds of their product
+    when the threads of a block fetch factors into shared memory together, and when each thread
+    reads its factors from main memory.
 
     Raises
     ------
@@ -181,9 +184,8 @@ def _compared(programs: Mapping[str, Any], arrays: list, rounds: int, open: Open
     times_ms: dict[str, list[float]] = {name: [] for name in programs}
     for number in range(WARM_ROUNDS + rounds):
         for name, session in sessions.items():
-            [_, time_ms] = session.time_replays(
-                2
-            )  # the second one finds the caches as it left them
+            # Of two replays in a row, the second one finds the caches as a program leaves them.
+            [_, time_ms] = session.time_replays(2)
             if number >= WARM_ROUNDS:
                 times_ms[name].append(time_ms)
     medians = {name: statistics.median(times) for name, times in times_ms.items()}

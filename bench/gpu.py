@@ -31,16 +31,14 @@ from ..runtime.gpu.cuda import CudaSession, capability_of_device, load_driver
 from ..runtime.gpu.program import KernelProgram
 from ..runtime.processor import host
 from .measure import random_inputs
-from .modern import bert, gpt2, vit_tiny
+from .modern import MODERN
 from .torch_peer import WAYS, TorchPeer, check_installed, product_ms
 from .workloads import NETWORKS
 
 #: What a network runs in: its own int8, or float32 with factors of this precision.
 KINDS = ("int8", *PRECISIONS)
 #: Transformers, which are built in float and for one image or sentence.
-TRANSFORMERS: dict[str, Callable[[], onnx.ModelProto]] = {
-    "bert": bert, "gpt2": gpt2, "vit_tiny": vit_tiny,
-}  # fmt: skip
+TRANSFORMERS = {name: MODERN[name] for name in ("bert", "gpt2", "vit_tiny")}
 MODELS = (*NETWORKS, *TRANSFORMERS)
 #: Replays before those that count.
 WARM_ROUNDS = 3
@@ -87,7 +85,11 @@ def gpu_rows(
     _check_names("kinds", kinds, KINDS)
     for name in models:
         if name in TRANSFORMERS and ("int8" in kinds or max(batches) > 1):
-            raise VdlaError(f"bench gpu: expected float kinds and batch 1 for {name}")
+            raise VdlaError(
+                f"bench gpu: expected float kinds and batch 1 for {name}, got "
+                f"{', '.join(kinds)} and {', '.join(map(str, batches))}; name them by --kinds and "
+                "--batches"
+            )
     ways = _ways_of(peers)
     cases = [(m, k, b) for m in models for k in kinds for b in batches]
     networks, rows = list[_Prepared](), list[dict[str, Any]]()
@@ -261,9 +263,7 @@ def _product_row(kind: str, size: int, rounds: int, open: Open, has_peer: bool) 
     lowered = lower_node(graph, node, template, knobs, Dumps())
     program = FuncKernels.of(lowered.func, CUDA, "cuda", Dumps()).program
     rng = np.random.default_rng(0)
-    arrays = [
-        random_operand(rng, tensor) for tensor in graph.tensors.values() if tensor.name != "y"
-    ]
+    arrays = [random_operand(rng, graph[name]) for name in graph.inputs]
     session = open(program)
     given = [*arrays, *lowered.attributes]
     [got] = replace(program, open=lambda made: session).run(*given)
