@@ -26,8 +26,8 @@ class ProgramChoices:
     Attributes
     ----------
     bound : two convolutions become one operator if the planner expects it to cost at most so many
-        times what they cost apart (:class:`~.templates.expanding.Expanding`)
-    addition : whether convolutions add images to their results (:mod:`~.templates.joining`)
+        times what they cost apart (:class:`~.fuse_inverted_residual.Expanding`)
+    addition : whether convolutions add images to their results (:mod:`~.fuse_residual`)
     share_steps : sixteenths that are added to the share of the scratchpads which a template of the
         vector track usually takes; negative for a smaller share
     wgt_eighths : eighths of ``wgt`` for an operator's weights

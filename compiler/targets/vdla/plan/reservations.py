@@ -1,7 +1,7 @@
 """What an operator takes of what all share, where operators run beside each other: of ``wgt``, so
 that weights are loaded far ahead (``lower/prefetch_weights.py``); of what both tracks use, an
 operator of the vector track; and of the bus, in how many parts its images come
-(``early_products.py``)."""
+(``lower/split_k.py``)."""
 
 from __future__ import annotations
 

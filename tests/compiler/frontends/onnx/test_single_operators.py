@@ -145,7 +145,7 @@ COMMON = {
 }  # fmt: skip
 #: Operators that are made of several ONNX operators, or only for other processors. They are tested
 #: in ``test_random_operators.py``, ``test_cpu_blocks.py``, ``test_winograd.py``,
-#: ``test_products.py`` and ``test_conv_transpose.py``.
+#: ``test_products.py`` and ``test_transposed_convolution.py``.
 OF_SEVERAL = {PackColumns, BlockedPool, BlockedQConv2d, BlockedWinograd, QAvgPool, QConvTranspose2d}
 
 
