@@ -29,7 +29,8 @@ def place_activations(
     and the operands of a concatenation of channels lie in its result.
 
     A tensor also stays while the operator after its reader runs beside that reader
-    (``scratchpads.py``). Tokens would keep reuse of its memory correct, but one of the two would wait.
+    (``scratchpads.py``). Tokens would keep reuse of its memory correct, but one of the two would
+    wait.
     """
     graph, nodes = part.graph, part.nodes
     made, kept = {node.output for node in nodes}, {*part.wanted}

@@ -1,8 +1,8 @@
-"""Choices for a whole program: several programs are made, and the one that ends first is taken.
+"""Program-level options are chosen by simulated cycles: the compiler writes a program for each
+candidate, counts its exact cycles, and takes the fastest.
 
 Operators of a program run at the same time and share the scratchpads. An operator that loads less
-may leave less room to its neighbours, and no estimate of the operator alone knows what that costs.
-So programs are made, and their exact cycles are counted.
+may leave less room to its neighbours. An estimate of one operator cannot know what that costs.
 """
 
 from __future__ import annotations

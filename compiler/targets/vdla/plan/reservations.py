@@ -1,7 +1,10 @@
-"""What an operator takes of what all share, where operators run beside each other: of ``wgt``, so
-that weights are loaded far ahead (``lower/prefetch_weights.py``); of what both tracks use, an
-operator of the vector track; and of the bus, in how many parts its images come
-(``lower/split_k.py``)."""
+"""How much an operator takes of what the operators of a program share.
+
+``wgt_eighths`` is the part of ``wgt`` into which its weights are prefetched
+(``lower/prefetch_weights.py``). ``share_sixteenths`` is the part of the scratchpads that an operator
+of the vector track uses. ``image_parts`` is the number of chunks in which an image is loaded
+(``lower/split_k.py``).
+"""
 
 from __future__ import annotations
 

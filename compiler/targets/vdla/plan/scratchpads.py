@@ -2,7 +2,7 @@
 
 The tensor core and the vector unit can work on different operators at the same time if both
 operators fit the scratchpads together. Operators of the tensor track use the beginning of every
-scratchpad, operators of the vector track use the end; ``order.py`` merges their instructions.
+scratchpad, operators of the vector track use the end; ``lower/order.py`` merges their instructions.
 Before an operator's own choice is made, this module decides how much it may use and whether its
 results shall come rows first: its :class:`~.machine.Context`.
 """
