@@ -1,9 +1,9 @@
 """How much an operator takes of what the operators of a program share.
 
 ``wgt_eighths`` is the part of ``wgt`` into which its weights are prefetched
-(``lower/prefetch_weights.py``). ``share_sixteenths`` is the part of the scratchpads that an operator
-of the vector track uses. ``image_parts`` is the number of chunks in which an image is loaded
-(``lower/split_k.py``).
+(``lower/prefetch_weights.py``). ``share_sixteenths`` is the part of the scratchpads that an
+operator of the vector track uses. ``image_parts`` is the number of chunks in which an image is
+loaded (``lower/split_k.py``).
 """
 
 from __future__ import annotations
