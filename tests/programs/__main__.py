@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from .cases import CASES, made
+from .cases import CASES, MACHINES, made
 
 KNOWN = Path(__file__).with_name("programs.json")
 _ERRORS = Console(stderr=True)
@@ -47,7 +47,8 @@ def main(arguments: Iterable[str] | None = None) -> int:
         os.environ["VDLA_CACHE"] = cache  # nothing that was compiled before
         context = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(os.cpu_count(), context) as pool:
-            results = track(pool.map(made, chosen), "programs", len(chosen), console=_ERRORS)
+            results = pool.map(made, chosen, chunksize=len(MACHINES))  # a network to one process
+            results = track(results, "programs", len(chosen), console=_ERRORS)
             for name, result in zip(chosen, results, strict=True):
                 found[name] = result
                 if options.write:  # after each: all of them take an hour
