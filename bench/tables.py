@@ -210,7 +210,7 @@ def _planner_cycles(task: Task) -> int:
     """The cycles of the planner's choice."""
     plan, layer = task.plan(), task.layer
     assert plan is not None and isinstance(layer, Layer)
-    return count_cycles(layer.program(plan.knobs), layer.machine.memory)
+    return count_cycles(layer.program(plan.knobs).table, layer.machine.memory)
 
 
 def program_digest(program: Program) -> str:
@@ -232,7 +232,7 @@ def _trial(task: Task, knobs: Knobs) -> tuple[str, int | None]:
         program = layer.program(knobs)
     except VdlaError:
         return "", None
-    return program_digest(program), count_cycles(program, layer.machine.memory)
+    return program_digest(program), count_cycles(program.table, layer.machine.memory)
 
 
 def _finished(part: Path, header: dict[str, Any]) -> dict[int, tuple[str, int | None]]:

@@ -12,7 +12,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -40,7 +42,20 @@ class CompiledModel(Executable):
     graph: Graph
 
 
+@contextmanager
+def _rare_collections() -> Iterator[None]:
+    """Let Python seldom look for cycles of garbage: a compilation makes millions of objects, and
+    most of them live until its end."""
+    before = gc.get_threshold()
+    gc.set_threshold(100_000, 50, 100)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
 @own_schedules()
+@_rare_collections()
 def build(
     model: object,
     target: Target,

@@ -3,7 +3,7 @@ of instructions keeps its meaning.
 
 Units run ahead of each other as far as tokens let them. :func:`dependencies` finds every pair of
 accesses of different units to the same entry or byte, one of them a write, and
-:func:`order_by_tokens` orders them as in the program. Instructions of one unit need no tokens: they
+:func:`find_tokens` orders them as in the program. Instructions of one unit need no tokens: they
 run in order. Vector clocks find the pairs that other tokens order already; these get no token of
 their own.
 """
@@ -11,11 +11,13 @@ their own.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from .errors import VdlaError
 from .insn import Insn
+from .insn_table import InsnTable
 from .native import Ints, Shorts, Table, native
 from .opcodes import Unit, Units
 from .params import HwParams
@@ -27,13 +29,40 @@ _LOAD, _DRAM = int(Unit.LOAD), SPACES["dram"]
 _MASKS = [Units(mask) for mask in range(1 << _UNITS)]
 
 
-def dependencies(found: Footprints, tracks: Sequence[int] | None = None) -> np.ndarray:
-    """Find the dependencies of each instruction, in program order.
+@dataclass(frozen=True)
+class Dependencies:
+    """What each instruction depends on, in program order.
 
-    For each instruction the result has, per track and unit, the latest earlier instruction of that
-    track and unit that it depends on, or -1 (int64 [instructions, tracks, units]). Instructions of
-    one track and unit keep their order anyway, so the entry of the instruction's own track and unit
-    is always -1.
+    Attributes
+    ----------
+    latest : for each queue of instructions, which are those of one track and unit, the latest
+        instruction of the queue that it depends on, or -1: int64 [instructions, queues].
+        Instructions of a queue keep their order, so the entry of the instruction's own is -1.
+    units : the unit of each queue
+    """
+
+    latest: np.ndarray
+    units: np.ndarray
+
+    def by_unit(self) -> np.ndarray:
+        """For each unit the latest instruction that each depends on, or -1: int64 [instructions,
+        units]."""
+        found = np.full((len(self.latest), _UNITS), -1)
+        for queue, unit in enumerate(self.units.tolist()):
+            np.maximum(found[:, unit], self.latest[:, queue], out=found[:, unit])
+        return found
+
+    def reordered(self, order: np.ndarray) -> Dependencies:
+        """The same where the instructions have another order, which must keep every dependency and
+        the order within every queue."""
+        place = np.empty(len(order) + 1, np.int64)
+        place[order] = np.arange(len(order))
+        place[-1] = -1  # -1, no dependency, stays -1
+        return Dependencies(place[self.latest[order]], self.units)
+
+
+def dependencies(found: Footprints, tracks: np.ndarray | None = None) -> Dependencies:
+    """Find the dependencies of each instruction, in program order.
 
     Parameters
     ----------
@@ -41,32 +70,31 @@ def dependencies(found: Footprints, tracks: Sequence[int] | None = None) -> np.n
     tracks : track of each instruction, from 0; by default there is one
     """
     count = len(found.order)
-    track_of = np.zeros(count, np.int64) if tracks is None else np.asarray(tracks, np.int64)
-    rows = track_of * _UNITS + found.units[found.order]
-    total = (int(track_of.max(initial=0)) + 1) * _UNITS
-    needs = np.full((count, total), -1, np.int64)
-    row_of = np.zeros(len(found.units), np.int64)
-    row_of[found.order] = rows
-    row_of = np.repeat(row_of, np.diff(found.bounds))
-    slots, own = _slots(row_of, found)
+    track_of = np.zeros(count, np.int64) if tracks is None else tracks
+    queues, own_queue = np.unique(track_of * _UNITS + found.units[found.order], return_inverse=True)
+    needs = np.full((count, queues.size), -1)
+    queue_of = np.zeros(len(found.units), np.int64)
+    queue_of[found.order] = own_queue
+    queue_of = np.repeat(queue_of, np.diff(found.bounds))
+    slots, own = _slots(queue_of, found)
     widths = np.array([sum(slot[0] == s for slot in slots) for s in range(len(found.sizes))])
     firsts = np.concatenate([[0], np.cumsum(widths)])
     begins = np.concatenate([[0], np.cumsum(np.repeat(found.sizes, widths))])
     history = np.zeros(int(begins[-1]), np.int32)
     table = np.array([slot[1:] for slot in slots], np.int64).reshape(-1, 2)
     _find_needs(
-        found.order, rows, found.bounds, found.spaces, found.writes, own, found.starts, found.runs,
-        begins, firsts, table, history, needs,
+        found.order, own_queue, found.bounds, found.spaces, found.writes, own, found.starts,
+        found.runs, begins, firsts, table, history, needs,
     )  # fmt: skip
-    return needs.reshape(count, -1, _UNITS)
+    return Dependencies(needs, queues % _UNITS)
 
 
-def _slots(row_of: np.ndarray, found: Footprints) -> tuple[list[tuple[int, ...]], np.ndarray]:
-    """Who uses each memory and how: (space, row, whether it writes), in order; and for each access,
-    the number of its slot among those of its space. A *row* of instructions is a track and unit.
+def _slots(queue_of: np.ndarray, found: Footprints) -> tuple[list[tuple[int, ...]], np.ndarray]:
+    """Who uses each memory and how: (space, queue, whether it writes), in order; and for each
+    access, the number of its slot among those of its space.
     """
-    shape = len(found.sizes), int(row_of.max(initial=0)) + 1, 2
-    users = np.ravel_multi_index((found.spaces, row_of, found.writes), shape)
+    shape = len(found.sizes), int(queue_of.max(initial=0)) + 1, 2
+    users = np.ravel_multi_index((found.spaces, queue_of, found.writes), shape)
     seen = np.zeros(shape, bool)
     seen.reshape(-1)[users] = True
     number = np.cumsum(seen.reshape(-1)) - 1
@@ -76,19 +104,19 @@ def _slots(row_of: np.ndarray, found: Footprints) -> tuple[list[tuple[int, ...]]
 
 @native
 def _find_needs(
-    order: Ints, rows: Ints, bounds: Ints, spaces: Ints, writes: Ints, own: Ints, starts: Ints,
+    order: Ints, queues: Ints, bounds: Ints, spaces: Ints, writes: Ints, own: Ints, starts: Ints,
     runs: Table, begins: Ints, firsts: Ints, slots: Table, history: Shorts, needs: Table,
 ):  # fmt: skip
     """Fill ``needs``. ``history`` has, for each slot of each space and each entry of the space, the
     place behind that of the latest instruction that used the entry so, 0 for none.
     """
     for place in range(len(order)):
-        row = rows[place]
+        queue = queues[place]
         for access in range(bounds[order[place]], bounds[order[place] + 1]):
             first = firsts[spaces[access]]
             for slot in range(first, firsts[spaces[access] + 1]):
                 other = slots[slot, 0]
-                if other != row and (writes[access] or slots[slot, 1]):
+                if other != queue and (writes[access] or slots[slot, 1]):
                     latest = needs[place, other]
                     for run in range(starts[access], starts[access + 1]):
                         begin = begins[slot] + runs[run, 0]
@@ -101,12 +129,12 @@ def _find_needs(
                     history[at] = place + 1
 
 
-def deadlines(found: Footprints) -> list[int]:
+def deadlines(found: Footprints) -> np.ndarray:
     """Find how late each instruction may come, in program order.
 
     For a LOAD this is the first later instruction that must come after it, because that one reads
     or overwrites what was loaded, or overwrites its source; or the number of instructions if there
-    is none. For any other instruction it is its own index.
+    is none. For any other instruction it is its own index. int64 [instructions]
     """
     late = np.arange(len(found.order))
     late[found.units[found.order] == _LOAD] = len(late)
@@ -116,7 +144,7 @@ def deadlines(found: Footprints) -> list[int]:
         found.order, found.units, found.bounds, found.spaces, found.writes, found.starts,
         found.runs, offsets, loads, late,
     )  # fmt: skip
-    return late.tolist()
+    return late
 
 
 @native
@@ -144,17 +172,23 @@ def insert_tokens(
     insns: Sequence[Insn], params: HwParams, image: Mapping[int, bytes] | None = None
 ) -> list[Insn]:
     """The same instructions with the tokens that their dependencies need; see
-    :func:`dependencies` and :func:`order_by_tokens`."""
-    return order_by_tokens(insns, dependencies(Footprints.of(insns, params, image or {}))[:, 0])
+    :func:`dependencies` and :func:`find_tokens`."""
+    table = InsnTable.of(insns, params)
+    needs = dependencies(Footprints.of(table, image or {})).by_unit()
+    masks = (found.tolist() for found in find_tokens(table.units, needs))
+    return [
+        insn.with_tokens(_MASKS[pop], _MASKS[push])
+        for insn, pop, push in zip(insns, *masks, strict=True)
+    ]
 
 
-def order_by_tokens(insns: Sequence[Insn], needs: np.ndarray) -> list[Insn]:
-    """The same instructions with the fewest tokens that order every dependency between units;
-    their ``pop`` and ``push`` masks are replaced.
+def find_tokens(units: np.ndarray, needs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The fewest tokens that order every dependency between units: the masks ``pop`` and ``push``
+    of every instruction, int64 [instructions] each.
 
     Parameters
     ----------
-    insns : instructions in program order
+    units : the unit of each instruction, in program order
     needs : per unit, the latest instruction that each depends on, or -1 (int64 [instructions,
         units])
 
@@ -171,20 +205,16 @@ def order_by_tokens(insns: Sequence[Insn], needs: np.ndarray) -> list[Insn]:
     far do not imply it. Then *i* is later than every instruction of V that U has waited for, so
     pushes stay in order.
     """
-    late = np.flatnonzero(needs.max(axis=1, initial=-1) >= np.arange(len(insns)))
+    late = np.flatnonzero(needs.max(axis=1, initial=-1) >= np.arange(len(units)))
     if len(late):
         raise VdlaError(
             f"instruction {late[0]}: expected instruction {needs[late[0]].max()}, which it needs, "
             "before it"
         )
-    units = np.array([insn.unit for insn in insns], np.int64)
-    pops, pushes = np.zeros(len(insns), np.int64), np.zeros(len(insns), np.int64)
-    clocks, latest = np.full((len(insns), _UNITS), -1), np.full((_UNITS, _UNITS), -1)
+    pops, pushes = np.zeros(len(units), np.int64), np.zeros(len(units), np.int64)
+    clocks, latest = np.full((len(units), _UNITS), -1), np.full((_UNITS, _UNITS), -1)
     _find_tokens(units, np.ascontiguousarray(needs), clocks, latest, pops, pushes)
-    return [
-        insn.with_tokens(_MASKS[pop], _MASKS[push])
-        for insn, pop, push in zip(insns, pops.tolist(), pushes.tolist(), strict=True)
-    ]
+    return pops, pushes
 
 
 @native
@@ -215,18 +245,3 @@ def _find_tokens(units: Ints, needs: Table, clocks: Table, latest: Table, pops: 
                 clocks[index, other] = max(clocks[index, other], source)
         for v in range(_UNITS):
             latest[unit, v] = clocks[index, v]
-
-
-def reorder(
-    insns: Sequence[Insn], needs: np.ndarray, order: Sequence[int]
-) -> tuple[list[Insn], np.ndarray]:
-    """Put instructions in another order, which must keep every dependency and the order within
-    every track and unit. Returns the instructions, and for each the latest instruction that it
-    depends on in the new order, per unit (int64 [instructions, units]).
-
-    ``needs`` : per track and unit (:func:`dependencies`)
-    """
-    place = np.empty(len(insns) + 1, np.int64)
-    place[list(order)] = np.arange(len(insns))
-    place[-1] = -1  # -1, no dependency, stays -1
-    return [insns[i] for i in order], place[needs[list(order)]].max(axis=1)

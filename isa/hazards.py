@@ -222,7 +222,7 @@ class _Walk:
         starting = order.position < np.array(order.started)[order.units]
         first_set = {}
         for opcode in (Opcode.PARAM, Opcode.TABLE):
-            setting = np.flatnonzero(starting & (program.table[:, 0] == opcode))
+            setting = np.flatnonzero(starting & (program.table.opcodes == opcode))
             first_set[opcode] = int(setting[0]) if setting.size else len(program.insns)
         granules = len(self.memories.spaces[DRAM].written)
         self.steps = steps_of(program, starting, granules, first_set)

@@ -387,6 +387,19 @@ def encode_uop(uop: Uop, params: HwParams) -> bytes:
     return pack(uop_layout(params), values).to_bytes(params.entry_bytes("uop"), "little")
 
 
+def encode_uops(uops: np.ndarray, params: HwParams) -> bytes:
+    """:func:`encode_uop` of many, int64 [n, fields]."""
+    spec, words, lsb = uop_layout(params), np.zeros(len(uops), np.uint64), 0
+    values = dict(zip((field.name for field in spec), uops.T, strict=True))
+    for fault in _out_of_range("uop", spec, values):
+        raise VdlaError(fault)
+    for field in spec:
+        words |= values[field.name].astype(np.uint64) << np.uint64(lsb)
+        lsb += field.bits
+    size = params.entry_bytes("uop")
+    return words.astype("<u8").view(np.uint8).reshape(-1, 8)[:, :size].tobytes()
+
+
 def decode_uop(data: bytes, params: HwParams) -> Uop:
     """The inverse of :func:`encode_uop`; bits above the layout are ignored, as the core stores only
     the layout.

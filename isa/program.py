@@ -26,12 +26,11 @@ from typing import Any
 
 import numpy as np
 
-from .batch import decode_all, encode_all
-from .encoding import DRAM_ADDR_BITS, decode_fields, layout
+from .encoding import DRAM_ADDR_BITS, decode_fields
 from .errors import VdlaError
 from .insn import Insn, decode, encode
+from .insn_table import InsnTable, decode_all, encode_all
 from .notes import Note, unpack_notes
-from .opcodes import Opcode
 from .params import HwParams
 
 MAGIC = b"VDLAPROG"
@@ -160,19 +159,11 @@ class Program:
         return b"".join(chunks)
 
     @cached_property
-    def table(self) -> np.ndarray:
-        """The values of every instruction's bit fields, in the order of its layout, then zeros:
-        int64 [instructions, most fields of a layout].
-        """
-        return decode_fields(self.encoded(), self.params.insn_bytes, self.params)
-
-    def columns(self, opcode: Opcode) -> dict[str, np.ndarray]:
-        """Values of each field in all instructions with an opcode, int64 [their number]."""
-        rows = self.table[self.table[:, 0] == opcode]
-        return {
-            field.name: rows[:, position]
-            for position, field in enumerate(layout(opcode, self.params))
-        }
+    def table(self) -> InsnTable:
+        """The instructions as rows of numbers."""
+        return InsnTable(
+            self.params, decode_fields(self.encoded(), self.params.insn_bytes, self.params)
+        )
 
     def encoded(self) -> bytes:
         """All instructions as the core fetches them, ``params.insn_bytes`` each."""

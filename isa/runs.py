@@ -7,10 +7,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .batch import Batch, batches
+from .batch import Batch
 from .footprint import MicroOps, boxes, unpack_words
-from .insn import Gemm, Insn, Load
+from .insn import Gemm, Load
+from .insn_table import InsnTable
 from .native import Ints, Table, native
+from .opcodes import LOADABLE, Opcode
 from .params import MEMORIES, HwParams
 
 #: Numbers of the memories, DRAM the last.
@@ -24,12 +26,15 @@ _LOOPS = 4
 #: and their number; of a load of micro-ops the first of the words that it loads (else -1).
 _BASE, _LENGTH, _EXTENTS, _STRIDES = 0, 1, 2, 2 + _LOOPS
 _OPERAND, _FIRST, _COUNT, _WORD = range(2 + 2 * _LOOPS, 6 + 2 * _LOOPS)
+#: Behind every entry.
+NEVER = 1 << 62
 _COLUMNS = 6 + 2 * _LOOPS
 
 
 @dataclass(frozen=True)
 class Footprints:
-    """The accesses of the instructions of a program.
+    """The accesses of the instructions of a program, but for those of DRAM behind and before all
+    that a program writes.
 
     Attributes
     ----------
@@ -39,7 +44,8 @@ class Footprints:
     spaces : int64 [accesses], numbers of ``SPACES``
     writes : int64 [accesses], whether it is a write
     starts : int64 [accesses + 1], the first run of each
-    runs : int64 [runs, 2], first entry and length; in DRAM, entries are granules
+    runs : int64 [runs, 2], first entry and length; in DRAM, an entry is the largest piece that all
+        addresses and lengths are multiples of
     sizes : int64 [spaces], entries of each memory; of DRAM those up to the last one accessed
     """
 
@@ -53,19 +59,28 @@ class Footprints:
     sizes: np.ndarray
 
     @classmethod
-    def of(cls, insns: Sequence[Insn], params: HwParams, image: Mapping[int, bytes]) -> Footprints:
+    def of(cls, insns: InsnTable, image: Mapping[int, bytes]) -> Footprints:
         """Those of a program; micro-ops are read from the ``image``, constant DRAM contents.
 
         Raises VdlaError for micro-ops that are not constant.
         """
-        found = batches(insns)
-        words, loaded = _micro_ops(insns, params, image)
+        params, found = insns.params, insns.batches
+        words, loaded = _micro_ops(insns, image)
         parts = [part for batch in found for part in _tables(batch, params, loaded)]
         owners, places, spaces, writes = (
             np.concatenate([part[k] for part in parts] or [np.zeros(0, np.int64)]) for k in range(4)
         )
         table = np.concatenate([part[4] for part in parts] or [np.zeros((0, _COLUMNS), np.int64)])
+        # Whatever nothing writes orders nothing: weights, above all.
+        in_dram = spaces == SPACES["dram"]
+        ends = table[:, _BASE] + _reach(table)
+        written = in_dram & (writes > 0)
+        first = table[written, _BASE].min(initial=NEVER)
+        last = ends[written].max(initial=0)
+        kept = ~in_dram | ((table[:, _BASE] < last) & (first < ends))
+        owners, places, spaces, writes = (x[kept] for x in (owners, places, spaces, writes))
         by_insn = np.lexsort((places, owners))
+        table = table[kept]
         table = np.ascontiguousarray(table[by_insn])
         starts = np.zeros(len(table) + 1, np.int64)
         # Once to count the runs, once to write them.
@@ -74,16 +89,15 @@ class Footprints:
         count = _find_runs(table, words, empty.copy(), starts, runs, 0)
         runs = np.zeros((count, 2), np.int64)
         _find_runs(table, words, empty, starts, runs, 1)
-        units = np.zeros(len(insns), np.int64)
-        for batch in found:
-            units[batch.rows] = batch.insn.unit
         spaces = spaces[by_insn]
         sizes = np.array([*(params.depth(name) for name in MEMORIES), 0])
         in_dram = np.repeat(spaces, np.diff(starts)) == SPACES["dram"]
+        grain = max(1, int(np.gcd.reduce(runs[in_dram].reshape(-1))))
+        runs[in_dram] //= grain
         sizes[-1] = runs[in_dram].sum(axis=1).max(initial=0)
         bounds = np.searchsorted(owners[by_insn], np.arange(len(insns) + 1))
         return cls(
-            np.arange(len(insns)), units, bounds, spaces, writes[by_insn], starts, runs, sizes
+            np.arange(len(insns)), insns.units, bounds, spaces, writes[by_insn], starts, runs, sizes
         )
 
     def reordered(self, order: Sequence[int]) -> Footprints:
@@ -91,20 +105,26 @@ class Footprints:
         return replace(self, order=self.order[np.asarray(order, np.int64)])
 
 
-def _micro_ops(
-    insns: Sequence[Insn], params: HwParams, image: Mapping[int, bytes]
-) -> tuple[np.ndarray, dict[int, int]]:
+def _reach(table: np.ndarray) -> np.ndarray:
+    """How far the entries of boxes reach from their base, int64 [boxes]."""
+    loops = (table[:, _EXTENTS:_STRIDES] - 1) * table[:, _STRIDES:_OPERAND]
+    return loops.sum(axis=1) + table[:, _LENGTH]
+
+
+def _micro_ops(insns: InsnTable, image: Mapping[int, bytes]) -> tuple[np.ndarray, dict[int, int]]:
     """All micro-ops that a program loads, int64 [their number, operands], and the first of each
     instruction that loads some."""
-    uops, parts, loaded, count = MicroOps(params, image), [], {}, 0
-    for index, insn in enumerate(insns):
-        if isinstance(insn, Load) and insn.memory == "uop":
-            uops.load(insn)
-            parts.append(uops.words[insn.base : insn.base + insn.entries].copy())
-            loaded[index] = count
-            count += insn.entries
+    uops, parts, loaded, count = MicroOps(insns.params, image), [], {}, 0
+    loads = (insns.opcodes == Opcode.LOAD) & (insns.column("memory") == LOADABLE.index("uop"))
+    indices = np.flatnonzero(loads)
+    for index, insn in zip(indices.tolist(), insns.take(indices).insns(), strict=True):
+        assert isinstance(insn, Load)
+        uops.load(insn)
+        parts.append(uops.words[insn.base : insn.base + insn.entries].copy())
+        loaded[index] = count
+        count += insn.entries
     # Before a program loads any, all fields are zero.
-    words = unpack_words(np.concatenate([*parts, np.zeros(1, np.uint64)]), params)
+    words = unpack_words(np.concatenate([*parts, np.zeros(1, np.uint64)]), insns.params)
     return np.stack([words[name] for name in _OPERANDS], axis=1), loaded
 
 

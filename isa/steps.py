@@ -105,9 +105,9 @@ def _parts(program: Program, granules: int, first_set: Mapping[Opcode, int]) -> 
     and no table are there before the instructions ``first_set``.
     """
     params = program.params
-    rows = {op: np.flatnonzero(program.table[:, 0] == op) for op in Opcode}
+    rows = {op: np.flatnonzero(program.table.opcodes == op) for op in Opcode}
     for opcode, insns in rows.items():
-        columns = program.columns(opcode)
+        columns = program.table.columns(opcode)
         match opcode:
             case Opcode.LOAD:
                 yield from _load_parts(insns, columns, params, granules)

@@ -172,7 +172,7 @@ def occupancy(run: Run, most: int) -> dict[str, np.ndarray]:
     cells = (run.timing.cycles >> shift) + 2
     changes = np.zeros((len(MEMORIES), cells), np.int64)
     for program, starts, ends in run.parts():
-        found = Footprints.of(program.insns, program.params, program.image)
+        found = Footprints.of(program.table, program.image)
         order = np.argsort(starts, kind="stable")
         depths = found.sizes[: len(MEMORIES)]
         state = np.full((int(depths.sum()), 2), -1, np.int64)

@@ -43,7 +43,7 @@ def model(programs: int = 1) -> onnx.ModelProto:
 def cycles_of(file: Path | None, hw: HwParams, programs: int = 1, vthreads: int = 2) -> int:
     module = vdla.compile(model(programs), hw=hw, knobs=file, vthreads=vthreads)
     assert len(module.compiled.programs) == programs
-    return sum(count_cycles(program, VTA) for program in module.compiled.programs)
+    return sum(count_cycles(program.table, VTA) for program in module.compiled.programs)
 
 
 @pytest.mark.more

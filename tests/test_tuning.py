@@ -54,7 +54,7 @@ def test_a_layer_becomes_faster_and_compile_takes_the_best(tuned: Any) -> None:
     (layer,) = (row for row in module.compiled.layers if row.runs is not None)
     assert layer.chosen_by == "record"
     assert {**layer.knobs, "windows": "plain"} == {**task["best_knobs"], "windows": "plain"}
-    assert count_cycles(module.program, MEMORY_PRESETS["slow"]) == task["best"]
+    assert count_cycles(module.program.table, MEMORY_PRESETS["slow"]) == task["best"]
 
 
 @pytest.mark.slow
@@ -156,7 +156,7 @@ def test_a_network_is_never_slower_than_by_the_planner(tmp_path: Path) -> None:
     total = report["total"]
     assert len(report["tasks"]) == 9 and total["tuned"] <= total["planner"]
     module = vdla.compile(DIGITS, records=file)
-    assert count_cycles(module.program, MEMORY_PRESETS["vta"]) == total["tuned"]
+    assert count_cycles(module.program.table, MEMORY_PRESETS["vta"]) == total["tuned"]
 
     # Records that promise much and are bad for the network: of them nothing is kept.
     bad = tmp_path / "bad"
@@ -167,11 +167,11 @@ def test_a_network_is_never_slower_than_by_the_planner(tmp_path: Path) -> None:
         lines.append(json.dumps(record))
     bad.write_text("\n".join(lines) + "\n")
     worse = vdla.compile(DIGITS, records=bad)
-    assert count_cycles(worse.program, MEMORY_PRESETS["vta"]) > total["planner"]
+    assert count_cycles(worse.program.table, MEMORY_PRESETS["vta"]) > total["planner"]
     again = vdla.tune(DIGITS, records=bad, trials=4)
     assert again["total"]["tuned"] <= again["total"]["planner"] == total["planner"]
     module = vdla.compile(DIGITS, records=bad)
-    assert count_cycles(module.program, MEMORY_PRESETS["vta"]) == again["total"]["tuned"]
+    assert count_cycles(module.program.table, MEMORY_PRESETS["vta"]) == again["total"]["tuned"]
 
 
 def test_small_gains_are_tried_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,6 +56,7 @@ class Stage:
     double_buffered: bool = False
     stages: int = 1
     covers: dict[IterVar, int] = field(default_factory=dict)
+    _reads: tuple[Expr | None, list[Read]] = field(default=(None, []), repr=False)
 
     def __post_init__(self) -> None:
         if self.body is None:
@@ -73,7 +74,12 @@ class Stage:
 
     def reads(self) -> list[Read]:
         """Every element access of the stage's expression."""
-        return [] if self.body is None else [n for n in walk(self.body) if isinstance(n, Read)]
+        body, found = self._reads
+        if body is not self.body:  # a primitive has changed it
+            body = self.body
+            found = [] if body is None else [n for n in walk(body) if isinstance(n, Read)]
+            self._reads = body, found
+        return found
 
     @property
     def name(self) -> str:

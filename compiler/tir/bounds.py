@@ -48,11 +48,15 @@ def infer_domains(schedule: Schedule, sharing: Sharing) -> dict[Stage, Domain]:
     """
     domains: dict[Stage, Domain] = {}
     active = [s for s in schedule.stages if s.body is not None and not s.inlined]
+    readers: dict[Tensor, list[Stage]] = {}
+    for stage in active:
+        for source in dict.fromkeys(read.source for read in stage.reads()):
+            readers.setdefault(source, []).append(stage)
     for stage in reversed(active):
         if stage.attach is None:
             domain = Domain([Const(0)] * len(stage.tensor.shape), list(stage.tensor.shape))
         else:
-            consumers = [s for s in active if any(r.source is stage.tensor for r in s.reads())]
+            consumers = readers.get(stage.tensor)
             if not consumers:
                 raise ScheduleError(
                     f"compute_at: nothing reads {stage.name}; outputs stay at the root"

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...isa.errors import VdlaError
-from ...sim.model.core import count_cycles
 from ..build import prepare
 from ..choose.chooser import Choice, Chooser, Given
 from ..choose.space import Knobs, KnobValue
@@ -112,9 +111,9 @@ class Together:
             reserved = {name: knobs[name] for name in RESERVED if name in knobs}
             if reserved:  # were chosen together with the graph
                 trial.made[layer] = [*trial.made[layer], Choice(reserved, "user")]
-        operators, program = self.target.attempt(part, trial)
-        cycles = count_cycles(program, self.target.machine.memory)
-        return _Attempt(changed, tuple(operators), trial, cycles)
+        linked = self.target.attempt(part, trial)
+        cycles = linked.count_cycles(self.target.machine.params)
+        return _Attempt(changed, tuple(linked.made.values()), trial, cycles)
 
     def _propose(self) -> tuple[int, dict[str, Knobs]] | None:
         """A part, and the knobs of its changed layers, those that were changed before included."""

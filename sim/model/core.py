@@ -6,6 +6,7 @@ import time
 
 import numpy as np
 
+from ...isa.insn_table import InsnTable
 from ...isa.memory import MemoryParams
 from ...isa.opcodes import Unit
 from ...isa.program import Program
@@ -30,7 +31,7 @@ class Core:
     """Simulates the timing of a program. Cycles never depend on values."""
 
     def __init__(self, program: Program, memory: MemoryParams):
-        self.shared = shared = Shared(program, memory)
+        self.shared = shared = Shared(program.table, memory)
         self.units: dict[Unit, UnitProcess] = {
             unit.unit: unit for unit in (Load(shared), Gemm(shared), Vector(shared), Store(shared))
         }
@@ -46,7 +47,7 @@ class Core:
 
     def moments(self) -> Moments:
         """When everything happened."""
-        count = len(self.shared.program.insns)
+        count = len(self.shared.table)
         moments = Moments(*(np.full(count, -1, np.int64) for _ in Moments._fields))
         for unit, process in self.units.items():
             known = process.queue.entered, process.queue.left, process.ends, process.busy
@@ -79,7 +80,7 @@ def simulate(
     order = np.argsort(moments.starts, kind="stable")
     order = order[moments.starts[order] >= 0] if values else order[:0]
     scratchpads = run_values(program, dram, order).scratchpads()
-    return _result(core.shared, moments, scratchpads, begun)
+    return _result(program, core.shared, moments, scratchpads, begun)
 
 
 def simulate_cycles(program: Program, memory: MemoryParams) -> SimResult:
@@ -90,21 +91,25 @@ def simulate_cycles(program: Program, memory: MemoryParams) -> SimResult:
     """
     begun = time.perf_counter()
     memory.check_bus(program.params)
-    shared = Shared(program, memory)
-    return _result(shared, run_loop(shared), {}, begun)
+    shared = Shared(program.table, memory)
+    return _result(program, shared, run_loop(shared), {}, begun)
 
 
-def count_cycles(program: Program, memory: MemoryParams) -> int:
+def count_cycles(table: InsnTable, memory: MemoryParams) -> int:
     """The cycles that :func:`simulate_cycles` finds, without accounts.
 
     Raises VdlaError for a memory of another width.
     """
-    memory.check_bus(program.params)
-    return _cycles(run_loop(Shared(program, memory)))
+    memory.check_bus(table.params)
+    return _cycles(run_loop(Shared(table, memory)))
 
 
 def _result(
-    shared: Shared, moments: Moments, scratchpads: dict[str, np.ndarray], begun: float
+    program: Program,
+    shared: Shared,
+    moments: Moments,
+    scratchpads: dict[str, np.ndarray],
+    begun: float,
 ) -> SimResult:
     """The result of a run that began at a time of ``time.perf_counter``."""
     finished, cycles = bool((moments.ends >= 0).all()), _cycles(moments)
@@ -126,7 +131,7 @@ def _result(
         report=""
         if finished
         else waiting_report(
-            shared.program,
+            program,
             moments.starts.tolist(),
             {unit: mask for unit, (_, mask) in waiting.items()},
         ),

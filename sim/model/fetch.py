@@ -28,7 +28,7 @@ class Fetch(Sequence):
         self.granted = History(shared.env)
         self.insn_cycles = params.insn_bytes // params.bus_bytes * shared.memory.cycles_per_beat
         self.spacing = shared.memory.cycles_per_beat
-        count, chunk = len(shared.program.insns), params.fetch_chunk
+        count, chunk = len(shared.table), params.fetch_chunk
         #: Instructions of each chunk.
         self.chunks = [min(chunk, count - first) for first in range(0, count, chunk)]
 

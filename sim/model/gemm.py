@@ -30,5 +30,5 @@ class Gemm(UnitProcess):
 
 def iterations(shared: Shared) -> np.ndarray:
     """Of every GEMM of a program, int64 [their number]."""
-    fields = shared.program.columns(Opcode.GEMM)
+    fields = shared.table.columns(Opcode.GEMM)
     return fields["outer"] * fields["inner"] * fields["uop_count"]

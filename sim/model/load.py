@@ -86,7 +86,7 @@ class Plan(NamedTuple):
 
 def plans(shared: Shared) -> Kinds[Plan]:
     """What the LOADs of a program cost."""
-    params, fields = shared.params, shared.program.columns(Opcode.LOAD)
+    params, fields = shared.params, shared.table.columns(Opcode.LOAD)
     entry_bytes = np.array([params.entry_bytes(name) for name in LOADABLE])[fields["memory"]]
     entry_bytes = np.where(fields["widen"], params.block_out, entry_bytes)
     pads = [fields[f"pad_{side}"] for side in ("top", "bottom", "left", "right")]

@@ -7,16 +7,16 @@ from functools import cached_property
 import numpy as np
 
 from ...isa.encoding import HEADER
+from ...isa.insn_table import InsnTable
 from ...isa.memory import MemoryParams
-from ...isa.opcodes import Opcode, Unit
-from ...isa.program import Program
+from ...isa.opcodes import Unit
 from .dma import ReadArbiter
 from .queue import Environment
 from .token import TokenBank
 
 
 class Shared:
-    """The program, the memory and what connects the modules.
+    """The instructions, the memory and what connects the modules.
 
     Attributes
     ----------
@@ -24,21 +24,20 @@ class Shared:
     indices : the instructions of each unit, int64 [their number]
     """
 
-    def __init__(self, program: Program, memory: MemoryParams):
-        self.program, self.params, self.memory = program, program.params, memory
+    def __init__(self, table: InsnTable, memory: MemoryParams):
+        self.table, self.params, self.memory = table, table.params, memory
         self.env = Environment()
         self.tokens = TokenBank(self.env)
         self.arbiter = ReadArbiter(self.env, memory)
-        units = np.array([-1, *(opcode.unit for opcode in Opcode)])[program.table[:, 0]]
-        self.unit_of: list[Unit] = units.tolist()
-        self.indices = {unit: np.flatnonzero(units == unit) for unit in Unit}
+        self.unit_of: list[Unit] = table.units.tolist()
+        self.indices = {unit: np.flatnonzero(table.units == unit) for unit in Unit}
 
     def masks(self, unit: Unit) -> tuple[np.ndarray, np.ndarray]:
         """For each instruction of a unit, the masks of the units that it takes a token from, and of
         those that it gives one to: int64 [their number] each."""
         names = [field.name for field in HEADER]
-        table = self.program.table[self.indices[unit]]
-        pops, pushes = (table[:, names.index(name)] for name in ("pop", "push"))
+        rows = self.table.rows[self.indices[unit]]
+        pops, pushes = (rows[:, names.index(name)] for name in ("pop", "push"))
         return pops, pushes
 
     @cached_property

@@ -52,7 +52,7 @@ def beats_of_bursts(shared: Shared) -> Kinds[list[int]]:
         rows = Rows(*row).bursts(entry_bytes, shared.params)
         return [beats for _, bursts in rows for beats in bursts]
 
-    return Kinds(bursts, Rows.of(shared.program.columns(Opcode.STORE)))
+    return Kinds(bursts, Rows.of(shared.table.columns(Opcode.STORE)))
 
 
 def beat_cycles(params: HwParams) -> int:

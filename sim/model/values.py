@@ -35,7 +35,7 @@ def run(program: Program, dram: np.ndarray, order: np.ndarray | None = None) -> 
     Raises AddressError, with the index of the instruction, where one accesses beyond a memory.
     """
     params, state = program.params, State(program.params, dram)
-    table = program.table
+    table = program.table.rows
     order = np.arange(len(table)) if order is None else np.ascontiguousarray(order, np.int64)
     registers = np.zeros(3 * params.block + 3, np.int32)
     registers[-3:] = state.zero_point, state.lo, state.hi

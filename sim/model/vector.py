@@ -129,8 +129,8 @@ class Pattern:
 
 def patterns(shared: Shared) -> Kinds[Pattern]:
     """How the instructions of the vector unit use tmp."""
-    codes = shared.program.table[shared.indices[Unit.VECTOR], 0]
-    table = _tmp_columns(shared.program.columns(Opcode.VECTOR))
+    codes = shared.table.opcodes[shared.indices[Unit.VECTOR]]
+    table = _tmp_columns(shared.table.columns(Opcode.VECTOR))
     rows = np.zeros((codes.size, 1 + table.shape[1]), np.int64)
     rows[:, 0] = codes
     rows[codes == Opcode.VECTOR, 1:] = table

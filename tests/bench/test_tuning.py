@@ -34,7 +34,7 @@ def test_a_table_has_the_cycles_of_its_choices(table: Table) -> None:
     layer = table.task.layer
     for index in chosen:
         program = layer.program(table.candidates.knobs(int(points[index])))  # type: ignore[attr-defined]
-        assert count_cycles(program, layer.machine.memory) == table.cycles[index]  # type: ignore[attr-defined]
+        assert count_cycles(program.table, layer.machine.memory) == table.cycles[index]  # type: ignore[attr-defined]
     assert table.optimum <= table.planner < 1.2 * table.optimum
 
 

@@ -57,7 +57,7 @@ def test_a_design_with_records_has_their_cycles(tuned: tuple) -> None:
         if mine.design.params == params:
             assert mine.values["cycles"] > its.values["cycles"] and "record" in by
             module = vdla.compile(str(DIGITS), hw=params, memory=memory, records=file)
-            assert mine.values["cycles"] == count_cycles(module.program, memory)
+            assert mine.values["cycles"] == count_cycles(module.program.table, memory)
             (point,) = found.ladder.points(mine.design)
             assert measure_point(None, *point.job)["cycles"] == mine.values["cycles"]
         else:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from vdla.isa.batch import batches, decode_all, encode_all
+from vdla.isa.batch import batches
 from vdla.isa.encoding import layout, pack, unpack
 from vdla.isa.errors import VdlaError
 from vdla.isa.insn import Gemm, Insn, Load, Store, Vector, decode, encode
+from vdla.isa.insn_table import decode_all, encode_all
 from vdla.isa.opcodes import Units
 from vdla.isa.params import PRESETS, HwParams
 from vdla.sim.verify.random_programs import random_program

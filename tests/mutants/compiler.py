@@ -52,15 +52,15 @@ from vdla.compiler.targets.vdla.lower import (
     vector_patterns as patterns,
 )
 from vdla.compiler.targets.vdla.lower.codegen import _Walker
+from vdla.compiler.targets.vdla.lower.link import Linker
 from vdla.compiler.targets.vdla.lower.lru_allocation import Rotation
 from vdla.compiler.targets.vdla.lower.prefetch_weights import _Copies
-from vdla.compiler.targets.vdla.lower.script import Site
 from vdla.compiler.targets.vdla.lower.stream import Stream
 from vdla.compiler.targets.vdla.plan import options as program_choices
 from vdla.compiler.targets.vdla.plan import reservations as reserving
 from vdla.compiler.targets.vdla.plan import scratchpads as sharing
 from vdla.compiler.targets.vdla.plan.fuse_residual import has_own_knobs
-from vdla.compiler.targets.vdla.plan.program import _Writer
+from vdla.compiler.targets.vdla.plan.program import LinkedPart
 from vdla.compiler.targets.vdla.rewrite import fuse_epilogues as fusing
 from vdla.compiler.targets.vdla.rewrite.fold_into_tables import _Function
 from vdla.compiler.targets.vdla.rewrite.fuse_tables_into_readers import fuse_tables_into_readers
@@ -129,14 +129,14 @@ SKIPPED_COLUMNS = tests("compiler/targets/vdla/templates/test_skipped_columns.py
 SLIDING = tests("compiler/targets/vdla/templates/test_windows.py")
 
 COMPILER = (
-    Mutant("a table outlives its entries of par", "compiler", order.without_repeated_settings,
-           "if table and table.par_base < end", "if False and table.par_base < end",
+    Mutant("a table outlives its entries of par", "compiler", order._find_repeats.__wrapped__,
+           "and begin - table_entries < settings", "and end < settings",
            tests("compiler/targets/vdla/lower/test_order.py::test_a_table_is_not_set_again")),
-    Mutant("parameters outlive their entries of par", "compiler", order.without_repeated_settings,
-           "if param and param.par_base < end", "if False and param.par_base < end",
+    Mutant("parameters outlive their entries of par", "compiler", order._find_repeats.__wrapped__,
+           "and begin - param_entries < settings", "and end < settings",
            tests("compiler/targets/vdla/lower/test_order.py::test_parameters_are_not_set_again")),
     Mutant("weights wait for results", "compiler", order.constants_apart,
-           "TRACKS * (1 + queue) * is_constant", "0",
+           "TRACKS * (1 + queues) * is_constant", "0",
            tests("compiler/targets/vdla/lower/test_order.py"
                  "::test_weights_are_loaded_before_the_results_that_they_are_multiplied_by")),
     Mutant("the first order is taken", "compiler", order.dispatch_order,
@@ -174,8 +174,8 @@ COMPILER = (
            "if sixteenths is None", "if True",
            tests("compiler/targets/vdla/plan/test_reservations.py"
                  "::test_a_smaller_share_has_smaller_tiles")),
-    Mutant("buffers lie at the beginning of the scratchpads", "compiler", Site.entry,
-           "+ self.firsts.get(memory, 0)", "",
+    Mutant("buffers lie at the beginning of the scratchpads", "compiler", Linker.add,
+           "+= first_of.get(memory, 0)", "+= 0",
            tests("compiler/targets/vdla/plan/test_scratchpads.py")),
     Mutant("the first of several programs is taken", "compiler", program_choices.first_to_end,
            "min((best, *others), key=cycles_of)", "best",
@@ -197,7 +197,7 @@ COMPILER = (
            "== texts", "!= []",
            tests("compiler/tir/test_share_buffers.py"
                  "::test_elements_replace_those_that_they_are_made_of")),
-    Mutant("all weights lie at the beginning", "compiler", _Writer._firsts,
+    Mutant("all weights lie at the beginning", "compiler", LinkedPart._firsts,
            "self.turn_taking[name].take(used[name])", "0",
            tests("compiler/targets/vdla/lower/test_order.py"
                  "::test_weights_are_loaded_before_the_results_that_they_are_multiplied_by")),
@@ -206,7 +206,7 @@ COMPILER = (
            tests("compiler/targets/vdla/lower/test_lru_allocation.py"
                  "::test_operators_have_other_entries_while_there_are_any")),
     Mutant("parameters hold up weights", "compiler", order.constants_apart,
-           'TURNS * (insn.memory != "wgt")', "0",
+           'TURNS * (insns.column("memory") != LOADABLE.index("wgt"))', "0",
            tests("compiler/targets/vdla/lower/test_order.py"
                  "::test_parameters_do_not_hold_up_weights")),
     Mutant("instructions take no time of the bus", "compiler", order.dispatch_order,
@@ -240,7 +240,7 @@ COMPILER = (
            tests("compiler/tir/test_vthread.py"
                  "::test_what_threads_use_in_turn_is_allocated_around_its_uses")),
     Mutant("settings of both tracks repeat each other", "compiler", order.repeated_settings,
-           "if other == track", "if True",
+           "tracks == track", "tracks >= 0",
            tests("compiler/targets/vdla/lower/test_order.py"
                  "::test_settings_that_a_track_repeats_are_expected_to_take_no_time")),
     Mutant("look-ups go before what has been ready for longer", "compiler", order.dispatch_order,
@@ -498,7 +498,7 @@ COMPILER = (
            "max(clocks[index, v], clocks[source, v])", "max(clocks[index, v], latest[other, v])",
            unordered),
     Mutant("loads behind their readers", "compiler", order.loads_by_need,
-           "late == np.arange", "late != np.arange", wrong_digits),
+           "deadlines == np.arange", "deadlines != np.arange", wrong_digits),
     Mutant("dispatched before its operands", "compiler", order._when_ready.__wrapped__,
            "if ends[needed] < 0:", "if False:", wrong_digits),
     # ---- loops and code
@@ -636,7 +636,7 @@ COMPILER = (
     Mutant("first at every innermost reduction's start", "compiler", Stream._micro_ops,
            "first * (i < once)", "int(i < once)",
            tests("compiler/targets/vdla/lower/test_stream.py")),
-    Mutant("forgotten micro-ops are reused", "compiler", Stream._place_uops,
+    Mutant("forgotten micro-ops are reused", "compiler", Linker._place_micro_ops,
            "self._uop_slots.clear()", "pass", tests("compiler/targets/vdla/lower/test_stream.py")),
     Mutant("guard cuts one too many", "compiler", _Walker.bounds,
            "slack // -k + 1", "slack // -k", wrong_digits),

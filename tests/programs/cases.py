@@ -79,7 +79,7 @@ def on_accelerator(network: str, machine: str) -> dict[str, Any]:
         "digest": digest.hexdigest()[:32],
         "programs": len(compiled.programs),
         "host layers": sum(layer.target != "accel" for layer in compiled.layers),
-        "cycles": sum(count_cycles(program, VTA) for program in compiled.programs),
+        "cycles": sum(count_cycles(program.table, VTA) for program in compiled.programs),
     }
 
 

@@ -13,7 +13,6 @@ from ....isa.errors import VdlaError
 from ....isa.memory import MemoryParams
 from ....isa.params import NOT_IN_PROGRAMS, HwParams
 from ....isa.program import Program
-from ....sim.model.core import count_cycles
 from ...choose.chooser import Chooser
 from ...choose.space import Knobs, KnobValue, Refusal
 from ...dumps import Dumps
@@ -27,15 +26,15 @@ from ...tir.ir import PrimFunc
 from ..base import Compiled, GraphPass, Options, Part, Target
 from ..cpu.target import Cpu
 from .layer import Layer
+from .lower.loop_programs import LoopPrograms
 from .machine import ACCELERATOR, Machine
 from .plan import cache
 from .plan.fuse_inverted_residual import EXPANSION, Expanding
 from .plan.fuse_residual import ADDITION, APART, JOINED, Joining, has_own_knobs
 from .plan.options import ProgramChoices, first_to_end
 from .plan.pack_windows import PACKED, Packing
-from .plan.program import build_func, checked, choose_operators, write_program
+from .plan.program import LinkedPart, build_func, choose_operators, link_part
 from .plan.reservations import IMAGE_PARTS, RESERVED, SHARE_SIXTEENTHS, WGT_EIGHTHS, Reserving
-from .plan.scratchpads import LoopPrograms, Operator
 from .rewrite.absorb_flatten import absorb_flatten
 from .rewrite.dense_as_convolution import dense_as_convolution
 from .rewrite.fit_layout import fit_layout
@@ -101,7 +100,7 @@ class Accelerator(Target):
         self.host = Cpu(options)
         self.templates = (*(kind(self.machine) for kind in TEMPLATES), Reshaped(), Concatenated())
         self.machine_key = machine_key(options.hw, options.memory)
-        self._ready: LoopPrograms = {}
+        self._ready = LoopPrograms(self._machine_of_programs)
 
     def refuse(self, graph: Graph, node: Node) -> Refusal:
         dtype = graph.result(node).dtype
@@ -170,12 +169,13 @@ class Accelerator(Target):
             return known
         begin = time.perf_counter()
         cycles: dict[tuple, float] = {}
+        by_digest: dict[bytes, float] = {}
 
         def cycles_of(choices: ProgramChoices) -> float:
             joined, trial = self._joined(chooser, graph, choices)
             same = tuple((node.output, str(trial.of(node.name))) for node in joined.nodes)
             if same not in cycles:
-                cycles[same] = self._cycles(joined, trial)
+                cycles[same] = self._cycles(joined, trial, by_digest)
             return cycles[same]
 
         found = first_to_end(cycles_of)
@@ -212,19 +212,21 @@ class Accelerator(Target):
                 knobs[SHARE_SIXTEENTHS] = min(max(wanted, legal[0]), legal[-1])
         return knobs
 
-    def _cycles(self, graph: Graph, chooser: Chooser) -> float:
+    def _cycles(self, graph: Graph, chooser: Chooser, known: dict[bytes, float]) -> float:
         """The cycles of the program of a graph's nodes on the accelerator, infinite if there is
-        none."""
+        none. ``known`` has those of other instructions, and gets these."""
         nodes = [node for node in graph.nodes if node.target == self.name]
         others = (node for node in graph.nodes if node.target != self.name)
         read = {*graph.outputs, *(name for node in others for name in node.inputs)}
         part = Part(graph, tuple(nodes), [n.output for n in nodes if n.output in read])
         try:
-            _, program = self.attempt(part, chooser.copy())
+            linked = self.attempt(part, chooser.copy())
+            if linked.digest not in known:
+                params = self._machine_of_programs.params
+                known[linked.digest] = linked.count_cycles(params)
+            return known[linked.digest]
         except VdlaError:
             return inf
-        usual = replace(program, params=self._machine_of_programs.params)
-        return count_cycles(usual, self.machine.memory)
 
     def _join_results(self, chooser: Chooser, graph: Graph, addition: str) -> Graph:
         """Join additions as ``addition`` says, but where someone says otherwise."""
@@ -274,23 +276,18 @@ class Accelerator(Target):
         if place is not None and (program := cache.read(place, chooser)) is not None:
             return self._own(program)
         begin = time.perf_counter()
-        ready = self._ready if dumps.directory is None else {}
+        ready = self._ready if dumps.directory is None else LoopPrograms(machine)
         made = choose_operators(part, templates, machine, chooser, dumps, ready)
-        compiled = write_program(part, made, machine, chooser, dumps)
-        if isinstance(compiled.step, Program):
-            checked(compiled.step, dumps)
+        compiled = link_part(part, made, machine, chooser, dumps).compiled(dumps)
         if place is not None:
             cache.keep(place, compiled, chooser, time.perf_counter() - begin)
         return self._own(compiled)
 
-    def attempt(self, part: Part, chooser: Chooser) -> tuple[list[Operator], Program]:
-        """The operators of a part that have instructions, with their choices, and the part's
-        program, which is neither checked nor cached."""
+    def attempt(self, part: Part, chooser: Chooser) -> LinkedPart:
+        """The instructions of a part, which are neither checked nor cached."""
         machine, dumps, templates = self._machine_of_programs, Dumps(None), self._templates(part)
         made = choose_operators(part, templates, machine, chooser, dumps, self._ready)
-        compiled = self._own(write_program(part, made, machine, chooser, dumps))
-        assert isinstance(compiled.step, Program)
-        return [*made.values()], compiled.step
+        return link_part(part, made, machine, chooser, dumps)
 
     @property
     def _machine_of_programs(self) -> Machine:

@@ -57,8 +57,8 @@ def test_a_record_costs_what_it_says_and_less_than_the_planners_choice(
         plan, layer = task.plan(), task.layer
         assert plan is not None and isinstance(layer, Layer)
         for record in shipped().of(task.key):
-            cycles = count_cycles(layer.program(record.knobs), platform[1])
-            planner = count_cycles(layer.program(plan.knobs), platform[1])
+            cycles = count_cycles(layer.program(record.knobs).table, platform[1])
+            planner = count_cycles(layer.program(plan.knobs).table, platform[1])
             assert cycles == record.cost < planner
             replayed += 1
     assert replayed
@@ -76,11 +76,13 @@ def test_compile_uses_them_unless_it_is_given_others(
     cycles = {}
     for name, given in (("shipped", {}), ("none", {"records": empty}), ("single", {"vthreads": 1})):
         compiled = vdla.compile(model, hw=MACHINE, memory=MEMORY, **given).compiled
-        cycles[name] = sum(count_cycles(program, platform[1]) for program in compiled.programs)
+        cycles[name] = sum(
+            count_cycles(program.table, platform[1]) for program in compiled.programs
+        )
         used = {layer.chosen_by for layer in compiled.layers}
         assert ("record" in used) == (name == "shipped")
     assert cycles["shipped"] < cycles["none"]
-    assert cycles["none"] == sum(count_cycles(p, platform[1]) for p in by_planner.programs)
+    assert cycles["none"] == sum(count_cycles(p.table, platform[1]) for p in by_planner.programs)
 
 
 def test_the_table_has_every_network() -> None:
@@ -97,7 +99,7 @@ def test_no_network_of_the_table_is_slower_with_the_records(row: tuple[str, ...]
     params, memory_params = load_platform(machine, memory)
     model, target = MODELS[NAMED[name]](1, True), find_target("sim", Options(params, memory_params))
     planner, tuned = (
-        sum(count_cycles(p, memory_params) for p in build(model, target, records=r).programs)
+        sum(count_cycles(p.table, memory_params) for p in build(model, target, records=r).programs)
         for r in (None, shipped())
     )
     told = [int(text.replace(",", "")) for text in cycles]

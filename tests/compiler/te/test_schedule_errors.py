@@ -6,8 +6,6 @@ from collections.abc import Callable
 
 import pytest
 from vdla.compiler.targets.vdla.lower.codegen import Code
-from vdla.compiler.targets.vdla.lower.script import Site
-from vdla.compiler.targets.vdla.lower.stream import Stream
 from vdla.compiler.te.errors import ScheduleError, own_schedules
 from vdla.compiler.te.expr import Const
 from vdla.compiler.te.schedule import Schedule, create_schedule
@@ -350,4 +348,4 @@ def test_prefetch_for_the_accelerator() -> None:
     func = lower(schedule, workload.args)
     params = HwParams()
     with pytest.raises(VdlaError, match="main: prefetch of x: the accelerator has no such"):
-        Code(func, params).write(Site(Stream(params), func.name, {}))
+        Code(func, params).object_code()

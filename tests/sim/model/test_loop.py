@@ -85,6 +85,6 @@ def test_counted_cycles_are_those_of_the_simulation():
     memory = MEMORY_PRESETS["vta"]
     result = simulate(program, program.dram_image(), memory)
     found = simulate_cycles(program, memory)
-    assert found.cycles == count_cycles(program, memory) == result.cycles
+    assert found.cycles == count_cycles(program.table, memory) == result.cycles
     assert (found.starts, found.ends) == (result.starts, result.ends)
     assert found.counters == result.counters and np.array_equal(found.causes, result.causes)

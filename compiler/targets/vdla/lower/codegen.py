@@ -38,9 +38,10 @@ from ....tir.printer import expr_text
 from ....tir.scopes import place_buffers
 from ..scopes import memory_scopes
 from .affine_values import Form, slack_of, with_values
-from .script import Script, Site
+from .object_code import ObjectCode
+from .script import Script, Step, write_steps
 from .split_k import early_products
-from .stream import Loop, Padding, VectorWork
+from .stream import Loop, Padding, Stream, VectorWork
 from .vector_patterns import (
     CLOSED,
     ONE_PASS,
@@ -70,20 +71,24 @@ _Shape = TypeVar("_Shape")
 
 @dataclass(frozen=True)
 class Code:
-    """A loop program as instructions. They are worked out once and written for each layer that has
-    this loop program. Images come in so many parts (:mod:`.early_products`)."""
+    """A loop program as instructions. They are worked out once for all layers that have this loop
+    program."""
 
     func: PrimFunc
     params: HwParams
-    image_parts: int = 1
+    _made: dict[int, ObjectCode] = field(default_factory=dict, compare=False, repr=False)
 
-    def write(self, site: Site) -> None:
-        """Append the instructions to a stream.
+    def object_code(self, image_parts: int = 1) -> ObjectCode:
+        """The instructions. An image is loaded in ``image_parts`` chunks (``split_k.py``).
 
         Raises VdlaError for a nest that no instruction computes, with the nest's statement, and for
         a scratchpad that is too small, naming the buffers that live in it.
         """
-        self._script.write(site)
+        if image_parts not in self._made:
+            stream = Stream(self.params)
+            write_steps(early_products(self._steps, image_parts), stream)
+            self._made[image_parts] = ObjectCode.of(stream)
+        return self._made[image_parts]
 
     @cached_property
     def used(self) -> Mapping[str, int]:
@@ -107,10 +112,10 @@ class Code:
         return place_buffers(self.func, memory_scopes(self.params), self._fusable)
 
     @cached_property
-    def _script(self) -> Script:
+    def _steps(self) -> Sequence[Step]:
         walker = _Walker(self.func.name, self.params, self._storage, self._fusable)
         walker.walk(self.func.body)
-        return Script(early_products(walker.script.steps, self.image_parts))
+        return walker.script.steps
 
 
 @dataclass(frozen=True)

@@ -22,16 +22,17 @@ from dataclasses import astuple, dataclass
 
 import numpy as np
 
-from .....isa.batch import batches
+from .....isa.depend import Dependencies
 from .....isa.encoding import PARAM_ENTRIES
 from .....isa.insn import Gemm, Insn, Load, Param, Store, Vector
 from .....isa.insn import Table as SetTable
+from .....isa.insn_table import InsnTable
 from .....isa.memory import MemoryParams
 from .....isa.native import Ints, Table, native
-from .....isa.opcodes import Unit
+from .....isa.opcodes import DST_MEMORIES, LOADABLE, SRC0_MEMORIES, Opcode, Unit
 from .....isa.params import HwParams
 from .....isa.timing import GEMM_DEPTH, PARAM_ITERATIONS, VECTOR_DEPTH, table_iterations
-from .....isa.vector_ops import BY_NAME
+from .....isa.vector_ops import POST_BY_NAME, VECTOR_OPS
 
 #: Estimated cycles that a load takes in addition to those of its entries.
 LOAD_CYCLES = 3
@@ -39,9 +40,11 @@ LOAD_CYCLES = 3
 ARITHMETIC = (Unit.GEMM, Unit.VECTOR)
 TRACKS = len(ARITHMETIC)
 _UNITS, _LOAD, _VECTOR, _STORE = len(Unit), int(Unit.LOAD), int(Unit.VECTOR), int(Unit.STORE)
+_PARAM, _TABLE, _VECTOR_INSN = int(Opcode.PARAM), int(Opcode.TABLE), int(Opcode.VECTOR)
 #: Queues for loads of weights, and as many for loads of other constants: operators of the tensor
 #: track have them in turn.
 TURNS = 8
+_NO_POST = POST_BY_NAME["none"].code
 
 
 @dataclass(frozen=True)
@@ -72,21 +75,20 @@ class Preference:
 SAVING = tuple(Preference(100, ahead, True, True) for ahead in (0, 300, 1000, 3000))
 
 
-def loads_by_need(deadlines: Sequence[int]) -> list[int]:
+def loads_by_need(deadlines: np.ndarray) -> np.ndarray:
     """Indices of the instructions in program order, but with each load directly before the first
     instruction that must come after it (:func:`~vdla.isa.depend.deadlines`). Loads are then in the
     order in which they are needed.
     """
-    late = np.asarray(deadlines, np.int64)
-    return np.lexsort((late == np.arange(late.size), late)).tolist()
+    return np.lexsort((deadlines == np.arange(deadlines.size), deadlines))
 
 
 def constants_apart(
-    insns: Sequence[Insn],
-    tracks: Sequence[int],
-    turns: Sequence[int],
+    insns: InsnTable,
+    tracks: np.ndarray,
+    turns: np.ndarray,
     image: Mapping[int, bytes],
-) -> list[int]:
+) -> np.ndarray:
     """The tracks of the instructions, where loads of constants are tracks of their own: TRACKS
     above the others, or as many more as the ``turns`` of their operators say. Weights do not wait
     for parameters, which have fewer buffers. ``image`` has what lies in DRAM before the program
@@ -94,27 +96,24 @@ def constants_apart(
     """
     begins = np.array(sorted(image), np.int64)
     ends = np.array([at + len(image[at]) for at in begins.tolist()], np.int64)
-    apart = []
-    for insn, track, turn in zip(insns, tracks, turns, strict=True):
-        if isinstance(insn, Load):
-            segment = int(np.searchsorted(begins, insn.dram_addr, "right")) - 1
-            is_constant = segment >= 0 and insn.dram_addr < int(ends[segment])
-            queue = turn + TURNS * (insn.memory != "wgt")
-            track += TRACKS * (1 + queue) * is_constant
-        apart.append(int(track))
-    return apart
+    if not begins.size:
+        return tracks
+    addresses = insns.column("dram_addr")
+    segments = np.searchsorted(begins, addresses, "right") - 1
+    is_constant = (segments >= 0) & (addresses < ends[segments]) & (insns.opcodes == Opcode.LOAD)
+    queues = turns + TURNS * (insns.column("memory") != LOADABLE.index("wgt"))
+    return tracks + TRACKS * (1 + queues) * is_constant
 
 
 def dispatch_order(
-    insns: Sequence[Insn],
-    tracks: Sequence[int],
-    needs: np.ndarray,
-    params: HwParams,
+    insns: InsnTable,
+    tracks: np.ndarray,
+    needs: Dependencies,
     memory: MemoryParams,
     preferences: Sequence[Preference] = (Preference(),),
-    dropped: tuple[type[Insn], ...] = (),
+    dropped: Sequence[Opcode] = (),
     insn_cycles: int = 0,
-) -> list[int]:
+) -> np.ndarray:
     """Indices of the instructions in the order of their estimated starts: of the orders with these
     ``preferences``, the first one that is estimated to end earliest.
 
@@ -123,43 +122,42 @@ def dispatch_order(
     insns : instructions in program order
     tracks : the track of each instruction (:func:`constants_apart`); the lower track goes first
         where nothing else decides
-    needs : for each instruction, per track and unit, the index of the latest instruction that it
-        depends on, or -1 (:func:`~vdla.isa.depend.dependencies`)
+    needs : what each instruction depends on
     dropped : settings that are dropped afterwards where they repeat, so that only the first of
         those that a track repeats is expected to take time
     insn_cycles : cycles of the bus for an instruction, by which loads are expected to take longer
     """
-    units, busy, latency = _estimates(insns, params, memory)
+    units = insns.units
+    busy, latency = _estimates(insns, memory)
     loads = units == _LOAD
     busy[loads] += busy[loads] * len(insns) * insn_cycles // max(1, int(busy[loads].sum()))
-    whole = [track % TRACKS for track in tracks]
-    busy[repeated_settings(insns, whole, params, dropped)] = 0
-    groups = _groups(insns, whole)
-    members = np.array([index for group in groups for index in group], np.int64)
-    group_of = np.repeat(np.arange(len(groups)), [len(group) for group in groups])
+    whole = tracks % TRACKS
+    busy[repeated_settings(insns, whole, dropped)] = 0
+    leaders = _find_groups(insns, whole)
+    members = np.argsort(leaders, kind="stable")
+    heads, group_of = np.unique(leaders[members], return_inverse=True)
     # A queue for each track and unit has its groups in program order.
-    heads = np.array([group[0] for group in groups], np.int64)
-    queue_of = np.asarray(tracks, np.int64)[heads] * _UNITS + units[heads]
+    queue_of = tracks[heads] * _UNITS + units[heads]
     queues = int(queue_of.max(initial=-1)) + 1
     waiting = np.argsort(queue_of, kind="stable")
     fronts = np.searchsorted(queue_of[waiting], np.arange(queues + 1))
-    bounds = np.searchsorted(group_of, np.arange(len(groups) + 1))
+    bounds = np.searchsorted(group_of, np.arange(heads.size + 1))
     arithmetic = np.array([track * _UNITS + unit for track, unit in enumerate(ARITHMETIC)])
-    pass_tmp = np.zeros(len(groups), np.int64)
-    pass_tmp[group_of[[_passes_tmp(insns[index]) for index in members.tolist()]]] = 1
-    work = _work_before(units, busy, np.asarray(whole, np.int64))
+    pass_tmp = np.zeros(heads.size, np.int64)
+    pass_tmp[group_of[_pass_tmp(insns)[members]]] = 1
+    work = _work_before(units, busy, whole)
     found: list[tuple[int, np.ndarray]] = []
     for preference in preferences:
         order, ends = np.zeros(len(insns), np.int64), np.full(len(insns), -1)
         _find_order(
-            needs.reshape(len(insns), -1), members, bounds, waiting, pass_tmp, fronts[:-1].copy(),
-            fronts[1:].copy(), np.full(queues, -1), arithmetic, work, busy, latency,
-            np.zeros(_UNITS, np.int64), ends, np.full(len(insns), -1), order,
+            needs.latest, members, bounds, np.unique(queue_of), waiting, pass_tmp,
+            fronts[:-1].copy(), fronts[1:].copy(), np.full(queues, -1), arithmetic, work, busy,
+            latency, np.zeros(_UNITS, np.int64), ends, np.full(len(insns), -1), order,
             *map(int, astuple(preference)),
         )  # fmt: skip
         found.append((int(ends.max(initial=0)), order))
     _, first = min(found, key=lambda known: known[0])
-    return first.tolist()
+    return first
 
 
 def _work_before(units: np.ndarray, busy: np.ndarray, tracks: np.ndarray) -> np.ndarray:
@@ -172,29 +170,27 @@ def _work_before(units: np.ndarray, busy: np.ndarray, tracks: np.ndarray) -> np.
     return before
 
 
-def _estimates(
-    insns: Sequence[Insn], params: HwParams, memory: MemoryParams
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Unit, and :func:`_estimate`, of every instruction."""
-    units, busy, latency = (np.zeros(len(insns), np.int64) for _ in range(3))
-    for batch in batches(insns):
-        units[batch.rows] = batch.insn.unit
-        busy[batch.rows], latency[batch.rows] = _estimate(batch.insn, params, memory)
-    return units, busy, latency
+def _estimates(insns: InsnTable, memory: MemoryParams) -> tuple[np.ndarray, np.ndarray]:
+    """:func:`_estimate` of every instruction."""
+    busy, latency = (np.zeros(len(insns), np.int64) for _ in range(2))
+    for batch in insns.batches:
+        busy[batch.rows], latency[batch.rows] = _estimate(batch.insn, insns.params, memory)
+    return busy, latency
 
 
 @native
 def _find_order(
-    needs: Table, members: Ints, bounds: Ints, waiting: Ints, pass_tmp: Ints, fronts: Ints,
-    backs: Ints, ready: Ints, arithmetic: Ints, work: Ints, busy: Ints, latency: Ints, free: Ints,
-    ends: Ints, group_of: Ints, order: Ints, patience: int, ahead: int, defers_tmp: int,
-    is_in_order: int,
+    needs: Table, members: Ints, bounds: Ints, used: Ints, waiting: Ints, pass_tmp: Ints,
+    fronts: Ints, backs: Ints, ready: Ints, arithmetic: Ints, work: Ints, busy: Ints,
+    latency: Ints, free: Ints, ends: Ints, group_of: Ints, order: Ints, patience: int,
+    ahead: int, defers_tmp: int, is_in_order: int,
 ):  # fmt: skip
     """Take instructions from their queues until all are in ``order``.
 
     Parameters
     ----------
     members : instructions by group; group g has those from ``bounds[g]`` to ``bounds[g + 1] - 1``
+    used : the queues that have groups
     waiting : groups by queue; queue q still has those from ``fronts[q]`` to ``backs[q] - 1``
     pass_tmp : by group, whether its results pass tmp
     ready : by queue, when what its first group needs has ended; -1 where that is not known
@@ -208,7 +204,8 @@ def _find_order(
     done = 0
     while done < len(order):
         best, best_begin, best_reserve, best_wanted = -1, 0, 0, 0
-        for queue in range(len(fronts)):
+        for turn in range(len(used)):
+            queue = used[turn]
             if fronts[queue] == backs[queue]:
                 continue
             group = waiting[fronts[queue]]
@@ -272,74 +269,119 @@ def _when_ready(
     return ready  # type: ignore[return-value]
 
 
-def without_repeated_settings(
-    insns: Sequence[Insn], params: HwParams, kinds: tuple[type[Insn], ...] = (Param, SetTable)
-) -> list[int]:
+def without_repeated_settings(insns: InsnTable, kinds: Sequence[Opcode]) -> np.ndarray:
     """Indices of the instructions, in order, without each PARAM and each TABLE, or those of
     ``kinds``, that sets what is set already."""
-    kept = []
-    param: Param | None = None
-    table: SetTable | None = None
-    for index, insn in enumerate(insns):
-        match insn:
-            case Param():
-                same = param is not None and insn.with_tokens(param.pop, param.push) == param
-                param = insn
-            case SetTable():
-                same = table is not None and insn.par_base == table.par_base
-                table = insn
-            case Load(memory="par", base=base):
-                same, end = False, base + insn.entries
-                if param and param.par_base < end and base < param.par_base + PARAM_ENTRIES:
-                    param = None
-                if table and table.par_base < end and base < table.par_base + params.table_entries:
-                    table = None
-            case _:
-                same = False
-        if not (same and isinstance(insn, kinds)):
-            kept.append(index)
-    return kept
+    params, repeats = insns.params, np.zeros(len(insns), np.int64)
+    names = ("par_base", "zero_point", "lo", "hi")
+    settings = np.stack([insns.column(name) for name in names], axis=1)
+    into_par = insns.column("memory") == LOADABLE.index("par")
+    into_par &= insns.opcodes == Opcode.LOAD
+    ends = np.zeros(len(insns), np.int64)
+    for batch in insns.batches:
+        if isinstance(batch.insn, Load):
+            ends[batch.rows] = batch.insn.base + batch.insn.entries
+    _find_repeats(
+        insns.opcodes, settings, into_par.astype(np.int64), insns.column("base"), ends,
+        PARAM_ENTRIES, params.table_entries, repeats,
+    )  # fmt: skip
+    return np.flatnonzero((repeats == 0) | ~np.isin(insns.opcodes, list(kinds)))
 
 
-def _passes_tmp(insn: Insn) -> bool:
-    """Whether an instruction is one of several passes over the same results."""
-    return isinstance(insn, Vector) and "tmp" in (insn.src0, insn.dst)
+@native
+def _find_repeats(
+    opcodes: Ints, settings: Table, into_par: Ints, begins: Ints, ends: Ints, param_entries: int,
+    table_entries: int, repeats: Ints,
+):  # fmt: skip
+    """Set ``repeats`` where an instruction sets what is set already.
 
-
-def repeated_settings(
-    insns: Sequence[Insn], tracks: Sequence[int], params: HwParams, kinds: tuple[type[Insn], ...]
-) -> list[int]:
-    """Indices of the settings of ``kinds`` that repeat what their own track has set."""
-    found: list[int] = []
-    for track in sorted(set(tracks)) if kinds else ():
-        mine = [index for index, other in enumerate(tracks) if other == track]
-        kept = without_repeated_settings([insns[index] for index in mine], params, kinds)
-        found += sorted(set(mine) - {mine[index] for index in kept})
-    return found
-
-
-def _groups(insns: Sequence[Insn], tracks: Sequence[int]) -> list[list[int]]:
-    """Groups of indices, which no instruction of another track may interrupt: a PARAM or a TABLE
-    and all instructions that use what it sets are a group; any other instruction is a group by
-    itself.
+    ``settings`` has the fields of each PARAM and TABLE, the first one its entry of par; loads into
+    par have the entries from ``begins`` to ``ends`` - 1.
     """
-    if len(set(tracks)) == 1:
-        return [[index] for index in range(len(insns))]
-    groups: list[list[int]] = []
-    spans: dict[int, list[int]] = {}  # by track: its last PARAM or TABLE and the VECTORs since
-    for index, (insn, track) in enumerate(zip(insns, tracks, strict=True)):
-        groups.append([index])
-        match insn:
-            case Param() | SetTable():
-                spans[track] = [index]
-            case Vector(op=op, post=post) if track in spans:
-                spans[track].append(index)
-                if post != "none" or BY_NAME[op].looks_up:
-                    first, *rest = spans[track]
-                    groups[first] = [first, *rest]
-                    for member in rest:
-                        groups[member] = []
-    return [group for group in groups if group]
+    param, table = -1, -1  # the instructions that have set what is set
+    for index in range(len(opcodes)):
+        if opcodes[index] == _PARAM:
+            if param >= 0:
+                repeats[index] = 1
+                for k in range(settings.shape[1]):
+                    if settings[index, k] != settings[param, k]:
+                        repeats[index] = 0
+            param = index
+        elif opcodes[index] == _TABLE:
+            if table >= 0 and settings[index, 0] == settings[table, 0]:
+                repeats[index] = 1
+            table = index
+        elif into_par[index]:
+            begin, end = begins[index], ends[index]
+            if (
+                param >= 0
+                and begin - param_entries < settings[param, 0]
+                and (settings[param, 0] < end)
+            ):
+                param = -1
+            if (
+                table >= 0
+                and begin - table_entries < settings[table, 0]
+                and (settings[table, 0] < end)
+            ):
+                table = -1
+
+
+def _pass_tmp(insns: InsnTable) -> np.ndarray:
+    """Which instructions are one of several passes over the same results: bool [n]."""
+    tmp = SRC0_MEMORIES.index("tmp"), DST_MEMORIES.index("tmp")
+    passes = (insns.column("src0") == tmp[0]) | (insns.column("dst") == tmp[1])
+    return passes & (insns.opcodes == Opcode.VECTOR)
+
+
+def repeated_settings(insns: InsnTable, tracks: np.ndarray, kinds: Sequence[Opcode]) -> np.ndarray:
+    """Indices of the settings of ``kinds`` that repeat what their own track has set."""
+    found = [np.zeros(0, np.int64)]
+    for track in np.unique(tracks) if kinds else ():
+        mine = np.flatnonzero(tracks == track)
+        kept = without_repeated_settings(insns.take(mine), kinds)
+        found.append(np.delete(mine, kept))
+    return np.concatenate(found)
+
+
+def _find_groups(insns: InsnTable, tracks: np.ndarray) -> np.ndarray:
+    """The group of each instruction, which no instruction of another track may interrupt, named by
+    its first one: a PARAM or a TABLE and all instructions that use what it sets are a group; any
+    other instruction is a group by itself. int64 [n]
+    """
+    leaders = np.arange(len(insns))
+    if np.unique(tracks).size == 1:
+        return leaders
+    looks_up = np.isin(insns.column("op"), [op.code for op in VECTOR_OPS if op.looks_up])
+    uses = (insns.opcodes == Opcode.VECTOR) & (looks_up | (insns.column("post") != _NO_POST))
+    _join_groups(
+        insns.opcodes, tracks, uses.astype(np.int64), np.full(TRACKS, -1), np.full(TRACKS, -1),
+        np.full(len(insns), -1), leaders,
+    )  # fmt: skip
+    return leaders
+
+
+@native
+def _join_groups(
+    opcodes: Ints, tracks: Ints, uses: Ints, firsts: Ints, lasts: Ints, before: Ints, leaders: Ints
+):
+    """Lower ``leaders``. By track, ``firsts`` has the last PARAM or TABLE and ``lasts`` the latest
+    VECTOR since; ``before`` the VECTOR before each one. ``uses``: whether an instruction uses what
+    is set.
+    """
+    for index in range(len(opcodes)):
+        track = tracks[index]
+        if opcodes[index] == _PARAM or opcodes[index] == _TABLE:
+            firsts[track] = index
+            lasts[track] = index
+        elif opcodes[index] == _VECTOR_INSN and firsts[track] >= 0:
+            before[index] = lasts[track]
+            lasts[track] = index
+            if uses[index]:
+                member = index
+                while member > firsts[track] and leaders[member] == member:
+                    leaders[member] = firsts[track]
+                    member = before[member]
 
 
 def _estimate(insn: Insn, params: HwParams, memory: MemoryParams) -> tuple[int, int]:

@@ -1,5 +1,4 @@
-"""One linear instruction stream under construction: nests in normal form become instructions,
-micro-ops and DRAM images.
+"""Nests in normal form become instructions and micro-ops.
 
 Nothing here knows operators or loops over tiles. A *nest* is a list of loops, each with an extent
 and one stride per operand; ``codegen.py`` recovers nests from TIR, this module fits them to
@@ -17,12 +16,9 @@ import numpy as np
 
 from .....isa.encoding import PAD_BITS, SIZE_BITS, VECTOR_EXTENT_BITS
 from .....isa.errors import VdlaError
-from .....isa.insn import Gemm, Insn, Load, Param, Store, Table, Uop, Vector, encode_uop
-from .....isa.notes import Note
+from .....isa.insn import Gemm, Insn, Load, Param, Store, Table, Vector
 from .....isa.params import HwParams
-
-DRAM_ALIGN_BYTES = 64
-NO_NOTE = Note("", "")
+from ....tir.ir import Buffer
 
 
 class Loop(NamedTuple):
@@ -51,45 +47,6 @@ def fuse_loops(loops: list[Loop]) -> list[Loop]:
         else:
             fused.append(loop)
     return fused
-
-
-@dataclass
-class DramPlan:
-    """Addresses of everything in DRAM. Constants with equal contents are stored once; ``image`` has
-    their bytes and ``names`` their names, by address.
-    """
-
-    end: int = 0
-    image: dict[int, bytes] = field(default_factory=dict)
-    names: dict[int, str] = field(default_factory=dict)
-    _constants: dict[bytes, int] = field(default_factory=dict)
-
-    def allocate(self, size_bytes: int, align_bytes: int = DRAM_ALIGN_BYTES) -> int:
-        """Reserve bytes and return their address."""
-        address = -(-self.end // align_bytes) * align_bytes
-        self.end = address + size_bytes
-        return address
-
-    def constant(self, data: bytes, name: str) -> int:
-        """Address of constant bytes, placed and named on first use."""
-        if data not in self._constants:
-            address = self.allocate(len(data))
-            self._constants[data] = address
-            self.image[address] = data
-            self.names[address] = name
-        return self._constants[data]
-
-    def zeros(self, address: int, size_bytes: int, name: str) -> None:
-        """Let bytes that are placed already be zero before the program runs, if no other segment of
-        the image has them.
-        """
-        taken = sorted((at, at + len(data)) for at, data in self.image.items())
-        for at, end in (*taken, (address + size_bytes, 0)):
-            if at > address and size_bytes > 0:
-                self.image[address] = bytes(min(at - address, size_bytes))
-                self.names[address] = name
-            moved = max(end - address, 0)
-            address, size_bytes = address + moved, size_bytes - moved
 
 
 class Padding(NamedTuple):
@@ -175,20 +132,27 @@ class VectorWork:
 _UopFields = tuple[int, int, int, int]
 
 
+class Mark(NamedTuple):
+    """What an instruction is for: the stage that it computes, the buffers whose data it moves, and
+    the parameter whose address its own one counts from."""
+
+    stage: str = ""
+    moved: Sequence[Buffer] = ()
+    buffer: Buffer | None = None
+
+
 @dataclass
 class Stream:
-    """Instructions in program order (without tokens), each with a note; micro-op memory and DRAM
-    plan. ``note`` is the note for the next instructions.
+    """The instructions of a loop program in program order, each with a mark; ``mark`` is that of
+    the next instructions. Their ``dram_addr`` counts from the beginning of a parameter, their
+    ``uop_begin`` is the number of a sequence in ``micro_ops``.
     """
 
     params: HwParams
-    dram: DramPlan = field(default_factory=DramPlan)
     insns: list[Insn] = field(default_factory=list)
-    notes: list[Note] = field(default_factory=list)
-    note: Note = NO_NOTE
-    _uop_slots: dict[tuple[_UopFields, ...], int] = field(default_factory=dict)
-    _uop_end: int = 0
-    _uop_bytes: dict[tuple[_UopFields, ...], bytes] = field(default_factory=dict)
+    marks: list[Mark] = field(default_factory=list)
+    mark: Mark = field(default_factory=Mark)
+    micro_ops: dict[tuple[_UopFields, ...], int] = field(default_factory=dict)
     _fusions: dict[tuple[Loop, ...], list[Loop]] = field(default_factory=dict)
     _rows: dict[tuple, tuple[list[Loop], list[Padding]]] = field(default_factory=dict)
     _gemms: dict[tuple, tuple[Loop, Loop, list[tuple[_UopFields, ...]]]] = field(
@@ -196,9 +160,9 @@ class Stream:
     )
 
     def append(self, insn: Insn) -> None:
-        """Append an instruction with the current note."""
+        """Append an instruction with the current mark."""
         self.insns.append(insn)
-        self.notes.append(self.note)
+        self.marks.append(self.mark)
 
     # ---- copies ----
 
@@ -311,9 +275,10 @@ class Stream:
             self._gemms[key] = self._micro_ops(bases, loops, init)
         outer, inner, parts = self._gemms[key]
         for part in parts:
+            number = self.micro_ops.setdefault(part, len(self.micro_ops))
             self.append(
                 Gemm(
-                    uop_begin=self._place_uops(part), uop_count=len(part), outer=outer.extent,
+                    uop_begin=number, uop_count=len(part), outer=outer.extent,
                     inner=inner.extent, init=int(init), acc_outer=outer.strides[0],
                     acc_inner=inner.strides[0], inp_outer=outer.strides[1],
                     inp_inner=inner.strides[1], wgt_outer=outer.strides[2],
@@ -342,32 +307,6 @@ class Stream:
         capacity = self.params.uop_depth
         parts = [tuple(uops[begin : begin + capacity]) for begin in range(0, len(uops), capacity)]
         return outer, inner, parts
-
-    def _place_uops(self, uops: tuple[_UopFields, ...]) -> int:
-        """Index of a micro-op sequence in uop memory, which is loaded unless it is there already.
-        The memory fills from the bottom; when it is full, it starts again empty (tokens order each
-        load behind the last reader)."""
-        if uops not in self._uop_slots:
-            if self._uop_end + len(uops) > self.params.uop_depth:
-                self._uop_slots.clear()
-                self._uop_end = 0
-            address = self.dram.constant(self._encoded(uops), f"{self.note.layer}.micro-ops")
-            entry_bytes = self.params.entry_bytes("uop")
-            note, self.note = self.note, Note(self.note.layer, "micro-ops")
-            self.load("uop", self._uop_end, address, [Loop(len(uops), (entry_bytes,))], [Padding()])
-            self.note = note
-            self._uop_slots[uops] = self._uop_end
-            self._uop_end += len(uops)
-        return self._uop_slots[uops]
-
-    def _encoded(self, uops: tuple[_UopFields, ...]) -> bytes:
-        """The bytes of a micro-op sequence; a large layer places each of a few many times."""
-        if uops not in self._uop_bytes:
-            self._uop_bytes[uops] = b"".join(
-                encode_uop(Uop(acc=acc, inp=inp, wgt=wgt, first=first), self.params)
-                for acc, inp, wgt, first in uops
-            )
-        return self._uop_bytes[uops]
 
     # ---- vector unit ----
 

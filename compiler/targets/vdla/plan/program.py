@@ -4,23 +4,26 @@ check.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 
 from .....isa.asm import disassemble
 from .....isa.check import check
-from .....isa.depend import deadlines, dependencies, order_by_tokens, reorder
+from .....isa.depend import deadlines, dependencies, find_tokens
 from .....isa.errors import VdlaError
-from .....isa.insn import Insn, Param, Table
+from .....isa.insn_table import InsnTable
 from .....isa.notes import Note, pack_notes
+from .....isa.opcodes import Opcode
 from .....isa.params import HwParams
 from .....isa.program import MAX_DRAM_BYTES, PROGRAM_ALIGN_BYTES, Program
 from .....isa.runs import Footprints
 from .....runtime.executable import LayerInfo
 from .....runtime.layout import activation_bytes
+from .....sim.model.core import count_cycles
 from ....choose.chooser import Chooser
 from ....dumps import Dumps
 from ....graph.ir import Graph, Node
@@ -28,7 +31,9 @@ from ....tir.ir import PrimFunc, written_params
 from ...base import Compiled, Part, layer_info
 from ..cost.tiling import fetch_beats
 from ..lower.codegen import Code
+from ..lower.link import DramPlan, Linker, Place
 from ..lower.loop_passes import run_loop_passes
+from ..lower.loop_programs import LoopPrograms
 from ..lower.lru_allocation import Rotation
 from ..lower.order import (
     SAVING,
@@ -39,13 +44,11 @@ from ..lower.order import (
     loads_by_need,
     without_repeated_settings,
 )
-from ..lower.script import Place, Site
-from ..lower.stream import Stream
 from ..machine import USUAL_EIGHTHS, Machine
 from ..scopes import TENSOR_SCRATCHPADS
 from ..templates.base import AcceleratorTemplate, Track
 from .dram_layout import place_activations
-from .scratchpads import LoopPrograms, Operator, share_scratchpads
+from .scratchpads import Operator, share_scratchpads
 
 
 def choose_operators(
@@ -60,26 +63,24 @@ def choose_operators(
     the loop programs of earlier calls, and gets the new ones."""
     working = [node for node in part.nodes if node.output in templates]
     return share_scratchpads(
-        part.graph, working, lambda node: templates[node.output], machine, chooser,
-        lambda func, eighths: run_loop_passes(func, machine, dumps, eighths), dumps.step,
-        ready,
-    )  # fmt: skip
+        part.graph, working, lambda node: templates[node.output], machine, chooser, dumps, ready
+    )
 
 
-def write_program(
+def link_part(
     part: Part,
     made: dict[str, Operator],
     machine: Machine,
     chooser: Chooser,
     dumps: Dumps,
-) -> Compiled:
-    """The program of operators that are chosen. What only wants its cycles need not check it."""
-    writer = _Writer(part, machine, Stream(machine.params), made, chooser)
-    writer.place()
+) -> LinkedPart:
+    """The instructions of operators that are chosen, at their places."""
+    linked = LinkedPart(part, machine, Linker(machine.params), made, chooser)
+    linked.place()
     for node in part.nodes:
-        writer.generate(node)
+        linked.add(node)
         dumps.step()
-    return Compiled(writer.finish(), writer.layers)
+    return linked
 
 
 def build_func(func: PrimFunc, machine: Machine, dumps: Dumps) -> Program:
@@ -91,11 +92,12 @@ def build_func(func: PrimFunc, machine: Machine, dumps: Dumps) -> Program:
         For a nest that no instruction computes, a buffer that does not fit, and a program that the
         checker refuses.
     """
-    stream, params = Stream(machine.params), machine.params
+    linker, params = Linker(machine.params), machine.params
     func = run_loop_passes(func, machine, dumps, USUAL_EIGHTHS)
-    places = {p: Place(stream.dram.allocate(p.size_bytes), p.name) for p in func.params}
-    Code(func, params).write(Site(stream, func.name, places))
-    insns, order, image = _ordered(stream, [0] * len(stream.insns), machine)
+    places = {p: Place(linker.dram.allocate(p.size_bytes), p.name) for p in func.params}
+    linker.add(Code(func, params).object_code(), func.name, places)
+    insns, order = _ordered(linker, np.zeros(linker.count, np.int64), machine)
+    insns.check()
     regions = {
         p: {"name": p.name, "address": place.address, "bytes": p.size_bytes,
             "shape": list(p.shape), "dtype": p.dtype, "layout": "C"}
@@ -106,50 +108,40 @@ def build_func(func: PrimFunc, machine: Machine, dumps: Dumps) -> Program:
         "inputs": [region for p, region in regions.items() if p not in results],
         "outputs": [region for p, region in regions.items() if p in results],
     }
-    return checked(_program(stream, insns, order, image, params, meta), dumps)
+    return checked(_program(linker, insns, order, meta), dumps)
 
 
-def _ordered(
-    stream: Stream, tracks: Sequence[int], machine: Machine
-) -> tuple[list[Insn], list[int], dict[int, bytes]]:
-    """The instructions with tokens in the order in which they are fetched, the index that each one
-    had in the stream, and the constants in DRAM.
-    """
-    params, memory, image = machine.params, machine.memory, dict(stream.dram.image)
-    found = Footprints.of(stream.insns, params, image)
+def _ordered(linker: Linker, tracks: np.ndarray, machine: Machine) -> tuple[InsnTable, np.ndarray]:
+    """The instructions with tokens in the order in which they are fetched, and the index that each
+    one had."""
+    memory, insns = machine.memory, linker.insns()
+    found = Footprints.of(insns, linker.dram.image)
     late = loads_by_need(deadlines(found))
-    insns, tracks = [stream.insns[i] for i in late], [tracks[i] for i in late]
+    insns, tracks = insns.take(late), tracks[late]
     needs = dependencies(found.reordered(late), tracks)
     preferences = SAVING if machine.saves_loads else (Preference(),)
-    repeated = (Param, Table) if machine.saves_loads else (Table,)
+    repeated = (Opcode.PARAM, Opcode.TABLE) if machine.saves_loads else (Opcode.TABLE,)
     dropped = repeated if machine.saves_loads else ()
-    insn_cycles = round(fetch_beats(params, memory)) if machine.saves_loads else 0
-    order = dispatch_order(insns, tracks, needs, params, memory, preferences, dropped, insn_cycles)
-    insns, needs = reorder(insns, needs, order)
-    kept = without_repeated_settings(insns, params, repeated)
-    if len(kept) < len(insns):
-        insns, order = [insns[i] for i in kept], [order[i] for i in kept]
-        needs = dependencies(found.reordered([late[i] for i in order]))[:, 0]
-    return order_by_tokens(insns, needs), [late[i] for i in order], image
+    insn_cycles = round(fetch_beats(machine.params, memory)) if machine.saves_loads else 0
+    order = dispatch_order(insns, tracks, needs, memory, preferences, dropped, insn_cycles)
+    insns, needs = insns.take(order), needs.reordered(order)
+    kept = without_repeated_settings(insns, repeated)
+    if kept.size < len(insns):
+        insns, order = insns.take(kept), order[kept]
+        needs = dependencies(found.reordered(late[order]))
+    return insns.with_tokens(*find_tokens(insns.units, needs.by_unit())), late[order]
 
 
-def _program(
-    stream: Stream,
-    insns: Sequence[Insn],
-    order: Sequence[int],
-    image: dict[int, bytes],
-    params: HwParams,
-    meta: dict,
-) -> Program:
+def _program(linker: Linker, insns: InsnTable, order: np.ndarray, meta: dict) -> Program:
     """The program of ordered instructions, which lie behind everything else in DRAM."""
-    notes = [stream.notes[i] for i in order]
+    params, image = linker.params, dict(linker.dram.image)
+    notes = [linker.notes[i] for i in linker.note_of()[order].tolist()]
     size_bytes = len(insns) * params.insn_bytes
-    address = stream.dram.allocate(size_bytes, PROGRAM_ALIGN_BYTES)
-    dram_bytes = max(1, -(-stream.dram.end // PROGRAM_ALIGN_BYTES)) * PROGRAM_ALIGN_BYTES
-    names = _names(notes, stream, address, size_bytes)
-    return Program(
-        params, tuple(insns), image, {"dram_bytes": dram_bytes, **meta, "names": names}, address
-    )
+    address = linker.dram.allocate(size_bytes, PROGRAM_ALIGN_BYTES)
+    dram_bytes = max(1, -(-linker.dram.end // PROGRAM_ALIGN_BYTES)) * PROGRAM_ALIGN_BYTES
+    names = _names(notes, linker.dram, address, size_bytes)
+    meta = {"dram_bytes": dram_bytes, **meta, "names": names}
+    return Program(params, tuple(insns.insns()), image, meta, address)
 
 
 def checked(program: Program, dumps: Dumps) -> Program:
@@ -168,26 +160,27 @@ def checked(program: Program, dumps: Dumps) -> Program:
 
 
 @dataclass
-class _Writer:
-    """Writes the instructions of a part."""
+class LinkedPart:
+    """A part whose operators are chosen, and its instructions: what a trial wants to know of them,
+    and the program."""
 
     part: Part
     machine: Machine
-    stream: Stream
+    linker: Linker
     made: dict[str, Operator]
     chooser: Chooser
 
     def __post_init__(self) -> None:
         self.placed: dict[str, int] = {}
-        self.tracks: list[int] = []
+        #: The track and the turn of each instruction, by operator.
+        self.tracks: list[np.ndarray] = []
         self.layers: list[LayerInfo] = []
         self.memory_plan: dict = {}
         self.turn_taking = {
             name: Rotation(self.machine.params.depth(name)) for name in TENSOR_SCRATCHPADS
         }
-        # Operators of the tensor track so far, and their number at each instruction.
+        self.turns: list[np.ndarray] = []
         self.tensor_operators = 0
-        self.turns: list[int] = []
 
     def place(self) -> None:
         """Give every activation its place in DRAM."""
@@ -195,18 +188,18 @@ class _Writer:
         tracks = {output: operator.template.track for output, operator in self.made.items()}
         reach = self._reach()
         offsets, plan = place_activations(self.part, tracks, params, reach)
-        base = self.stream.dram.allocate(plan.planned_bytes)
-        if self.stream.dram.end >= MAX_DRAM_BYTES:
+        base = self.linker.dram.allocate(plan.planned_bytes)
+        if self.linker.dram.end >= MAX_DRAM_BYTES:
             raise VdlaError(
                 f"graph {graph.name}: expected activations of less than {MAX_DRAM_BYTES} bytes,"
-                f" which addresses of 32 bits reach, got {self.stream.dram.end}; compile for"
+                f" which addresses of 32 bits reach, got {self.linker.dram.end}; compile for"
                 " target cpu"
             )
         self.placed = {name: base + offset for name, offset in offsets.items()}
         self.memory_plan = asdict(plan)
         for name, end in reach.items():
             own = activation_bytes(graph[name].shape, params)
-            self.stream.dram.zeros(self.placed[name] + own, end - own, f"{name}, behind it")
+            self.linker.dram.zeros(self.placed[name] + own, end - own, f"{name}, behind it")
 
     def _reach(self) -> dict[str, int]:
         """The bytes that are read of activations, where these are more than they have."""
@@ -216,31 +209,33 @@ class _Writer:
                 reach[name] = max(end, reach.get(name, 0))
         return reach
 
-    def generate(self, node: Node) -> None:
+    def add(self, node: Node) -> None:
         """Append the instructions of a node, if it has any, and its layer."""
-        first = len(self.stream.insns)
+        first = self.linker.count
         operator = self.made.get(node.output)
         if operator is not None:
-            self._generate(operator)
-            count = len(self.stream.insns) - first
-            self.tracks += [operator.template.track] * count
+            count = self._link(operator)
             is_tensor = operator.template.track is Track.TENSOR
-            self.turns += [self.tensor_operators % TURNS if is_tensor else 0] * count
+            self.tracks.append(np.full(count, int(operator.template.track)))
+            self.turns.append(np.full(count, self.tensor_operators % TURNS if is_tensor else 0))
             self.tensor_operators += is_tensor
-        runs = ((first, len(self.stream.insns) - 1),) if len(self.stream.insns) > first else ()
+        last = self.linker.count - 1
         choice = self.chooser.of(node.name)
+        runs = ((first, last),) if last >= first else ()
         self.layers.append(layer_info(self.part.graph, node, runs, choice))
 
-    def _generate(self, operator: Operator) -> None:
+    def _link(self, operator: Operator) -> int:
+        """Append the instructions of an operator, and return how many."""
         graph, node = self.part.graph, operator.node
         activations = [name for name in node.inputs if not graph[name].is_constant]
         places = [Place(self.placed[name], name) for name in activations]
         for kind, data in operator.template.constants(graph, node).items():
             name = f"{node.name}.{kind}"
-            places.append(Place(self.stream.dram.constant(data.tobytes(), name), name))
+            places.append(Place(self.linker.dram.constant(data.tobytes(), name), name))
         places.append(Place(self.placed[node.output], node.output))
         by_buffer = dict(zip(operator.code.func.params, places, strict=True))
-        operator.code.write(Site(self.stream, node.name, by_buffer, self._firsts(operator)))
+        code = operator.code.object_code(operator.image_parts)
+        return self.linker.add(code, node.name, by_buffer, self._firsts(operator))
 
     def _firsts(self, operator: Operator) -> Mapping[str, int]:
         """The first entries of an operator's buffers, by scratchpad. Operators of the vector track
@@ -256,27 +251,47 @@ class _Writer:
             return {}
         return {name: self.turn_taking[name].take(used[name]) for name in TENSOR_SCRATCHPADS}
 
-    def finish(self) -> Program:
-        """Put the instructions in order, with tokens, and make the program of them. Every layer
-        gets the places of its instructions.
-        """
-        tracks: Sequence[int] = self.tracks
-        if len(self.made) > 1 and self.machine.saves_loads:
-            image = self.stream.dram.image
-            tracks = constants_apart(self.stream.insns, tracks, self.turns, image)
-        insns, order, image = _ordered(self.stream, tracks, self.machine)
-        self.layers = [_placed_layer(layer, order) for layer in self.layers]
-        params = self.machine.params
-        return _program(self.stream, insns, order, image, params, self._meta())
+    @cached_property
+    def digest(self) -> bytes:
+        """Equal for parts with equal instructions and micro-ops at equal places."""
+        parts = [self.linker.insns().rows, *self.tracks, *self.turns]
+        data = [part.tobytes() for part in parts] + self.linker.micro_ops
+        return hashlib.sha256(b"".join(data)).digest()
 
-    def _meta(self) -> dict:
+    def count_cycles(self, params: HwParams) -> int:
+        """The exact cycles on a configuration for which this is the program."""
+        insns, _ = self._ordered
+        return count_cycles(replace(insns, params=params), self.machine.memory)
+
+    def compiled(self, dumps: Dumps) -> Compiled:
+        """The checked program, and its layers with the places of their instructions.
+
+        Raises VdlaError for a program that the checker refuses.
+        """
+        insns, order = self._ordered
+        layers = [_placed_layer(layer, order) for layer in self.layers]
+        program = _program(self.linker, insns, order, self._meta(layers))
+        return Compiled(checked(program, dumps), layers)
+
+    @cached_property
+    def _ordered(self) -> tuple[InsnTable, np.ndarray]:
+        """The instructions in order, with tokens, and the index that each one had."""
+        tracks = np.concatenate(self.tracks)
+        if len(self.made) > 1 and self.machine.saves_loads:
+            turns, image = np.concatenate(self.turns), self.linker.dram.image
+            tracks = constants_apart(self.linker.insns(), tracks, turns, image)
+        insns, order = _ordered(self.linker, tracks, self.machine)
+        insns.check()
+        return insns, order
+
+    def _meta(self, placed_layers: Sequence[LayerInfo]) -> dict:
         graph, nodes = self.part.graph, self.part.nodes
         produced = {node.output for node in nodes}
         needed = {name for node in nodes for name in node.inputs}
         layers = [
             {"name": layer.name, "op": layer.op, "runs": layer.runs, "macs": layer.macs,
              "bytes": layer.compulsory_bytes}
-            for layer in self.layers if layer.runs
+            for layer in placed_layers if layer.runs
         ]  # fmt: skip
         return {
             "inputs": [
@@ -296,22 +311,22 @@ class _Writer:
         }  # fmt: skip
 
 
-def _names(notes: Sequence[Note], stream: Stream, address: int, size_bytes: int) -> dict:
+def _names(notes: Sequence[Note], dram: DramPlan, address: int, size_bytes: int) -> dict:
     """What every instruction is for, and the names of constants in DRAM."""
     constants = [
-        {"address": at, "bytes": len(data), "name": stream.dram.names[at]}
-        for at, data in sorted(stream.dram.image.items())
+        {"address": at, "bytes": len(data), "name": dram.names[at]}
+        for at, data in sorted(dram.image.items())
     ]
     constants.append({"address": address, "bytes": size_bytes, "name": "instructions"})
     return pack_notes(notes) | {"constants": constants}
 
 
-def _placed_layer(layer: LayerInfo, order: Sequence[int]) -> LayerInfo:
+def _placed_layer(layer: LayerInfo, order: np.ndarray) -> LayerInfo:
     """The layer with the runs that its instructions are in the final order."""
     if not layer.runs:
         return layer
     ((first, last),) = layer.runs
-    mine = np.flatnonzero([first <= index <= last for index in order])
+    mine = np.flatnonzero((first <= order) & (order <= last))
     breaks = np.flatnonzero(np.diff(mine) > 1)
     begins, ends = mine[np.r_[0, breaks + 1]], mine[np.r_[breaks, mine.size - 1]]
     runs = tuple((int(a), int(b)) for a, b in zip(begins, ends, strict=True))

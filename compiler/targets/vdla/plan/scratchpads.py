@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from math import prod
 
 import numpy as np
@@ -19,15 +20,16 @@ from .....isa.errors import VdlaError
 from ....choose.chooser import Choice, Chooser
 from ....choose.space import Knobs, Refusal, Workload
 from ....choose.steps import STEPS
+from ....dumps import Dumps
 from ....graph.ir import Graph, Node
-from ....tir.ir import PrimFunc
 from ..cost.tiling import SCARCE_SHARE, read_cycles
 from ..lower.codegen import Code
+from ..lower.loop_programs import LoopPrograms
 from ..machine import Budget, Context, Machine
 from ..scopes import TENSOR_SCRATCHPADS
 from ..templates.base import AcceleratorTemplate, Track
 from ..templates.searched import find_step_template
-from .reservations import image_parts, share_of, wgt_eighths
+from .reservations import USUAL_PARTS, image_parts, share_of, wgt_eighths
 
 #: Scratchpads that both tracks use.
 SHARED = ("inp", "out", "par")
@@ -35,20 +37,15 @@ SHARED = ("inp", "out", "par")
 
 @dataclass(frozen=True)
 class Operator:
-    """A node that has instructions, with its choice and its loop program."""
+    """A node that has instructions, with its choice and its loop program, whose images are loaded
+    in ``image_parts`` chunks."""
 
     node: Node
     template: AcceleratorTemplate
     workload: Workload
     choice: Choice
     code: Code
-
-
-#: Makes a lowered loop program ready for the code generator, with the eighths of ``wgt`` for its
-#: weights.
-Finish = Callable[[PrimFunc, int], PrimFunc]
-#: Code of loop programs that are ready, by all that they depend on.
-LoopPrograms = dict[tuple, Code]
+    image_parts: int = USUAL_PARTS
 
 
 def share_scratchpads(
@@ -57,12 +54,11 @@ def share_scratchpads(
     template_of: Callable[[Node], AcceleratorTemplate],
     machine: Machine,
     chooser: Chooser,
-    finish: Finish,
-    step: Callable[[], None],
+    dumps: Dumps,
     ready: LoopPrograms,
 ) -> dict[str, Operator]:
-    """Choose for every node, within its part of the scratchpads; the result is by output. ``step``
-    is called after each choice. ``ready`` has loop programs of earlier calls, and gets the new
+    """Choose for every node, within its part of the scratchpads; the result is by output.
+    ``dumps`` is told of each choice. ``ready`` has loop programs of earlier calls, and gets the new
     ones.
 
     An operator of the vector track gets the share that its knobs say, or its template. An operator
@@ -109,14 +105,13 @@ def share_scratchpads(
             template, found = _attempt(chooser, usual, workload, node.name)
         if not isinstance(found, Choice):
             raise VdlaError(f"layer {node.name!r}: {found.reason}")
-        # Layers that compute the same in the same way have one loop program.
         eighths, parts = wgt_eighths(knobs_of(node)), image_parts(knobs_of(node))
-        same = template, eighths, parts, *_values(workload), *sorted(found.knobs.items())
-        if same not in ready:
-            func = template.schedule(workload, found.knobs, node.name)
-            ready[same] = Code(finish(func, eighths), params, parts)
-        made[node.output] = Operator(node, template, workload, found, ready[same])
-        step()
+        used = template.context_used(workload, found.knobs)
+        same = template, used, *_values(workload), *sorted(found.knobs.items())
+        schedule = partial(template.schedule, workload, found.knobs, node.name)
+        code = ready.code(same, schedule, eighths, dumps)
+        made[node.output] = Operator(node, template, workload, found, code, parts)
+        dumps.step()
         return made[node.output]
 
     for index, node in enumerate(nodes):
@@ -152,8 +147,9 @@ def _attempt(
 
 
 def _values(workload: Workload) -> tuple:
-    """All that a workload says, also what does not decide about speed."""
-    return tuple(getattr(workload, field.name) for field in fields(workload))
+    """All that a workload says but for its context, also what does not decide about speed."""
+    names = (field.name for field in fields(workload))
+    return tuple(getattr(workload, name) for name in names if name != "context")
 
 
 def _less(context: Context, taken: Mapping[str, int]) -> Context:

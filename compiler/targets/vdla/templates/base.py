@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from enum import IntEnum
 from fractions import Fraction
 from typing import ClassVar, TypeVar
@@ -62,6 +62,11 @@ class AcceleratorTemplate(Template[W]):
         """The loop program. Its parameters are the node's activations, the arrays of
         :meth:`constants` in order, and the result.
         """
+
+    def context_used(self, workload: W, knobs: Knobs) -> Hashable:
+        """What the loop program depends on of the workload's context: equal values give equal loop
+        programs."""
+        return None
 
     @abstractmethod
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:

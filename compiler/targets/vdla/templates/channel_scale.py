@@ -3,7 +3,7 @@ ends with. Both are made at run time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -107,6 +107,9 @@ class ChannelProducts(AcceleratorTemplate[ChannelProductWorkload]):
     def reader(self) -> tuple[Callable[[Expr], Expr], tuple[Tensor, ...]]:
         """What makes int32 of an element of the image, and the constants in par that it reads."""
         return lambda element: element.astype("int32"), ()
+
+    def context_used(self, workload: ChannelProductWorkload, knobs: Knobs) -> Hashable:
+        return workload.rows_first
 
     def schedule(self, workload: ChannelProductWorkload, knobs: Knobs, name: str) -> PrimFunc:
         """Parameters: x, factor, par ([1, 3, block]: 0, multiplier, shift), what elements of x are

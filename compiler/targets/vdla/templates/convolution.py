@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, NamedTuple, TypeVar
 
@@ -29,6 +29,7 @@ from ..cost.tiling import (
     products_estimates,
     products_fit,
     products_misfit,
+    rows_through_tmp,
     skips_cols,
 )
 from ..expressions import (
@@ -234,6 +235,11 @@ class Products(OnTensorCore[ProductsWorkload]):
             Epilogue.from_requant(op.requant),
             skips_cols=skips_cols(window, width, oc_blocks, self.machine),
         )  # fmt: skip
+
+    def context_used(self, workload: ProductsWorkload, knobs: Knobs) -> Hashable:
+        if not isinstance(workload, ThroughTmpWorkload):
+            return None
+        return rows_through_tmp(make_tiling(knobs), workload.shape)
 
     def schedule(self, workload: ProductsWorkload, knobs: Knobs, name: str) -> PrimFunc:
         """The bias in ``param`` contains ``-x_zero_point * sum(weight)``."""

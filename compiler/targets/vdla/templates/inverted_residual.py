@@ -3,7 +3,7 @@ unit. The expanded image stays on chip."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
@@ -145,6 +145,10 @@ class InvertedResiduals(AcceleratorTemplate[InvertedResidualWorkload]):
     def predict(self, workload: InvertedResidualWorkload, knobs: Knobs) -> int:
         part, budget = Part.of(knobs), workload.context.budget
         return workload.expansion.cycles(part, budget, self.machine)
+
+    def context_used(self, workload: InvertedResidualWorkload, knobs: Knobs) -> Hashable:
+        expansion, part, budget = workload.expansion, Part.of(knobs), workload.context.budget
+        return expansion.leaving(part, budget), expansion.stays(part, budget)
 
     def schedule(self, workload: InvertedResidualWorkload, knobs: Knobs, name: str) -> PrimFunc:
         """Parameters: data, weight and param of the convolution, weights (int32 [blocks, KH,

@@ -4,7 +4,7 @@ AutoScheduler searches.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from functools import lru_cache, partial
 
 import numpy as np
@@ -71,6 +71,9 @@ class ProductsBySteps(AcceleratorTemplate[ProductsWorkload]):
         made, gemm = create_schedule(out), gemm_intrin(self.machine.params)
         replay(from_text(str(knobs[STEPS])), made, {gemm.name: gemm})
         return lower(made, [stages.data, stages.weight, stages.par, out], name)
+
+    def context_used(self, workload: ProductsWorkload, knobs: Knobs) -> Hashable:
+        return None if knobs[STEPS] else workload.context
 
     def _refuse(self, workload: ProductsWorkload, text: str) -> str:
         """Why a log makes no loop program that fits the budget; empty if it does."""

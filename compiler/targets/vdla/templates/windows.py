@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Literal
@@ -255,6 +255,9 @@ class Windows(AcceleratorTemplate[WindowWorkload]):
         return estimate_tilings(
             columns, lambda t: window_estimates(t, shape, weighted, self.machine)
         )
+
+    def context_used(self, workload: WindowWorkload, knobs: Knobs) -> Hashable:
+        return self.shape(workload).resident
 
     def schedule(self, workload: WindowWorkload, knobs: Knobs, name: str) -> PrimFunc:
         """Parameters of the program: data; for a weighted sum the weights, int8 [blocks, KH, KW,

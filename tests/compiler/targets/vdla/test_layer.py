@@ -51,7 +51,7 @@ def test_a_trial_is_the_compiled_program(name, memory):
         whole = build(model, target, {layer.node.name: knobs})
         assert program.to_bytes() == whole.programs[0].to_bytes()
         cycles = simulate(program, program.dram_image(), target.machine.memory).cycles
-        assert count_cycles(program, target.machine.memory) == cycles
+        assert count_cycles(program.table, target.machine.memory) == cycles
 
 
 def test_illegal_knobs_are_refused_by_name():

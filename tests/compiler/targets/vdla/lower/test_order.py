@@ -20,10 +20,11 @@ from vdla.compiler.targets.vdla.lower.order import (
     without_repeated_settings,
 )
 from vdla.isa.check import check
-from vdla.isa.depend import deadlines, dependencies, order_by_tokens, reorder
+from vdla.isa.depend import deadlines, dependencies, find_tokens
 from vdla.isa.insn import Insn, Load, Param, Table, Vector
+from vdla.isa.insn_table import InsnTable
 from vdla.isa.memory import MEMORY_PRESETS
-from vdla.isa.opcodes import Unit, Units
+from vdla.isa.opcodes import Opcode, Unit, Units
 from vdla.isa.params import HwParams
 from vdla.isa.program import Program
 from vdla.isa.reference import run
@@ -49,17 +50,17 @@ def ordered(
 ) -> tuple[Program, list[int]]:
     """The program as the compiler would order it, and the places before. Each 16 instructions are
     another operator's."""
-    params, image = program.params, program.image
-    tracks = tracks or [0] * len(program.insns)
-    found = Footprints.of(program.insns, params, image)
+    insns, image = program.table, program.image
+    found = Footprints.of(insns, image)
     late = loads_by_need(deadlines(found))
-    insns = [program.insns[i] for i in late]
-    turns = [i // 16 % TURNS for i in late]
-    tracks = constants_apart(insns, [tracks[i] for i in late], turns, image)
-    needs = dependencies(found.reordered(late), tracks)
-    order = dispatch_order(insns, tracks, needs, params, VTA, preferences, insn_cycles=insn_cycles)
-    tokens = order_by_tokens(*reorder(insns, needs, order))
-    return replace(program, insns=tuple(tokens)), [late[i] for i in order]
+    insns = insns.take(late)
+    own = np.array(tracks or [0] * len(insns))[late]
+    own = constants_apart(insns, own, late // 16 % TURNS, image)
+    needs = dependencies(found.reordered(late), own)
+    order = dispatch_order(insns, own, needs, VTA, preferences, insn_cycles=insn_cycles)
+    insns, needs = insns.take(order), needs.reordered(order)
+    insns = insns.with_tokens(*find_tokens(insns.units, needs.by_unit()))
+    return replace(program, insns=tuple(insns.insns())), late[order].tolist()
 
 
 def two_tracks(program: Program) -> tuple[Program, list[int]]:
@@ -155,20 +156,22 @@ def test_parameters_do_not_hold_up_weights() -> None:
         Load(memory=memory, base=0, dram_addr=address, x_size=1)
         for memory, address in (("wgt", 0), ("par", 64), ("inp", 256))
     ]
-    apart = constants_apart(loads, [0] * 3, [1] * 3, {0: bytes(128)})
+    table, tracks = InsnTable.of(loads, PARAMS), np.zeros(3, np.int64)
+    apart = constants_apart(table, tracks, tracks + 1, {0: bytes(128)}).tolist()
     assert len(set(apart)) == 3 and apart[2] == 0
 
 
 def test_the_second_step_keeps_every_unit_in_order() -> None:
     program = random_program(PARAMS, 3)
-    needs = dependencies(Footprints.of(program.insns, PARAMS, program.image))
-    order = dispatch_order(program.insns, [0] * len(program.insns), needs, PARAMS, VTA)
+    needs = dependencies(Footprints.of(program.table, program.image))
+    tracks = np.zeros(len(program.insns), np.int64)
+    order = dispatch_order(program.table, tracks, needs, VTA).tolist()
     for unit in Unit:
         mine = [i for i in order if program.insns[i].unit is unit]
         assert mine == sorted(mine)
     place = {index: position for position, index in enumerate(order)}
-    for index, need in enumerate(needs):
-        assert all(place[i] < place[index] for i in need.reshape(-1) if i >= 0)
+    for index, need in enumerate(needs.latest.tolist()):
+        assert all(place[i] < place[index] for i in need if i >= 0)
 
 
 def test_weights_are_loaded_before_the_results_that_they_are_multiplied_by() -> None:
@@ -219,13 +222,24 @@ def test_a_depthwise_convolution_follows_a_table_closely(depth: int, size: int) 
     assert sum(index < first[-1] for index in second) > len(second) // 4
 
 
+def kept_settings(insns: Sequence[Insn], params: HwParams, *kinds: Opcode) -> list[int]:
+    """Which instructions stay; settings of all kinds are dropped where no kind is said."""
+    table = InsnTable.of(insns, params)
+    return without_repeated_settings(table, kinds or (Opcode.PARAM, Opcode.TABLE)).tolist()
+
+
 def test_settings_that_a_track_repeats_are_expected_to_take_no_time() -> None:
     """Whatever the other track sets between them."""
-    tables = [Table(par_base=at) for at in (0, 32, 0, 0)]
-    assert repeated_settings(tables, [0, 1, 0, 1], PARAMS, (Table,)) == [2]
-    assert repeated_settings(tables, [0, 0, 0, 0], PARAMS, (Table,)) == [3]
-    assert repeated_settings(tables, [0, 0, 0, 0], PARAMS, (Param,)) == []
-    assert repeated_settings(tables, [0, 1, 0, 1], PARAMS, ()) == []
+    params = replace(PARAMS, par_depth=64, vector_table=1)
+    tables = InsnTable.of([Table(par_base=at) for at in (0, 32, 0, 0)], params)
+
+    def repeated(tracks: Sequence[int], *kinds: Opcode) -> list[int]:
+        return repeated_settings(tables, np.array(tracks), kinds).tolist()
+
+    assert repeated([0, 1, 0, 1], Opcode.TABLE) == [2]
+    assert repeated([0, 0, 0, 0], Opcode.TABLE) == [3]
+    assert repeated([0, 0, 0, 0], Opcode.PARAM) == []
+    assert repeated([0, 1, 0, 1]) == []
 
 
 def test_parameters_are_not_set_again() -> None:
@@ -236,14 +250,14 @@ def test_parameters_are_not_set_again() -> None:
         return Load(memory="par", base=base, dram_addr=0, x_size=1)
 
     def kept(*insns: Insn) -> list[int]:
-        return without_repeated_settings(insns, PARAMS)
+        return kept_settings(insns, PARAMS)
 
     assert kept(first, first.with_tokens(Units.LOAD, Units.STORE), first) == [0]
     assert kept(first, other, first) == [0, 1, 2]
     assert kept(first, load(8), first) == kept(first, load(10), first) == [0, 1, 2]
     for apart in (load(7), load(11), replace(load(8), memory="inp")):
         assert kept(first, apart, first) == [0, 1]
-    assert without_repeated_settings([first, first], PARAMS, (Table,)) == [0, 1]
+    assert kept_settings([first, first], PARAMS, Opcode.TABLE) == [0, 1]
 
 
 def load(base: int, memory: str = "inp") -> Insn:
@@ -253,10 +267,11 @@ def load(base: int, memory: str = "inp") -> Insn:
 def test_a_load_moves_to_its_first_reader_and_not_past_its_buffers_next_use() -> None:
     """Loads 0 and 1 fill two entries, 2 overwrites the first: nothing reads either."""
     loads = [load(0), load(1), load(0)]
-    assert deadlines(Footprints.of(loads, PARAMS, {})) == [2, 3, 3]
-    assert loads_by_need([2, 3, 3]) == [0, 1, 2]
+    found = Footprints.of(InsnTable.of(loads, PARAMS), {})
+    assert deadlines(found).tolist() == [2, 3, 3]
+    assert loads_by_need(np.array([2, 3, 3])).tolist() == [0, 1, 2]
     # An instruction that is no load keeps its place behind the loads that it needs.
-    assert loads_by_need([2, 1, 2, 3, 4]) == [1, 0, 2, 3, 4]
+    assert loads_by_need(np.array([2, 1, 2, 3, 4])).tolist() == [1, 0, 2, 3, 4]
 
 
 def test_a_table_is_not_set_again() -> None:
@@ -271,7 +286,7 @@ def test_a_table_is_not_set_again() -> None:
         return Load(memory=memory, base=base, dram_addr=0, x_size=1)
 
     def kept(*insns: Insn) -> list[int]:
-        return without_repeated_settings(insns, params)
+        return kept_settings(insns, params)
 
     assert kept(first, look_up, first, look_up, first) == [0, 1, 3]
     assert kept(first, second, first) == [0, 1, 2]

@@ -5,6 +5,8 @@ the same way.
 import numpy as np
 import pytest
 from vdla.compiler.targets.vdla.cost.tiling import ConvShape, plan_products
+from vdla.compiler.targets.vdla.lower.link import Linker
+from vdla.compiler.targets.vdla.lower.object_code import ObjectCode
 from vdla.compiler.targets.vdla.lower.stream import Loop, Padding, Stream, VectorWork, fuse_loops
 from vdla.compiler.targets.vdla.machine import Budget, Context, Machine
 from vdla.isa.insn import Gemm, Load, Vector, decode_uop, validate
@@ -38,6 +40,13 @@ def _loaded_rows(insn: Load) -> list[int | None]:
                 row = insn.dram_addr + z * insn.z_stride + y * insn.y_stride
                 entries.append(row + x * entry_bytes if inside else None)
     return entries
+
+
+def linked(stream: Stream) -> Linker:
+    """The instructions of a stream at the place that it says."""
+    linker = Linker(stream.params)
+    linker.add(ObjectCode.of(stream), "layer", {})
+    return linker
 
 
 @pytest.mark.parametrize("outer", [1, 2])
@@ -83,8 +92,9 @@ def test_gemm_visits_every_step_once_and_inits_on_the_first_reduction_step():
     (insn,) = [i for i in stream.insns if isinstance(i, Gemm)]
     assert insn.uop_count == 2 * 3 * 3 and (insn.outer, insn.inner) == (3, 4) and insn.init
     assert insn.iterations == 2 * 3 * 4 * 3 * 3
-    (load,) = [i for i in stream.insns if isinstance(i, Load)]
-    data, size = stream.dram.image[load.dram_addr], PARAMS.entry_bytes("uop")
+    linker = linked(stream)
+    (load,) = [i for i in linker.insns().insns() if isinstance(i, Load)]
+    data, size = linker.dram.image[load.dram_addr], PARAMS.entry_bytes("uop")
     uops = [decode_uop(data[at : at + size], PARAMS) for at in range(0, len(data), size)]
     # The first operands of each accumulator, and nothing else.
     assert [(u.acc, u.inp, u.wgt) for u in uops if u.first] == [(100, 200, 300), (112, 200, 309)]
@@ -95,7 +105,7 @@ def test_micro_ops_are_loaded_once_until_the_memory_is_full():
     stream = Stream(params)
     for wgt in (0, 0, 9, 0):
         stream.gemm((0, 0, wgt), [Loop(4, (1, 1, 0)), Loop(9, (0, 4, 1))], init=True)
-    kinds = [type(insn).__name__ for insn in stream.insns]
+    kinds = [type(insn).__name__ for insn in linked(stream).insns().insns()]
     assert kinds == ["Load", "Gemm", "Gemm", "Load", "Gemm", "Load", "Gemm"]
 
 

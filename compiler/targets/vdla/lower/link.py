@@ -1,0 +1,154 @@
+"""The object code of a program's layers becomes one linear stream of instructions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from .....isa.insn import Load
+from .....isa.insn_table import InsnTable, column_of
+from .....isa.notes import Note
+from .....isa.opcodes import Opcode
+from .....isa.params import HwParams
+from ....tir.ir import Buffer
+from .object_code import ObjectCode
+
+DRAM_ALIGN_BYTES = 64
+
+
+@dataclass
+class DramPlan:
+    """Addresses of everything in DRAM. Constants with equal contents are stored once; ``image`` has
+    their bytes and ``names`` their names, by address.
+    """
+
+    end: int = 0
+    image: dict[int, bytes] = field(default_factory=dict)
+    names: dict[int, str] = field(default_factory=dict)
+    _constants: dict[bytes, int] = field(default_factory=dict)
+
+    def allocate(self, size_bytes: int, align_bytes: int = DRAM_ALIGN_BYTES) -> int:
+        """Reserve bytes and return their address."""
+        address = -(-self.end // align_bytes) * align_bytes
+        self.end = address + size_bytes
+        return address
+
+    def constant(self, data: bytes, name: str) -> int:
+        """Address of constant bytes, placed and named on first use."""
+        if data not in self._constants:
+            address = self.allocate(len(data))
+            self._constants[data] = address
+            self.image[address] = data
+            self.names[address] = name
+        return self._constants[data]
+
+    def zeros(self, address: int, size_bytes: int, name: str) -> None:
+        """Let bytes that are placed already be zero before the program runs, if no other segment of
+        the image has them.
+        """
+        taken = sorted((at, at + len(data)) for at, data in self.image.items())
+        for at, end in (*taken, (address + size_bytes, 0)):
+            if at > address and size_bytes > 0:
+                self.image[address] = bytes(min(at - address, size_bytes))
+                self.names[address] = name
+            moved = max(end - address, 0)
+            address, size_bytes = address + moved, size_bytes - moved
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a parameter of a loop program lies in DRAM (bytes), and what the model calls it."""
+
+    address: int
+    name: str
+
+
+@dataclass
+class Linker:
+    """Instructions in program order (without tokens), each with a note; micro-op memory and DRAM
+    plan. ``micro_ops`` has the data of the loads of micro-ops, in order.
+    """
+
+    params: HwParams
+    dram: DramPlan = field(default_factory=DramPlan)
+    notes: list[Note] = field(default_factory=list)
+    count: int = 0
+    micro_ops: list[bytes] = field(default_factory=list)
+    _rows: list[np.ndarray] = field(default_factory=list)
+    _note_of: list[np.ndarray] = field(default_factory=list)
+    _uop_slots: dict[bytes, int] = field(default_factory=dict)
+    _uop_end: int = 0
+
+    def add(
+        self,
+        code: ObjectCode,
+        layer: str,
+        places: Mapping[Buffer, Place],
+        firsts: Mapping[str, int] | None = None,
+    ) -> int:
+        """Append the instructions of a layer, and return how many.
+
+        Parameters
+        ----------
+        places : where the loop program's parameters lie
+        firsts : the first entries of its buffers, by scratchpad; 0 where nothing is said
+        """
+        first_of = firsts or {}
+        rows = code.insns.rows.copy()
+        for buffer, moved in code.addresses:
+            rows[moved.rows, moved.column] += places[buffer].address
+        for memory, moved in code.entries:
+            rows[moved.rows, moved.column] += first_of.get(memory, 0)
+        notes = code.stage_of + len(self.notes)
+        for stage, buffers in code.stages:
+            tensors = [places[buffer].name for buffer in buffers if buffer in places]
+            self.notes.append(Note(layer, stage, tensors[0] if tensors else ""))
+        uops = code.encoded_micro_ops([first_of.get(m, 0) for m in ("acc", "inp", "wgt")])
+        loads, before = self._place_micro_ops(rows, code.insns.opcodes, uops, layer)
+        if loads:
+            rows = np.insert(rows, before, InsnTable.of(loads, self.params).rows, axis=0)
+            notes = np.insert(notes, before, len(self.notes))
+            self.notes.append(Note(layer, "micro-ops"))
+        self._rows.append(rows)
+        self._note_of.append(notes)
+        self.count += len(rows)
+        return len(rows)
+
+    def _place_micro_ops(
+        self, rows: np.ndarray, opcodes: np.ndarray, uops: list[bytes], layer: str
+    ) -> tuple[list[Load], list[int]]:
+        """Let the GEMMs of some rows begin with the entries where their micro-ops are. Returns the
+        loads of those that are not there, and before which row each one comes. The memory fills
+        from the bottom; when it is full, it starts again empty (tokens order each load behind the
+        last reader)."""
+        column = column_of(Opcode.GEMM, "uop_begin", self.params)
+        gemms = np.flatnonzero(opcodes == Opcode.GEMM)
+        entry_bytes, depth = self.params.entry_bytes("uop"), self.params.uop_depth
+        begins, loads, before = [], [], []
+        for row, number in zip(gemms.tolist(), rows[gemms, column].tolist(), strict=True):
+            data = uops[number]
+            begin = self._uop_slots.get(data)
+            if begin is None:
+                count = len(data) // entry_bytes
+                if self._uop_end + count > depth:
+                    self._uop_slots.clear()
+                    self._uop_end = 0
+                address = self.dram.constant(data, f"{layer}.micro-ops")
+                begin = self._uop_slots[data] = self._uop_end
+                loads.append(Load(memory="uop", base=begin, dram_addr=address, x_size=count))
+                before.append(row)
+                self._uop_end += count
+                self.micro_ops.append(data)
+            begins.append(begin)
+        rows[gemms, column] = begins
+        return loads, before
+
+    def insns(self) -> InsnTable:
+        """All instructions so far."""
+        return InsnTable(self.params, np.concatenate(self._rows))
+
+    def note_of(self) -> np.ndarray:
+        """For each instruction the index of its note, int64 [instructions]."""
+        return np.concatenate(self._note_of)
