@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -100,9 +100,9 @@ class Footprints:
             np.arange(len(insns)), insns.units, bounds, spaces, writes[by_insn], starts, runs, sizes
         )
 
-    def reordered(self, order: Sequence[int]) -> Footprints:
+    def reordered(self, order: np.ndarray) -> Footprints:
         """Those of the instructions in another order, or of some of them."""
-        return replace(self, order=self.order[np.asarray(order, np.int64)])
+        return replace(self, order=self.order[order])
 
 
 def _reach(table: np.ndarray) -> np.ndarray:
