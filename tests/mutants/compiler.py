@@ -79,6 +79,7 @@ from vdla.compiler.targets.vdla.templates import (
 )
 from vdla.compiler.targets.vdla.templates.channel_bias import addition_constants
 from vdla.compiler.targets.vdla.templates.channel_scale import ChannelProducts
+from vdla.compiler.targets.vdla.templates.convolution import Products
 from vdla.compiler.targets.vdla.templates.convolution_constant import ConstantProducts
 from vdla.compiler.targets.vdla.templates.global_average import Means
 from vdla.compiler.targets.vdla.templates.grouped import Grouped
@@ -87,7 +88,7 @@ from vdla.compiler.targets.vdla.templates.lookup_table import table_words
 from vdla.compiler.targets.vdla.templates.masked_softmax_loops import Loops
 from vdla.compiler.targets.vdla.templates.matmul import Activations
 from vdla.compiler.targets.vdla.templates.transpose import GroupsTransposed
-from vdla.compiler.targets.vdla.templates.windows import Slide, plan_slide, slid
+from vdla.compiler.targets.vdla.templates.windows import Slide, Windows, plan_slide, slid
 from vdla.compiler.te import affine, relations, rfactor
 from vdla.compiler.tir import arrivals, bounds, disjoint, races
 from vdla.compiler.tir.lower import _StageLowering
@@ -197,6 +198,13 @@ COMPILER = (
            "== texts", "!= []",
            tests("compiler/tir/test_share_buffers.py"
                  "::test_elements_replace_those_that_they_are_made_of")),
+    *(Mutant(f"loop programs do not depend on {what}", "compiler", template.context_used, old, "return None",
+             tests("compiler/targets/vdla/lower/test_loop_programs.py"))
+      for what, template, old in (
+          ("constants that stay", Windows, "return self.shape(workload).resident"),
+          ("the order of results", ChannelProducts, "return workload.rows_first"),
+          ("rows in tmp", Products, "return rows_through_tmp(make_tiling(knobs), workload.shape)"),
+      )),
     Mutant("all weights lie at the beginning", "compiler", LinkedPart._firsts,
            "self.turn_taking[name].take(used[name])", "0",
            tests("compiler/targets/vdla/lower/test_order.py"
