@@ -198,8 +198,8 @@ COMPILER = (
            "== texts", "!= []",
            tests("compiler/tir/test_share_buffers.py"
                  "::test_elements_replace_those_that_they_are_made_of")),
-    *(Mutant(f"loop programs do not depend on {what}", "compiler", template.context_used, old, "return None",
-             tests("compiler/targets/vdla/lower/test_loop_programs.py"))
+    *(Mutant(f"loop programs do not depend on {what}", "compiler", template.context_used,
+             old, "return None", tests("compiler/targets/vdla/lower/test_loop_programs.py"))
       for what, template, old in (
           ("constants that stay", Windows, "return self.shape(workload).resident"),
           ("the order of results", ChannelProducts, "return workload.rows_first"),
