@@ -102,9 +102,13 @@ def surrounding(stage: Stage) -> dict[Stage, int]:
 
 
 def state(schedule: Schedule) -> list[dict[str, Any]]:
-    """All that primitives can change."""
+    """All that primitives can change; what a stage remembers of its expression is none of it."""
     return [
-        {n: v.copy() if isinstance(v, list | dict) else v for n, v in vars(stage).items()}
+        {
+            n: v.copy() if isinstance(v, list | dict) else v
+            for n, v in vars(stage).items()
+            if not n.startswith("_")
+        }
         for stage in schedule.stages
     ]
 
