@@ -25,7 +25,7 @@ from .opcodes import (
     Opcode,
     Unit,
 )
-from .params import MEMORIES, HwParams
+from .params import DEFAULT, MEMORIES, PRESETS, HwParams
 from .program import FORMAT_VERSION, MAGIC
 from .status import Status
 from .vector_ops import POST_OPS, VECTOR_OPS
@@ -89,7 +89,7 @@ under a SHA-256. A core whose configuration register has another hash does not s
 
 def isa_page(params: HwParams | None = None) -> str:
     """The text of ``docs/isa.md`` for a configuration (the default one unless given)."""
-    params = params or HwParams()
+    params = params or PRESETS[DEFAULT]
     knobs = {
         "units": ", ".join(f"*{unit.name.lower()}*" for unit in Unit),
         "hash": params.hash,
@@ -209,7 +209,7 @@ static inline void vdla_put(uint8_t *word, unsigned lsb, unsigned bits, uint64_t
 
 def c_header(params: HwParams | None = None) -> str:
     """The text of a C header for a configuration (the default one unless given)."""
-    params = params or HwParams()
+    params = params or PRESETS[DEFAULT]
     lines = [f"#define VDLA_CONFIG_HASH 0x{params.hash}u"]
     lines += [f"#define VDLA_{f.name.upper()} {getattr(params, f.name)}" for f in fields(params)]
     lines += [f"#define VDLA_INSN_BYTES {params.insn_bytes}"]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -87,7 +87,7 @@ NOT_IN_PROGRAMS = ("loads_in_flight", "stores_in_flight")
 @dataclass(frozen=True)
 class HwParams:
     """One accelerator configuration. All fields are raw knobs; see the properties for what follows
-    from them.
+    from them. Without arguments it is a core without features; :data:`PRESETS` have them.
 
     Parameters
     ----------
@@ -295,8 +295,8 @@ class HwParams:
 
     @classmethod
     def load(cls, name: str | Path) -> HwParams:
-        """A preset by name, or a TOML file with knobs at top level (missing ones take their
-        defaults).
+        """A preset by name, or a TOML file with knobs at top level; missing ones are those of
+        :data:`DEFAULT`.
         """
         if str(name) in PRESETS:
             return PRESETS[str(name)]
@@ -306,13 +306,21 @@ class HwParams:
                 f"hardware configuration: expected a TOML file or one of {', '.join(PRESETS)}, "
                 f"got {str(name)!r}"
             )
-        return cls.from_dict(read_toml(path), where=str(path))
+        return cls.from_dict({**PRESETS[DEFAULT].to_dict(), **read_toml(path)}, where=str(path))
 
 
+_FEATURES = {"vector_table": 2, "vector_window": 3}
+_8X8 = HwParams(block_in=8, block_out=8, wgt_depth=2048, acc_depth=1024)
+_ECP5_85F = HwParams(wgt_depth=512, acc_depth=1024, vector_passes=2)
+#: The machine where nobody says another one, and the knobs that a TOML file leaves out.
+DEFAULT = "16x16"
 PRESETS: dict[str, HwParams] = {
-    "16x16": HwParams(),
-    "32x32": HwParams(block_in=32, block_out=32, inp_depth=2048, wgt_depth=512),
-    "8x8": HwParams(block_in=8, block_out=8, inp_depth=2048, wgt_depth=2048, acc_depth=1024),
-    "4x4": HwParams(block_in=4, block_out=4, inp_depth=2048, wgt_depth=2048, acc_depth=1024),
-    "ecp5-85f": HwParams(wgt_depth=512, acc_depth=1024, vector_passes=2),
+    DEFAULT: HwParams(tmp_depth=512, **_FEATURES),
+    "32x32": HwParams(block_in=32, block_out=32, wgt_depth=512, tmp_depth=512, **_FEATURES),
+    "8x8": replace(_8X8, **_FEATURES),
+    "4x4": HwParams(block_in=4, block_out=4, wgt_depth=2048, acc_depth=1024),
+    "ecp5-85f": replace(_ECP5_85F, **_FEATURES),
+    # What boards are built with until the features reach the same clock.
+    "8x8-plain": _8X8,
+    "ecp5-85f-plain": _ECP5_85F,
 }

@@ -26,7 +26,6 @@ from ..arithmetic.fixed_point import (
     reciprocal_of_one_plus,
     rescale,
 )
-from ..arithmetic.piecewise_linear import PiecewiseLinear, fit_piecewise_linear
 from ..arithmetic.requant import INT8_MAX, INT8_MIN, Requant, tflite_params
 from .base import Expression, Fusion, Op, Shape, Type, broadcast, expect, expect_dtypes
 
@@ -172,11 +171,6 @@ class QTable(Op):
     table: np.ndarray
 
     fusion = Fusion.ELEMENTWISE
-
-    @cached_property
-    def piecewise_linear(self) -> PiecewiseLinear | None:
-        """The table as a sum that the vector unit computes; None if there is no such sum."""
-        return fit_piecewise_linear(self.table)
 
     def infer(self, *types: Type) -> Type:
         [shape] = expect_dtypes(types, "int8")

@@ -61,7 +61,6 @@ from .templates.layer_norm import Normalise, RowFactors, most_norm_channels, nor
 from .templates.lookup_table import LookupTables
 from .templates.masked_softmax import MaskedSoftmax, most_mask_rows
 from .templates.matmul import Activations, tile_step
-from .templates.piecewise_linear import PiecewiseLinearTables
 from .templates.softmax import Softmax, longest_row
 from .templates.squeeze_tables import TableMeans, TableProducts
 from .templates.transpose import GroupsTransposed
@@ -74,7 +73,7 @@ TEMPLATES: list[type[AcceleratorTemplate]] = [
     Grouped, Products, ConstantProducts, ActivatedProducts, ResidualProducts, Activations,
     GroupsTransposed, Transposed, Means, TableMeans, Windows, InvertedResiduals, *ELEMENTWISE,
     ChannelProducts, TableProducts, MaskedSoftmax, Softmax, RowFactors, Normalise, ChannelAddition,
-    CopiedPositions, LookupTables, PiecewiseLinearTables,
+    CopiedPositions, LookupTables,
 ]  # fmt: skip
 
 

@@ -49,8 +49,6 @@ from .quantise_constant_add import match_constant_add
 MOVES = (Identity, Reshape, Slice, Transpose)
 #: Operators of single elements, whose operands have one shape.
 ELEMENTWISE = (QAdd, QAddFixed, QTable)
-#: The most linear pieces that replace a table; the host looks up the values of other tables.
-MOST_PIECES = 2
 WHY = "a matrix becomes the places of an image, or these become a matrix"
 FUNCTION = "a function of one tensor, whose steps are a table"
 FACTORS = "what a normalisation multiplies and adds, for each place"
@@ -345,8 +343,6 @@ class _Images:
 
     def is_cheap(self, op: Op) -> bool:
         """Whether an operator is an element-wise one of few passes."""
-        if isinstance(op, QTable) and not self.has_table:
-            return op.piecewise_linear is not None and len(op.piecewise_linear.knots) <= MOST_PIECES
         return isinstance(op, ELEMENTWISE)
 
     def rewrite_channel_bias(self, node: Node) -> bool:

@@ -43,10 +43,9 @@ class LookupTables(AcceleratorTemplate[LookupTableWorkload]):
     track = Track.VECTOR
     suits_reader = True
 
-    def handles(self, graph: Graph, node: Node) -> bool:
-        return bool(self.machine.params.vector_table)
-
     def takes(self, graph: Graph, node: Node) -> str | Refusal:
+        if not self.machine.params.vector_table:
+            return Refusal("a look-up table, which needs vector_table = 1 or 2")
         return "on the vector unit, by its table"
 
     def workload(self, graph: Graph, node: Node, context: Context) -> LookupTableWorkload:
