@@ -309,18 +309,24 @@ class HwParams:
         return cls.from_dict({**PRESETS[DEFAULT].to_dict(), **read_toml(path)}, where=str(path))
 
 
+#: What the presets have besides: a table of 16-bit values, windows, and, where there is room, a
+#: ``tmp`` for the results that pass it.
 _FEATURES = {"vector_table": 2, "vector_window": 3}
-_8X8 = HwParams(block_in=8, block_out=8, wgt_depth=2048, acc_depth=1024)
-_ECP5_85F = HwParams(wgt_depth=512, acc_depth=1024, vector_passes=2)
+_ROOMY = {**_FEATURES, "tmp_depth": 512}
+#: Presets without the features: what boards are built with until the others reach the same clock,
+#: and what the shipped records and the explorer's tables are of.
+_PLAIN = {
+    "16x16": HwParams(),
+    "8x8": HwParams(block_in=8, block_out=8, wgt_depth=2048, acc_depth=1024),
+    "ecp5-85f": HwParams(wgt_depth=512, acc_depth=1024, vector_passes=2),
+}
 #: The machine where nobody says another one, and the knobs that a TOML file leaves out.
 DEFAULT = "16x16"
 PRESETS: dict[str, HwParams] = {
-    DEFAULT: HwParams(tmp_depth=512, **_FEATURES),
-    "32x32": HwParams(block_in=32, block_out=32, wgt_depth=512, tmp_depth=512, **_FEATURES),
-    "8x8": replace(_8X8, **_FEATURES),
+    "16x16": replace(_PLAIN["16x16"], **_ROOMY),
+    "32x32": HwParams(block_in=32, block_out=32, wgt_depth=512, **_ROOMY),
+    "8x8": replace(_PLAIN["8x8"], **_FEATURES),
     "4x4": HwParams(block_in=4, block_out=4, wgt_depth=2048, acc_depth=1024),
-    "ecp5-85f": replace(_ECP5_85F, **_FEATURES),
-    # What boards are built with until the features reach the same clock.
-    "8x8-plain": _8X8,
-    "ecp5-85f-plain": _ECP5_85F,
+    "ecp5-85f": replace(_PLAIN["ecp5-85f"], **_FEATURES),
+    **{f"{name}-plain": params for name, params in _PLAIN.items()},
 }

@@ -1,8 +1,7 @@
-"""Functions of one int8: tables of float operators, and piecewise linear forms that equal them."""
+"""Functions of one int8: tables of float operators."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -10,51 +9,9 @@ import onnx
 import onnxruntime
 import pytest
 import vdla
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 from vdla import HwParams
-from vdla.compiler.graph.arithmetic.piecewise_linear import fit_piecewise_linear
 from vdla.isa.params import PRESETS
-
-EVERY = np.arange(-128, 128)
-
-
-def table(f: Callable[[np.ndarray], np.ndarray], scale: float, step: float) -> np.ndarray:
-    """The table of a function, shifted so that its lowest value is -128."""
-    steps = np.rint(f(EVERY * scale) / step)
-    return np.clip(steps - steps.min() - 128, -128, 127).astype(np.int8)
-
-
-@pytest.mark.parametrize(
-    ("f", "scale", "most"),
-    [
-        (lambda x: np.full(256, 3.0), 1, 1),
-        (lambda x: -x, 0.031, 1),
-        (np.abs, 0.031, 6),
-        (lambda x: np.maximum(x, 0), 0.043, 2),
-        (lambda x: 1 / (1 + np.exp(-x)), 0.06, 24),
-        (np.tanh, 0.04, 24),
-        (lambda x: x * np.clip(x + 3, 0, 6) / 6, 0.05, 18),
-    ],
-    ids=["constant", "negative", "absolute", "relu", "sigmoid", "tanh", "hard swish"],
-)
-def test_few_pieces(f: Callable[[np.ndarray], np.ndarray], scale: float, most: int) -> None:
-    values = f(EVERY * scale)
-    wanted = table(f, scale, max(float(np.ptp(values)), 1e-3) / 255)
-    found = fit_piecewise_linear(wanted)
-    assert found is not None and len(found.knots) <= most
-    np.testing.assert_array_equal(found.apply(EVERY), wanted)
-
-
-@pytest.mark.slow
-@given(st.lists(st.integers(-128, 127), min_size=256, max_size=256))
-@settings(max_examples=20, deadline=None)
-def test_every_table_is_piecewise_linear(values: list[int]) -> None:
-    wanted = np.array(values, np.int8)
-    found = fit_piecewise_linear(wanted)
-    assert found is not None
-    np.testing.assert_array_equal(found.apply(EVERY), wanted)
 
 
 def tanh(shape: tuple[int, ...]) -> onnx.ModelProto:
@@ -72,8 +29,7 @@ def tanh(shape: tuple[int, ...]) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
-SMALL = replace(PRESETS["4x4"], tmp_depth=48, par_depth=64, out_depth=64)
-TINY = replace(SMALL, par_depth=16)
+SMALL = replace(PRESETS["4x4"], vector_table=2, tmp_depth=48, par_depth=64, out_depth=64)
 
 
 @pytest.mark.slow
@@ -90,21 +46,12 @@ def test_on_the_accelerator(hw: HwParams | str, shape: tuple[int, ...], vthreads
     assert (row["name"], row["op"], row["target"]) == ("f", "QTable", "accel")
 
 
-@pytest.mark.slow
-def test_two_cycles_a_piece() -> None:
-    """Each vector takes two cycles for every piece; everything else adds less than 15 %."""
-    module = vdla.compile(tanh((1, 64, 16, 16)))
-    module.run(np.zeros((1, 64, 16, 16), np.int8))
-    pieces = len(fit_piecewise_linear(table(np.tanh, 0.04, 2 / 255)).knots)  # pyright: ignore[reportOptionalMemberAccess]
-    assert module.report["cycles"] < 1.15 * 2 * pieces * 64 / 16 * 16 * 16
-
-
-def test_a_small_configuration_leaves_it_to_the_host() -> None:
-    module = vdla.compile(tanh((1, 20)), hw=TINY)
+def test_a_configuration_without_a_table_leaves_it_to_the_host() -> None:
+    module = vdla.compile(tanh((1, 20)), hw="16x16-plain")
     x = np.arange(-10, 10, dtype=np.int8).reshape(1, 20)
     np.testing.assert_array_equal(module.run(x)[0], vdla.compile(tanh((1, 20)), "cpu").run(x)[0])
     (row,) = module.report["layers"]
-    assert row["target"] == "cpu" and "pieces, the configuration has room for 6" in row["reason"]
+    assert row["target"] == "cpu" and "which needs vector_table = 1 or 2" in row["reason"]
 
 
 def sines(shape: tuple[int, ...], functions: int) -> onnx.ModelProto:
