@@ -41,6 +41,8 @@ from .workloads import TABLE_2
 #: The layers of which tables are made, and the memories.
 LAYERS = ("C3", "C5", "C8", "C11", "D7", "D8")
 MEMORIES = ("vta", "slow")
+#: The machine that they are of.
+MACHINE = "16x16-plain"
 #: Where the tables of the package are.
 TABLES = Path(__file__).parent / "tables"
 VERSION = 2
@@ -48,7 +50,7 @@ VERSION = 2
 HOPELESS = 1.5
 
 
-def layer_task(layer: str, memory: str, fixed: Knobs | None = None, hw: str = "16x16") -> Task:
+def layer_task(layer: str, memory: str, fixed: Knobs | None = None, hw: str = MACHINE) -> Task:
     """The task of a layer of table 2 by itself."""
     found = next((row for row in TABLE_2 if row.name == layer), None)
     if found is None or memory not in MEMORY_PRESETS:

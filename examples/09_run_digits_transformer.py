@@ -17,7 +17,6 @@ from pathlib import Path
 import numpy as np
 import onnxruntime as ort
 import vdla
-from vdla.isa.params import HwParams
 
 MODELS = Path(__file__).parent / "models"
 #: How much of the accuracy int8 may cost.
@@ -44,7 +43,7 @@ def main() -> int:
 
     sim, cpu, rtl = (
         vdla.compile(
-            MODELS / "digits_transformer_int8.onnx", target, HwParams(vector_table=2),
+            MODELS / "digits_transformer_int8.onnx", target, "16x16",
             arguments.memory,
         )
         for target in ("sim", "cpu", "rtl")

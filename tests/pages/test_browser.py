@@ -131,12 +131,12 @@ def test_numbers_of_an_axis_differ(pages: Path, browser: Chromium) -> None:
 def test_charts_answer(pages: Path, browser: Chromium) -> None:
     browser.open(pages / "run.html", 1280, False)
     text = "document.querySelector('.timeline .readout').textContent"
-    assert browser.evaluate(text).startswith("Cycles 0 to 6,645 of 6,645")
+    assert browser.evaluate(text).startswith("Cycles 0 to 6,248 of 6,248")
     key = "document.querySelector('canvas').dispatchEvent(new KeyboardEvent('keydown', {key: '+'}))"
     browser.evaluate(key)
     frames = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
     browser.evaluate(frames)
-    assert browser.evaluate(text).startswith("Cycles 1,661 to 4,984 of 6,645")
+    assert browser.evaluate(text).startswith("Cycles 1,562 to 4,686 of 6,248")
     ticks = "[...document.querySelectorAll('.steps text.soft')].map((t) => t.textContent)"
     assert "2K" in browser.evaluate(ticks) and "6K" not in browser.evaluate(ticks)
     choose = (

@@ -53,7 +53,7 @@ def test_whole_designs() -> None:
     samples = load_samples(SAMPLES / "ulx3s-85f.jsonl")
     assert samples
     known = [(s.params, s.used["dsp"], s.used["bram"]) for s in samples]
-    for params, dsp, bram in [*known, (PRESETS["ecp5-85f"], 156, 194)]:
+    for params, dsp, bram in [*known, (PRESETS["ecp5-85f-plain"], 156, 194)]:
         assert multipliers(params, ECP5_85F) == dsp
         assert sum(scratchpad_rams(params).values()) + AROUND == bram
 
