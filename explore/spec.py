@@ -65,7 +65,7 @@ class Spec:
     objectives: tuple[str, ...]
     limits: Mapping[str, float]
     knobs: Mapping[str, tuple[int, ...]]
-    hw: str = "8x8"
+    hw: str = "8x8-plain"
     memory: str = "vta"
     board: str = "ulx3s-85f"
     records: str | None = None
