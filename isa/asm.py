@@ -25,7 +25,7 @@ from typing import Any
 from .errors import VdlaError
 from .insn import CLASSES, Insn, Load, Uop, decode_uop, encode_uop, validate
 from .opcodes import Opcode, Units
-from .params import HwParams
+from .params import DEFAULT, PRESETS, HwParams
 from .program import Program
 
 _HEX_BYTES_A_LINE = 32
@@ -146,7 +146,7 @@ class _Draft:
     def _params(self) -> HwParams:
         """The configuration; from its first use on the default one, if none was given before."""
         if self.params is None:
-            self.params = HwParams()
+            self.params = PRESETS[DEFAULT]
         return self.params
 
     def _configure(self, knobs: dict[str, Any]) -> None:

@@ -34,7 +34,7 @@ store base=0 dram_addr=0x3000 x_size=1
 
 
 def _program() -> Program:
-    params = PRESETS["8x8"]
+    params = PRESETS["8x8-plain"]
     uops = b"".join(
         encode_uop(uop, params)
         for uop in (Uop(acc=1, inp=2, wgt=3, first=1), Uop(acc=4, inp=5, wgt=6))
@@ -60,7 +60,7 @@ def test_a_listing_reads_as_expected_and_returns_the_program() -> None:
     text = disassemble(program)
     assert text == LISTING.format(hash=program.params.hash)
     assert assemble(text) == program
-    assert assemble(text, PRESETS["8x8"]) == program
+    assert assemble(text, PRESETS["8x8-plain"]) == program
 
 
 @settings(max_examples=200, deadline=None)
@@ -90,7 +90,7 @@ def test_parsing_ignores_comments_blanks_and_order() -> None:
     expected = Param(par_base=3, zero_point=-1, pop=Units.LOAD | Units.STORE)
     assert parse_insn("  param   zero_point=-0x1 pop=store,load par_base=3 ; text = x") == expected
     program = assemble("\n ; nothing\nparam par_base=3 zero_point=-1 pop=load,store\n\n")
-    assert program == Program(HwParams(), (expected,))
+    assert program == Program(PRESETS["16x16"], (expected,))
 
 
 def test_bytes_that_are_no_micro_op_stay_bytes() -> None:
@@ -141,7 +141,7 @@ def test_bytes_of_overlapping_micro_ops_appear_once() -> None:
         ('.config {"block_in": 5}', "line 1: .config: HwParams.block_in: expected one of"),
         (
             'param par_base=0\n.config {"queue_depth": 9}',
-            f"line 2: .config: expected configuration {HwParams().hash}, got",
+            f"line 2: .config: expected configuration {PRESETS['16x16'].hash}, got",
         ),
         (".words 1", r"line 1: expected one of load, .* got '\.words'"),
         (".program 0x10", "program_addr: expected a multiple of 4096, got 16"),

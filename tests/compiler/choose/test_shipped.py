@@ -29,7 +29,7 @@ NAMED = {
     "MobileNet-V2-style": "mobilenet_v2", "ResNet-18": "resnet18",
 }  # fmt: skip
 #: A network and a machine that have records.
-NETWORK, MACHINE, MEMORY = "dqn", "8x8", "slow"
+NETWORK, MACHINE, MEMORY = "dqn", "8x8-plain", "slow"
 
 
 @pytest.fixture(scope="module")
