@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -165,10 +165,10 @@ def knob_table(kind: type, legal: Mapping[str, Any]) -> list[str]:
 
 def preset_table(presets: Mapping[str, Any]) -> list[str]:
     """A table of presets: the fields in which they differ from the default."""
-    default = next(iter(presets.values())).__class__().to_dict()
+    default = asdict(next(iter(presets.values())).__class__())
     rows = []
     for name, preset in presets.items():
-        changed = [f"`{k} = {v}`" for k, v in preset.to_dict().items() if v != default[k]]
+        changed = [f"`{k} = {v}`" for k, v in asdict(preset).items() if v != default[k]]
         rows.append((f"`{name}`", ", ".join(changed) or "all defaults"))
     return table(("preset", "what differs from the defaults"), rows)
 

@@ -35,7 +35,7 @@ from vdla.cli import run_app
 from vdla.compiler.tune.sandbox import Sandbox, TrialFailed
 from vdla.isa.errors import VdlaError
 from vdla.isa.memory import MemoryParams
-from vdla.isa.params import HwParams
+from vdla.isa.params import PRESETS, HwParams
 from vdla.isa.platform import load_platform
 
 from ..pages.reading import read
@@ -70,16 +70,16 @@ def rows(swept: Path) -> list[dict]:
 @pytest.mark.slow
 def test_networks_and_sweeps_choose_as_compile_does(tmp_path: Path) -> None:
     """The records of the package, which help this network on this machine; or those of a file."""
-    params, memory = load_platform("8x8", "vta")
+    params, memory = load_platform("8x8-plain", "vta")
     none = tmp_path / "none.jsonl"
     none.write_text("")
     model = find_model("dqn", 1)
     cycles = []
     for records in (None, none):
-        module = vdla.compile(model, hw="8x8", records=records)
+        module = vdla.compile(model, hw="8x8-plain", records=records)
         module.run(*random_inputs(module.inputs))
         (row,) = network_rows(["dqn"], params, memory, records=records)
-        (point,) = make_points(["dqn"], ["8x8"], ["vta"], {}, records)
+        (point,) = make_points(["dqn"], ["8x8-plain"], ["vta"], {}, records)
         swept = measure_point(None, *point.job)
         assert module.report["cycles"] == row["cycles"] == swept["cycles"]
         cycles.append(row["cycles"])
@@ -300,7 +300,7 @@ def test_sets_are_read() -> None:
 
 def test_knobs_of_memory_and_bus_reach_both() -> None:
     (point,) = make_points(["C8"], ["16x16"], ["vta"], {"bus_bits": [128], "outstanding": [2]})
-    assert point.params == HwParams(bus_bits=128)
+    assert point.params == replace(PRESETS["16x16"], bus_bits=128)
     assert point.memory_params == MemoryParams(bus_bits=128, outstanding=2)
 
 

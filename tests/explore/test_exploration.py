@@ -207,7 +207,7 @@ def test_what_does_not_compile_is_not_on_the_front(fake: Fake, tmp_path: Path) -
 
 def test_a_network_that_the_first_design_cannot_run(fake: Fake, tmp_path: Path) -> None:
     fake.fails[8, 1024] = "par is too small"
-    with pytest.raises(VdlaError, match=r"the first design, 8x8: digits.*: par is too small"):
+    with pytest.raises(VdlaError, match=r"the first design, 8x8-plain: digits.*: par is too small"):
         explored(SPEC, tmp_path / "r.jsonl")
 
 

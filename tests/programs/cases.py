@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -43,10 +42,8 @@ ON_ACCELERATOR: Mapping[str, Callable[[], onnx.ModelProto]] = {
         )
     },
 }  # fmt: skip
-WINDOWS = {"vector_window": 3, "vector_table": 2}
 MACHINES: Mapping[str, HwParams] = {
-    **{name: PRESETS[name] for name in ("16x16", "8x8", "4x4")},
-    **{f"{name}, windows": replace(PRESETS[name], **WINDOWS) for name in ("16x16", "8x8")},
+    name: PRESETS[name] for name in ("16x16", "8x8", "4x4", "16x16-plain", "8x8-plain")
 }
 #: A processor whose code does not depend on the one that compiles it.
 PROCESSOR = Processor(

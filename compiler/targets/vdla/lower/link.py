@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from .....isa.insn import Load
-from .....isa.insn_table import InsnTable, column_of
+from .....isa.insn_table import InsnTable, column_of, widest
 from .....isa.notes import Note
 from .....isa.opcodes import Opcode
 from .....isa.params import HwParams
@@ -147,8 +147,9 @@ class Linker:
 
     def insns(self) -> InsnTable:
         """All instructions so far."""
-        return InsnTable(self.params, np.concatenate(self._rows))
+        none = np.zeros((0, widest(self.params)), np.int64)
+        return InsnTable(self.params, np.concatenate([none, *self._rows]))
 
     def note_of(self) -> np.ndarray:
         """For each instruction the index of its note, int64 [instructions]."""
-        return np.concatenate(self._note_of)
+        return np.concatenate([np.zeros(0, np.int64), *self._note_of])
