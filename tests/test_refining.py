@@ -116,7 +116,7 @@ def test_time_and_interrupts_keep_the_best(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("m.onnx").write_bytes(model().SerializeToString())
-    Path("hw.toml").write_text("vector_window = 3\n")
+    Path("hw.toml").write_text("vector_window = 3\nvector_table = 0\ntmp_depth = 128\n")
     later = itertools.count(0, 100)  # seconds that pass between two looks at the clock
     clock = SimpleNamespace(monotonic=lambda: time.monotonic() + next(later))
     monkeypatch.setattr(refining, "time", clock)
@@ -168,7 +168,7 @@ def test_a_model_without_a_layer_there_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "hw.toml").write_text("vector_window = 3\n")
+    (tmp_path / "hw.toml").write_text("vector_window = 3\nvector_table = 0\ntmp_depth = 128\n")
     (tmp_path / "m.onnx").write_bytes(model().SerializeToString())
     words = ["refine", str(tmp_path / "m.onnx"), "--hw", str(tmp_path / "hw.toml"), "--trials"]
     assert run_app([*words, "12", "--vthreads", "1", "--knobs", str(tmp_path / "k.json")]) == 0
