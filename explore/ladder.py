@@ -72,7 +72,7 @@ class Design:
     def toml(self) -> str:
         """The whole configuration, as ``--hw`` of any command reads it from a file."""
         assert self.params is not None
-        return "".join(f"{name} = {value}\n" for name, value in self.params.to_dict().items())
+        return "".join(f"{name} = {value}\n" for name, value in asdict(self.params).items())
 
 
 class Ladder:

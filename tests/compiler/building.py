@@ -8,12 +8,12 @@ from vdla.compiler.partition import assign_targets
 from vdla.compiler.targets.base import Options
 from vdla.compiler.targets.registry import find_target
 from vdla.isa.memory import MemoryParams
-from vdla.isa.params import HwParams
+from vdla.isa.params import PRESETS, HwParams
 
 
 def placed(graph: Graph, hw: HwParams | None = None) -> Graph:
     """The graph, its nodes on the accelerator where it takes them, else on the host."""
-    options = Options(hw or HwParams(), MemoryParams.load("vta"))
+    options = Options(hw or PRESETS["16x16"], MemoryParams.load("vta"))
     return assign_targets(graph, find_target("sim", options))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from .configs import NARROW
 def export(folder: Path, *options: str) -> int:
     """Run the command with a small configuration."""
     knobs = folder / "hw.toml"
-    knobs.write_text("".join(f"{k} = {v}\n" for k, v in NARROW.to_dict().items()))
+    knobs.write_text("".join(f"{k} = {v}\n" for k, v in asdict(NARROW).items()))
     return run_app(["fpga", "export", "--hw", str(knobs), "-o", str(folder / "ip"), *options])
 
 

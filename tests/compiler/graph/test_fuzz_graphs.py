@@ -19,7 +19,7 @@ from vdla.compiler.graph.ir import Graph, dump
 from vdla.compiler.graph.passes import GRAPH_PASSES, run_passes
 from vdla.compiler.targets.cpu.graph_code import build_cpu
 from vdla.isa.memory import MEMORY_PRESETS
-from vdla.isa.params import HwParams
+from vdla.isa.params import PRESETS
 from vdla.isa.reference import run as run_reference
 
 from ..building import build_for, placed
@@ -116,7 +116,7 @@ def takes_some(graph: Graph) -> bool:
 
 def same_on_the_accelerator(graph: Graph, case: Case, expected: list[np.ndarray]) -> None:
     """Its programs, by the reference of the instruction set, give the host's values."""
-    compiled = build_for("sim", case.model, HwParams(), MEMORY_PRESETS["vta"])
+    compiled = build_for("sim", case.model, PRESETS["16x16"], MEMORY_PRESETS["vta"])
     inputs = [case.inputs[int(name[1:])] for name in graph.inputs]
     got = compiled.run(inputs, run_reference)
     for tensor, a, b in zip(compiled.outputs, got, expected, strict=True):
