@@ -49,11 +49,14 @@ def test_a_layer_becomes_faster_and_compile_takes_the_best(tuned: Any) -> None:
     assert task["trials"] == len(task["curve"]) == 16 and task["failed"] == 0
     assert task["curve"][0] == task["planner"], "the planner's choice comes first"
     assert task["best"] == min(task["curve"]) < task["planner"]
-    assert report["total"] == {"planner": task["planner"], "tuned": task["best"]}
+    # The planner's program also chooses what a layer by itself has as usual.
+    assert report["total"]["planner"] <= task["planner"]
+    assert report["total"]["tuned"] == task["best"]
     module = vdla.compile(small(), memory="slow", vthreads=1, records=file)
     (layer,) = (row for row in module.compiled.layers if row.runs is not None)
     assert layer.chosen_by == "record"
-    assert {**layer.knobs, "windows": "plain"} == {**task["best_knobs"], "windows": "plain"}
+    best_knobs = {name: value for name, value in task["best_knobs"].items() if name != "windows"}
+    assert best_knobs.items() <= layer.knobs.items()
     assert count_cycles(module.program.table, MEMORY_PRESETS["slow"]) == task["best"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -149,7 +150,7 @@ def test_no_port() -> None:
 def test_a_network(tmp_path: Path) -> None:
     """``vdla run --target fpga`` on the board: outputs and cycles as in simulation."""
     knobs, memory = tmp_path / "hw.toml", tmp_path / "memory.toml"
-    knobs.write_text("".join(f"{k} = {v}\n" for k, v in SMALL.to_dict().items()))
+    knobs.write_text("".join(f"{k} = {v}\n" for k, v in asdict(SMALL).items()))
     memory.write_text("".join(f"{k} = {v}\n" for k, v in MEMORY.to_dict().items()))
     model = str(ROOT / "examples" / "models" / "digits_int8.onnx")
     command = ["run", model, "--hw", str(knobs), "--memory", str(memory)]

@@ -87,7 +87,7 @@ def test_a_tuned_design_has_its_cycles_in_rtl(tuned: tuple) -> None:
 
 def test_without_a_file_the_package_has_the_records() -> None:
     """For as many virtual threads as they were made with, and for machines that they are of."""
-    spec = replace(SPEC, hw="16x16", knobs={"acc_depth": (512, 1024), "vthreads": (1, 2)})
+    spec = replace(SPEC, hw="16x16-plain", knobs={"acc_depth": (512, 1024), "vthreads": (1, 2)})
     ladder = Ladder(spec)
     params, _ = spec.machine({})
     own = {"acc_depth": params.acc_depth}

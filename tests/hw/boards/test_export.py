@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ TINY = HwParams(
 @pytest.mark.slow
 def test_export(tmp_path: Path) -> None:
     knobs, folder = tmp_path / "hw.toml", tmp_path / "ip"
-    knobs.write_text("".join(f"{k} = {v}\n" for k, v in TINY.to_dict().items()))
+    knobs.write_text("".join(f"{k} = {v}\n" for k, v in asdict(TINY).items()))
     report = tmp_path / "report.json"
     command = ["fpga", "export", "--hw", str(knobs), "-o", str(folder), "--json", str(report)]
     assert run_app(command) == 0

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -486,7 +486,7 @@ def test_verify_fills_holes(tmp_path: Path) -> None:
     """On the RTL: random programs as ever, then others, which close most holes."""
     file, report_file = tmp_path / "c.json", tmp_path / "r.json"
     toml = tmp_path / "small.toml"
-    toml.write_text("".join(f"{knob} = {value}\n" for knob, value in SMALL.to_dict().items()))
+    toml.write_text("".join(f"{knob} = {value}\n" for knob, value in asdict(SMALL).items()))
     words = ["verify", "--programs", "4", "--hw", str(toml), "--coverage", str(file)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("vdla.sim.verify.campaign.STEERED_PROGRAMS", 8)
