@@ -31,13 +31,13 @@ _MASKS = [Units(mask) for mask in range(1 << _UNITS)]
 
 @dataclass(frozen=True)
 class Dependencies:
-    """What each instruction depends on, in program order.
+    """What each instruction depends on, in program order. A queue has the instructions of one
+    track and one unit, which keep their order.
 
     Attributes
     ----------
-    latest : for each queue of instructions, which are those of one track and unit, the latest
-        instruction of the queue that it depends on, or -1: int64 [instructions, queues].
-        Instructions of a queue keep their order, so the entry of the instruction's own is -1.
+    latest : for each instruction and queue, the latest instruction of the queue that the
+        instruction depends on, or -1: int64 [instructions, queues]; -1 for its own queue
     units : the unit of each queue
     """
 

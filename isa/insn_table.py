@@ -85,7 +85,7 @@ class InsnTable:
 
     def _batches(self, opcode: Opcode) -> Iterator[Batch]:
         own = np.flatnonzero(self.opcodes == opcode)
-        fields = dict(zip((f.name for f in layout(opcode, self.params)), self.rows[own].T))  # noqa: B905
+        fields = self.columns(opcode)
         key = np.zeros(own.size, np.int64)
         for name in SHARED[CLASSES[opcode]]:
             key = key * (int(fields[name].max(initial=0)) + 1) + fields[name]

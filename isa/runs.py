@@ -26,15 +26,13 @@ _LOOPS = 4
 #: and their number; of a load of micro-ops the first of the words that it loads (else -1).
 _BASE, _LENGTH, _EXTENTS, _STRIDES = 0, 1, 2, 2 + _LOOPS
 _OPERAND, _FIRST, _COUNT, _WORD = range(2 + 2 * _LOOPS, 6 + 2 * _LOOPS)
-#: Behind every entry.
-NEVER = 1 << 62
 _COLUMNS = 6 + 2 * _LOOPS
 
 
 @dataclass(frozen=True)
 class Footprints:
-    """The accesses of the instructions of a program, but for those of DRAM behind and before all
-    that a program writes.
+    """The accesses of the instructions of a program. Those of DRAM outside of the range that the
+    program writes are left out, because they order nothing.
 
     Attributes
     ----------
@@ -75,7 +73,7 @@ class Footprints:
         in_dram = spaces == SPACES["dram"]
         ends = table[:, _BASE] + _reach(table)
         written = in_dram & (writes > 0)
-        first = table[written, _BASE].min(initial=NEVER)
+        first = table[written, _BASE].min(initial=np.iinfo(np.int64).max)
         last = ends[written].max(initial=0)
         kept = ~in_dram | ((table[:, _BASE] < last) & (first < ends))
         owners, places, spaces, writes = (x[kept] for x in (owners, places, spaces, writes))

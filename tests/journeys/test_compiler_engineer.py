@@ -60,7 +60,8 @@ def test_an_operator_and_a_schedule_of_ones_own(
     words = ["run", "larger.onnx", "--knobs", "knobs.json", "--json", "slow.json"]
     assert run_app([*words, "--plugin", str(PLUGIN)]) == 0
     slow = json.loads(Path("slow.json").read_text())
-    assert {"size": 8, "vthreads": 1}.items() <= slow["layers"][0]["knobs"].items()
+    knobs = slow["layers"][0]["knobs"]
+    assert knobs == {"size": 8, "vthreads": 1, "share_sixteenths": knobs["share_sixteenths"]}
     assert slow["layers"][0]["chosen_by"] == "user" and slow["cycles"] > reports["sim"]["cycles"]
     # And a tuner searches them, in a process of its own that has the plugin, too.
     words = ["tune", "larger.onnx", "--trials", "4", "--tuner", "random", "--records", "r.jsonl"]

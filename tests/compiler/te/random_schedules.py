@@ -107,7 +107,7 @@ def state(schedule: Schedule) -> list[dict[str, Any]]:
         {
             n: v.copy() if isinstance(v, list | dict) else v
             for n, v in vars(stage).items()
-            if not n.startswith("_")
+            if n != "_reads"
         }
         for stage in schedule.stages
     ]

@@ -1,5 +1,5 @@
-"""The code of loop programs, worked out once for all that are equal: of the layers of a network,
-and of the programs that a search tries."""
+"""Equal loop programs have one code, whether layers of a network or candidates of a search need
+them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from .prefetch_weights import weights_ahead
 
 @dataclass(frozen=True)
 class LoopPrograms:
-    """Code by the choice that it follows from, and by the text of its loop program: often choices
-    that differ in what they may use give the same one."""
+    """Keeps the code of every loop program. Different choices often give the same loop program,
+    which its text shows.
+    """
 
     machine: Machine
     _by_choice: dict[Hashable, Code] = field(default_factory=dict)

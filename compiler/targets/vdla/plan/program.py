@@ -50,8 +50,8 @@ from ..templates.base import AcceleratorTemplate, Track
 from .dram_layout import place_activations
 from .scratchpads import Operator, share_scratchpads
 
-#: No instruction.
-NONE = np.zeros(0, np.int64)
+#: A column without rows: a part may have no instructions.
+_EMPTY = np.zeros(0, np.int64)
 
 
 def choose_operators(
@@ -279,9 +279,9 @@ class LinkedPart:
     @cached_property
     def _ordered(self) -> tuple[InsnTable, np.ndarray]:
         """The instructions in order, with tokens, and the index that each one had."""
-        tracks = np.concatenate([NONE, *self.tracks])
+        tracks = np.concatenate([_EMPTY, *self.tracks])
         if len(self.made) > 1 and self.machine.saves_loads:
-            turns, image = np.concatenate([NONE, *self.turns]), self.linker.dram.image
+            turns, image = np.concatenate([_EMPTY, *self.turns]), self.linker.dram.image
             tracks = constants_apart(self.linker.insns(), tracks, turns, image)
         insns, order = _ordered(self.linker, tracks, self.machine)
         insns.check()
