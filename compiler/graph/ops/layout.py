@@ -155,9 +155,9 @@ class Interleave(Op):
         widths = [shape[3] for shape in shapes[: self.columns]]
         n, c, *_ = first = shapes[0]
         expected = [(n, c, h, w, *first[4:]) for h in heights for w in widths]
-        in_turn = all(sizes[0] - sizes[-1] in (0, 1) and sizes == sorted(sizes, reverse=True)
+        even = all(sizes[0] - sizes[-1] in (0, 1) and sizes == sorted(sizes, reverse=True)
                       for sizes in (heights, widths))  # fmt: skip
-        expect(len(first) in (4, 5) and shapes == expected and in_turn, "images that take turns")
+        expect(len(first) in (4, 5) and shapes == expected and even, "images that take turns")
         return (n, c, sum(heights), sum(widths), *first[4:]), dtype
 
     def evaluate(self, *args: np.ndarray) -> np.ndarray:

@@ -26,22 +26,6 @@ class Machine:
     memory: MemoryParams
     vthreads: int
 
-    @property
-    def saves_loads(self) -> bool:
-        """Whether programs are made to load less, and to load weights earlier. That is so where
-        windows slide, because loads bind most networks there. Why it is not so elsewhere is in
-        docs/adr/0039-loads-that-are-left-out.md.
-        """
-        return bool(self.params.vector_window)
-
-    @property
-    def in_turn(self) -> tuple[str, ...]:
-        """Scratchpads whose entries virtual threads use one after the other, where a value lives
-        within one thread's turn: ``tmp``, which the vector unit alone reads and writes, in order.
-        Where loads are not saved, each thread has entries of its own.
-        """
-        return ("tmp",) if self.saves_loads else ()
-
 
 @dataclass(frozen=True)
 class Budget:

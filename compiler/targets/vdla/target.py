@@ -144,16 +144,9 @@ class Accelerator(Target):
             ("join", partial(self._join, chooser)),
         )
 
-    @property
-    def _joins_tables(self) -> bool:
-        """Whether tables become part of other operators."""
-        return bool(self.machine.params.vector_table) and self.machine.saves_loads
-
     def _join(self, chooser: Chooser, graph: Graph) -> Graph:
-        """Make one operator of several where that pays. On machines that save loads, this, and what
-        operators take of the scratchpads, is chosen for the whole program."""
-        if not self.machine.saves_loads:
-            return self._join_results(chooser, graph, APART)
+        """Make one operator of several where that pays. This, and what operators take of the
+        scratchpads, is chosen for the whole program."""
         joined, trial = self._joined(chooser, graph, self._program_choices(chooser, graph))
         chooser.made.update(trial.made)
         return joined
@@ -188,7 +181,7 @@ class Accelerator(Target):
         """The graph that these choices make of another one, and a chooser that has made them."""
         trial = chooser.copy()
         joined = self._join_results(trial, graph, choices.addition)
-        if self._joins_tables:
+        if self.machine.params.vector_table:
             joined = fuse_tables_into_readers(joined, TableMeans(self.machine).sums)
         joined = self._join_windows(trial, order_by_first_use(joined), choices.bound)
         for node in joined.nodes:
@@ -236,7 +229,7 @@ class Accelerator(Target):
             workload = joining.workload(graph, source)
             return chooser.choose(joining, workload, source.name).knobs[ADDITION] == JOINED
 
-        return fuse_epilogues(graph, self._joins_tables, adds_image)
+        return fuse_epilogues(graph, bool(self.machine.params.vector_table), adds_image)
 
     def _join_windows(self, chooser: Chooser, graph: Graph, bound: float) -> Graph:
         """Join pairs of convolutions that as one cost up to ``bound`` times what both cost."""

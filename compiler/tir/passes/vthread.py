@@ -36,32 +36,32 @@ from ..ir import (
 )
 
 
-def interleave_vthreads(func: PrimFunc, in_turn: Collection[str] = ()) -> PrimFunc:
+def interleave_vthreads(func: PrimFunc, serial: Collection[str] = ()) -> PrimFunc:
     """Replace all ``vthread`` loops; other statements stay as they are.
 
-    ``in_turn`` names memories that one unit alone reads and writes, in order. In them, a buffer
+    ``serial`` names memories that one unit alone reads and writes, in order. In them, a buffer
     that lives within one thread's turn has no copies: the threads use it one after the other.
     """
-    return replace(func, body=_visit(func.body, in_turn))
+    return replace(func, body=_visit(func.body, serial))
 
 
-def _visit(stmt: Stmt, in_turn: Collection[str]) -> Stmt:
+def _visit(stmt: Stmt, serial: Collection[str]) -> Stmt:
     match stmt:
         case For(kind="vthread"):
-            body = _visit(stmt.body, in_turn)
-            return _Interleaver(stmt.var, stmt.extent, in_turn).spread(body, [])
+            body = _visit(stmt.body, serial)
+            return _Interleaver(stmt.var, stmt.extent, serial).spread(body, [])
         case For() | If() | Allocate():
-            return replace(stmt, body=_visit(stmt.body, in_turn))
+            return replace(stmt, body=_visit(stmt.body, serial))
         case Seq(stmts):
-            return seq([_visit(s, in_turn) for s in stmts])
+            return seq([_visit(s, serial) for s in stmts])
     return stmt
 
 
 class _Interleaver:
     """Spreads one virtual thread loop over its body."""
 
-    def __init__(self, var: Var, extent: int, in_turn: Collection[str]):
-        self.var, self.extent, self.in_turn = var, extent, in_turn
+    def __init__(self, var: Var, extent: int, serial: Collection[str]):
+        self.var, self.extent, self.serial = var, extent, serial
         self.copies: dict[Buffer, Buffer] = {}
 
     def spread(self, stmt: Stmt, guards: list[Expr]) -> Stmt:
@@ -70,7 +70,7 @@ class _Interleaver:
             return self.turns(stmt, guards)
         match stmt:
             case Allocate(buffer=buffer, body=body):
-                nearer = _around_its_uses(stmt) if buffer.scope in self.in_turn else stmt
+                nearer = _around_its_uses(stmt) if buffer.scope in self.serial else stmt
                 if nearer is not stmt:
                     return self.spread(nearer, guards)
                 return Allocate(self.copy(buffer), self.spread(body, guards))
@@ -106,7 +106,7 @@ class _Interleaver:
         """The statement without its allocations; their copies are appended to ``buffers``."""
         match stmt:
             case Allocate(buffer=buffer, body=body):
-                own = buffer.scope not in self.in_turn
+                own = buffer.scope not in self.serial
                 buffers.append(self.copy(buffer) if own else buffer)
                 return self.hoist(body, buffers)
             case Seq(stmts):

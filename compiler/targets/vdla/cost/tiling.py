@@ -113,8 +113,6 @@ class ConvShape:
     resident: bool = False
     #: Entries of tmp that results pass through, some rows of a tile at a time; 0 where they do not.
     through_tmp: int = 0
-    #: Whether virtual threads use these entries one after the other, so that all are for each.
-    in_turn: bool = False
     #: Whether another image is loaded, and added to the results.
     adds_image: bool = False
 
@@ -507,7 +505,7 @@ def skips_cols(window: Window, width: int, oc_blocks: int, machine: Machine) -> 
     weights. Each column is a burst by itself, which a memory that answers late makes slow.
     """
     params, stride = machine.params, window.strides[1]
-    if not machine.saves_loads or window.kernel != (1, 1) or stride == 1 or any(window.pads):
+    if window.kernel != (1, 1) or stride == 1 or any(window.pads):
         return False
     cols, entry = -(-width // stride), params.entry_bytes("inp")
     apart = _read_cycles(cols, entry, params, machine.memory)
@@ -594,9 +592,9 @@ def rows_through_tmp(tile: Tiling, shape: ConvShape) -> int:
 
 
 def _room_in_tmp(tiles: Tiling, shape: ConvShape) -> Each:
-    """Rows of tiles that have room in ``tmp``, besides those of other virtual threads if these have
-    entries of their own."""
-    return shape.through_tmp // (tiles.cols * (1 if shape.in_turn else tiles.vthreads))
+    """Rows of tiles that have room in ``tmp``, whose entries virtual threads use one after the
+    other."""
+    return shape.through_tmp // tiles.cols
 
 
 def _even_part(rows: int, room: int) -> int:

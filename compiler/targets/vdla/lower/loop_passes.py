@@ -16,12 +16,14 @@ from ..machine import Machine
 from ..scopes import memory_scopes
 from .prefetch_weights import weights_ahead
 
+#: Scratchpads that one unit alone reads and writes, in order: the vector unit.
+SERIAL = ("tmp",)
 #: The passes for the loop program of every operator, in order. Each also gets the eighths of
 #: ``wgt`` for the operator's weights.
 LOOP_PASSES: dict[str, Callable[[PrimFunc, Machine, int], PrimFunc]] = {
     "weights_ahead": weights_ahead,
     "double_buffer": lambda func, *_: double_buffer(func),
-    "interleave_vthreads": lambda func, machine, _: interleave_vthreads(func, machine.in_turn),
+    "interleave_vthreads": lambda func, machine, _: interleave_vthreads(func, SERIAL),
 }
 
 

@@ -18,7 +18,7 @@ networks, so several orders are made, and the one that is estimated to end earli
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -53,26 +53,19 @@ class Preference:
 
     Attributes
     ----------
-    patience_cycles : cycles for which the load unit would rather wait for a load that is needed
-        than begin one that is not needed until later, and keeps the bus for long
     ahead_cycles : cycles of arithmetic by which loads of the tensor track go before those of the
         vector track
-    defers_tmp : whether the vector unit takes what has been ready for longer before results of the
-        tensor track that pass tmp, which keep it busy at least twice; else the tensor track goes
-        first
-    is_in_order : whether the store unit takes what comes first in the program; else the tensor
-        track goes first, and may hold up the other one while stores are what both wait for
     """
 
-    patience_cycles: int = 0
-    ahead_cycles: int = 0
-    defers_tmp: bool = False
-    is_in_order: bool = False
+    ahead_cycles: int
 
 
-#: Preferences where loads are saved (:attr:`~.machine.Machine.saves_loads`). Which one is best
-#: depends on which track has more to do where, so all are tried; one takes milliseconds.
-SAVING = tuple(Preference(100, ahead, True, True) for ahead in (0, 300, 1000, 3000))
+#: Which one is best depends on which track has more to do where, so all are tried; one takes
+#: milliseconds.
+PREFERENCES = tuple(Preference(ahead) for ahead in (0, 300, 1000, 3000))
+#: Cycles for which the load unit would rather wait for a load that is needed than begin one that is
+#: not needed until later, and keeps the bus for long.
+PATIENCE_CYCLES = 100
 
 
 def loads_by_need(deadlines: np.ndarray) -> np.ndarray:
@@ -110,9 +103,8 @@ def dispatch_order(
     tracks: np.ndarray,
     needs: Dependencies,
     memory: MemoryParams,
-    preferences: Sequence[Preference] = (Preference(),),
-    dropped: Sequence[Opcode] = (),
-    insn_cycles: int = 0,
+    preferences: Sequence[Preference],
+    insn_cycles: int,
 ) -> np.ndarray:
     """Indices of the instructions in the order of their estimated starts: of the orders with these
     ``preferences``, the first one that is estimated to end earliest.
@@ -123,8 +115,6 @@ def dispatch_order(
     tracks : the track of each instruction (:func:`constants_apart`); the lower track goes first
         where nothing else decides
     needs : what each instruction depends on
-    dropped : settings that are dropped afterwards where they repeat, so that only the first of
-        those that a track repeats is expected to take time
     insn_cycles : cycles of the bus for an instruction, by which loads are expected to take longer
     """
     units = insns.units
@@ -132,7 +122,8 @@ def dispatch_order(
     loads = units == _LOAD
     busy[loads] += busy[loads] * len(insns) * insn_cycles // max(1, int(busy[loads].sum()))
     whole = tracks % TRACKS
-    busy[repeated_settings(insns, whole, dropped)] = 0
+    # Of the settings that a track repeats, only the first one stays.
+    busy[repeated_settings(insns, whole)] = 0
     leaders = _find_groups(insns, whole)
     members = np.argsort(leaders, kind="stable")
     heads, group_of = np.unique(leaders[members], return_inverse=True)
@@ -153,7 +144,7 @@ def dispatch_order(
             needs.latest, members, bounds, np.unique(queue_of), waiting, pass_tmp,
             fronts[:-1].copy(), fronts[1:].copy(), np.full(queues, -1), arithmetic, work, busy,
             latency, np.zeros(_UNITS, np.int64), ends, np.full(len(insns), -1), order,
-            *map(int, astuple(preference)),
+            preference.ahead_cycles,
         )  # fmt: skip
         found.append((int(ends.max(initial=0)), order))
     _, first = min(found, key=lambda known: known[0])
@@ -182,8 +173,7 @@ def _estimates(insns: InsnTable, memory: MemoryParams) -> tuple[np.ndarray, np.n
 def _find_order(
     needs: Table, members: Ints, bounds: Ints, used: Ints, waiting: Ints, pass_tmp: Ints,
     fronts: Ints, backs: Ints, ready: Ints, arithmetic: Ints, work: Ints, busy: Ints,
-    latency: Ints, free: Ints, ends: Ints, group_of: Ints, order: Ints, patience: int,
-    ahead: int, defers_tmp: int, is_in_order: int,
+    latency: Ints, free: Ints, ends: Ints, group_of: Ints, order: Ints, ahead: int,
 ):  # fmt: skip
     """Take instructions from their queues until all are in ``order``.
 
@@ -199,7 +189,7 @@ def _find_order(
     free : by unit, the first cycle in which it can start something
     ends : by instruction, its last cycle; -1 where it has not started
     group_of : workspace, -1 for each instruction
-    patience, ahead, defers_tmp, is_in_order : a :class:`Preference`
+    ahead : a :class:`Preference`
     """
     done = 0
     while done < len(order):
@@ -224,16 +214,18 @@ def _find_order(
                 reserve = work[members[bounds[group]]] - work[first]
                 if busiest % _UNITS == _VECTOR:
                     reserve += ahead
-            wanted = begin + min(max(reserve, 0), patience)
+            wanted = begin + min(max(reserve, 0), PATIENCE_CYCLES)
             better = best < 0 or wanted < best_wanted
             if not better and wanted == best_wanted:
                 # Queues come by track: of equal units and reserves, the lower track stays.
                 other = best % _UNITS
                 better = unit < other or (unit == other and reserve < best_reserve)
-                is_deferred = defers_tmp and pass_tmp[waiting[fronts[best]]]
-                if unit == other and unit == _VECTOR and is_deferred:
+                # Results that pass tmp keep the vector unit busy at least twice: what has been
+                # ready for longer goes before them.
+                if unit == other and unit == _VECTOR and pass_tmp[waiting[fronts[best]]]:
                     better = ready[queue] < ready[best]
-                if unit == other and unit == _STORE and is_in_order:
+                # Else a track may hold up the other one while stores are what both wait for.
+                if unit == other and unit == _STORE:
                     better = members[bounds[group]] < members[bounds[waiting[fronts[best]]]]
             if better:
                 best, best_begin, best_reserve, best_wanted = queue, begin, reserve, wanted
@@ -269,9 +261,9 @@ def _when_ready(
     return ready  # type: ignore[return-value]
 
 
-def without_repeated_settings(insns: InsnTable, kinds: Sequence[Opcode]) -> np.ndarray:
-    """Indices of the instructions, in order, without each PARAM and each TABLE, or those of
-    ``kinds``, that sets what is set already."""
+def without_repeated_settings(insns: InsnTable) -> np.ndarray:
+    """Indices of the instructions, in order, without each PARAM and each TABLE that sets what is
+    set already."""
     params, repeats = insns.params, np.zeros(len(insns), np.int64)
     names = ("par_base", "zero_point", "lo", "hi")
     settings = np.stack([insns.column(name) for name in names], axis=1)
@@ -285,7 +277,7 @@ def without_repeated_settings(insns: InsnTable, kinds: Sequence[Opcode]) -> np.n
         insns.opcodes, settings, into_par.astype(np.int64), insns.column("base"), ends,
         PARAM_ENTRIES, params.table_entries, repeats,
     )  # fmt: skip
-    return np.flatnonzero((repeats == 0) | ~np.isin(insns.opcodes, list(kinds)))
+    return np.flatnonzero(repeats == 0)
 
 
 @native
@@ -334,13 +326,12 @@ def _pass_tmp(insns: InsnTable) -> np.ndarray:
     return passes & (insns.opcodes == Opcode.VECTOR)
 
 
-def repeated_settings(insns: InsnTable, tracks: np.ndarray, kinds: Sequence[Opcode]) -> np.ndarray:
-    """Indices of the settings of ``kinds`` that repeat what their own track has set."""
+def repeated_settings(insns: InsnTable, tracks: np.ndarray) -> np.ndarray:
+    """Indices of the settings that repeat what their own track has set."""
     found = [np.zeros(0, np.int64)]
-    for track in np.unique(tracks) if kinds else ():
+    for track in np.unique(tracks):
         mine = np.flatnonzero(tracks == track)
-        kept = without_repeated_settings(insns.take(mine), kinds)
-        found.append(np.delete(mine, kept))
+        found.append(np.delete(mine, without_repeated_settings(insns.take(mine))))
     return np.concatenate(found)
 
 

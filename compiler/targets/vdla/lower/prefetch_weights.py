@@ -23,9 +23,7 @@ from ..scopes import memory_scopes
 
 def weights_ahead(func: PrimFunc, machine: Machine, eighths: int) -> PrimFunc:
     """Give buffers of weights the copies that so many ``eighths`` of ``wgt`` have room for, where
-    these are more than they have without. Machines that do not save loads keep theirs."""
-    if not machine.saves_loads:
-        return func
+    these are more than they have without."""
     return replace(func, body=_Copies(machine, eighths).visit(func.body, ()))
 
 

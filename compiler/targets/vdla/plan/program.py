@@ -17,7 +17,6 @@ from .....isa.depend import deadlines, dependencies, find_tokens
 from .....isa.errors import VdlaError
 from .....isa.insn_table import InsnTable
 from .....isa.notes import Note, pack_notes
-from .....isa.opcodes import Opcode
 from .....isa.params import HwParams
 from .....isa.program import MAX_DRAM_BYTES, PROGRAM_ALIGN_BYTES, Program
 from .....isa.runs import Footprints
@@ -36,9 +35,8 @@ from ..lower.loop_passes import run_loop_passes
 from ..lower.loop_programs import LoopPrograms
 from ..lower.lru_allocation import Rotation
 from ..lower.order import (
-    SAVING,
+    PREFERENCES,
     TURNS,
-    Preference,
     constants_apart,
     dispatch_order,
     loads_by_need,
@@ -122,13 +120,10 @@ def _ordered(linker: Linker, tracks: np.ndarray, machine: Machine) -> tuple[Insn
     late = loads_by_need(deadlines(found))
     insns, tracks = insns.take(late), tracks[late]
     needs = dependencies(found.reordered(late), tracks)
-    preferences = SAVING if machine.saves_loads else (Preference(),)
-    repeated = (Opcode.PARAM, Opcode.TABLE) if machine.saves_loads else (Opcode.TABLE,)
-    dropped = repeated if machine.saves_loads else ()
-    insn_cycles = round(fetch_beats(machine.params, memory)) if machine.saves_loads else 0
-    order = dispatch_order(insns, tracks, needs, memory, preferences, dropped, insn_cycles)
+    insn_cycles = round(fetch_beats(machine.params, memory))
+    order = dispatch_order(insns, tracks, needs, memory, PREFERENCES, insn_cycles)
     insns, needs = insns.take(order), needs.reordered(order)
-    kept = without_repeated_settings(insns, repeated)
+    kept = without_repeated_settings(insns)
     if kept.size < len(insns):
         insns, order = insns.take(kept), order[kept]
         needs = dependencies(found.reordered(late[order]))
@@ -250,8 +245,6 @@ class LinkedPart:
         used = operator.code.used
         if operator.template.track is Track.VECTOR:
             return {name: params.depth(name) - entries for name, entries in used.items()}
-        if not self.machine.saves_loads:
-            return {}
         return {name: self.turn_taking[name].take(used[name]) for name in TENSOR_SCRATCHPADS}
 
     @cached_property
@@ -280,7 +273,7 @@ class LinkedPart:
     def _ordered(self) -> tuple[InsnTable, np.ndarray]:
         """The instructions in order, with tokens, and the index that each one had."""
         tracks = np.concatenate([_EMPTY, *self.tracks])
-        if len(self.made) > 1 and self.machine.saves_loads:
+        if len(self.made) > 1:
             turns, image = np.concatenate([_EMPTY, *self.turns]), self.linker.dram.image
             tracks = constants_apart(self.linker.insns(), tracks, turns, image)
         insns, order = _ordered(self.linker, tracks, self.machine)

@@ -73,8 +73,7 @@ def share_scratchpads(
     params = machine.params
     tracks = [template_of(node).track for node in nodes]
     beside = len(set(tracks)) > 1
-    may_save = beside and machine.saves_loads
-    scarce = may_save and _reading_share(graph, nodes, machine) >= SCARCE_SHARE
+    scarce = beside and _reading_share(graph, nodes, machine) >= SCARCE_SHARE
     whole = Context(Budget.whole(params), beside=beside, scarce_loads=scarce)
     orders = _wanted_orders(graph, nodes, template_of, whole)
     made: dict[str, Operator] = {}

@@ -90,9 +90,8 @@ class ChannelProducts(AcceleratorTemplate[ChannelProductWorkload]):
         vectors, factors = count_vectors(knobs) * vthreads, vthreads
         if workload.rows_first:
             factors = workload.channel_blocks
-        in_tmp = count_vectors(knobs) if "tmp" in self.machine.in_turn else vectors
         needs = {
-            "inp": vectors + factors, "tmp": in_tmp + factors, "out": vectors,
+            "inp": vectors + factors, "tmp": count_vectors(knobs) + factors, "out": vectors,
             "par": REQUANT_ENTRIES,
         }  # fmt: skip
         return workload.context.budget.lack(needs)
@@ -140,7 +139,7 @@ class ChannelProducts(AcceleratorTemplate[ChannelProductWorkload]):
                 s[tensor].set_scope(scope)
         else:
             (block, positions), _ = split_tiles(s[out], (1, int(knobs["places"])), (0, 1))
-            if self.machine.saves_loads and positions.extent > 1:
+            if positions.extent > 1:
                 tile = vthread_tiles(s[out], [positions], int(knobs["vthreads"]))
                 attach(s, of_block, s[out], block)
             else:

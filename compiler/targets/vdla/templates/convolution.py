@@ -156,8 +156,6 @@ class ProductsWorkload(TensorCoreWorkload):
 class ThroughTmpWorkload(ProductsWorkload):
     """Products whose results pass through ``tmp`` before they leave."""
 
-    in_turn: bool = field(compare=False)
-
     #: Entries of tmp that a result has.
     in_tmp: ClassVar[int] = 1
 
@@ -165,7 +163,7 @@ class ThroughTmpWorkload(ProductsWorkload):
     def shape(self) -> ConvShape:
         """The convolution, and the room for its results in ``tmp``."""
         through = self.context.budget.tmp // self.in_tmp
-        return replace(super().shape, through_tmp=through, in_turn=self.in_turn)
+        return replace(super().shape, through_tmp=through)
 
 
 class Stages(NamedTuple):

@@ -61,7 +61,6 @@ class ConstantProducts(Products):
             **own,
             mult=op.last.mult,
             last=Epilogue(op.last.zero_point),
-            in_turn="tmp" in self.machine.in_turn,
         )
 
     def schedule(self, workload: ProductsWorkload, knobs: Knobs, name: str) -> PrimFunc:

@@ -71,7 +71,6 @@ class ResidualProducts(Products):
             **own,
             factors=(op.last.mult_a, op.last.mult_b),
             last=last,
-            in_turn="tmp" in self.machine.in_turn,
         )
 
     def schedule(self, workload: ProductsWorkload, knobs: Knobs, name: str) -> PrimFunc:

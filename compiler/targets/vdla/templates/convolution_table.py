@@ -46,7 +46,7 @@ class ActivatedProducts(Products):
         room = context.budget.par - self.machine.params.table_entries
         context = replace(context, budget=replace(context.budget, par=room))
         plain = super().workload(graph, replace(node, op=op.first), context)
-        return ThroughTmpWorkload(**vars(plain), in_turn="tmp" in self.machine.in_turn)
+        return ThroughTmpWorkload(**vars(plain))
 
     def schedule(self, workload: ProductsWorkload, knobs: Knobs, name: str) -> PrimFunc:
         """Parameters: data, weight, param, the table (int32 [entries of par, block]), out."""

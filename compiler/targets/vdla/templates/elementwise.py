@@ -148,8 +148,7 @@ class ScaledAddition(AcceleratorTemplate[ScaledWorkload]):
         total = compute(shape, rule, "total")
         readers = {x: [term] for x, term in terms.items()}
         return _lowered(
-            name, (a, b), readers, list(terms.values()), total, workload.epilogue, knobs,
-            self.machine.saves_loads,
+            name, (a, b), readers, list(terms.values()), total, workload.epilogue, knobs
         )  # fmt: skip
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
@@ -205,8 +204,7 @@ class LiftedAddition(AcceleratorTemplate[LiftedWorkload]):
         total = compute(shape, rule, "total")
         readers = {x: [t for t in own if x in t.inputs] for x, own in ((a, left), (b, right))}
         return _lowered(
-            name, (a, b), readers, [*left, *right], total, workload.epilogue, knobs,
-            self.machine.saves_loads,
+            name, (a, b), readers, [*left, *right], total, workload.epilogue, knobs
         )  # fmt: skip
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
@@ -236,10 +234,9 @@ def _lowered(
     total: Tensor,
     epilogue: Epilogue,
     knobs: Knobs,
-    once: bool,
 ) -> PrimFunc:
     """The loop program, tile by tile: operands in ``inp``, ``steps`` in ``tmp``, and their
-    requantised ``total``. Its parameters are loaded ``once``, or for each tile.
+    requantised ``total``. Its parameters are loaded once.
     """
     block = total.shape[-1]
     par = placeholder((1, REQUANT_ENTRIES, block), "int32", "param")
@@ -248,11 +245,9 @@ def _lowered(
     local = s.cache_write(out, "out")
     s[total].compute_inline()
     tiles = [s.cache_read(x, "inp", reading) for x, reading in readers.items()]
-    par_tile = s.cache_read(par, "par", [local])
+    s.cache_read(par, "par", [local])
     tile = tile_row(s[out], int(knobs["size"]), int(knobs["vthreads"]))
     scopes = dict.fromkeys(steps, "tmp") | dict.fromkeys(tiles, "inp")
-    if not once:
-        scopes[par_tile] = "par"
     attach(s, scopes | {local: "out"}, s[out], tile)
     return lower(s, [*operands, par, out], name)
 
