@@ -244,7 +244,7 @@ COMPILER = (
            tests("compiler/targets/vdla/rewrite/test_order_by_first_use.py"
                  "::test_what_is_read_at_the_end_is_computed_later")),
     Mutant("what threads use in turn is allocated where it was", "compiler", _Interleaver.spread,
-           "if buffer.scope in self.in_turn else stmt", "if False else stmt",
+           "if buffer.scope in self.serial else stmt", "if False else stmt",
            tests("compiler/tir/test_vthread.py"
                  "::test_what_threads_use_in_turn_is_allocated_around_its_uses")),
     Mutant("settings of both tracks repeat each other", "compiler", order.repeated_settings,

@@ -65,7 +65,7 @@ def test_threads_use_a_memory_in_turn() -> None:
     """Where one unit alone uses a memory, what lives within a turn needs no copies. The sums of
     ``acc`` live longer, because the threads take turns in the loop over input channels."""
     workload, func = threaded(2)
-    spread = interleave_vthreads(func, in_turn=("global",))
+    spread = interleave_vthreads(func, serial=("global",))
     verify(spread)
     found = [s.buffer for s in walk_stmt(spread.body) if isinstance(s, Allocate)]
     own = [s.buffer for s in walk_stmt(func.body) if isinstance(s, Allocate)]
@@ -87,7 +87,7 @@ def test_what_threads_use_in_turn_is_allocated_around_its_uses() -> None:
     ]  # fmt: skip
     body = Allocate(late, Allocate(sums, seq(statements)))
     func = PrimFunc("f", (x, y), For(thread, 2, "vthread", body))
-    spread = interleave_vthreads(func, in_turn=("global",))
+    spread = interleave_vthreads(func, serial=("global",))
     verify(spread)
     buffers = [s.buffer for s in walk_stmt(spread.body) if isinstance(s, Allocate)]
     assert {b.name: b.shape for b in buffers} == {"sums": (2, 1), "late": (1,)}

@@ -10,7 +10,7 @@ import pytest
 from vdla.bench.modern import FloatNet
 from vdla.bench.net import Net
 from vdla.compiler.targets.vdla.lower.order import (
-    SAVING,
+    PREFERENCES,
     TURNS,
     Preference,
     constants_apart,
@@ -24,7 +24,7 @@ from vdla.isa.depend import deadlines, dependencies, find_tokens
 from vdla.isa.insn import Insn, Load, Param, Table, Vector
 from vdla.isa.insn_table import InsnTable
 from vdla.isa.memory import MEMORY_PRESETS
-from vdla.isa.opcodes import Opcode, Unit, Units
+from vdla.isa.opcodes import Unit, Units
 from vdla.isa.params import HwParams
 from vdla.isa.program import Program
 from vdla.isa.reference import run
@@ -45,7 +45,7 @@ PARAMS = HwParams(
 def ordered(
     program: Program,
     tracks: list[int] | None = None,
-    preferences: Sequence[Preference] = (Preference(),),
+    preferences: Sequence[Preference] = PREFERENCES[:1],
     insn_cycles: int = 0,
 ) -> tuple[Program, list[int]]:
     """The program as the compiler would order it, and the places before. Each 16 instructions are
@@ -57,7 +57,7 @@ def ordered(
     own = np.array(tracks or [0] * len(insns))[late]
     own = constants_apart(insns, own, late // 16 % TURNS, image)
     needs = dependencies(found.reordered(late), own)
-    order = dispatch_order(insns, own, needs, VTA, preferences, insn_cycles=insn_cycles)
+    order = dispatch_order(insns, own, needs, VTA, preferences, insn_cycles)
     insns, needs = insns.take(order), needs.reordered(order)
     insns = insns.with_tokens(*find_tokens(insns.units, needs.by_unit()))
     return replace(program, insns=tuple(insns.insns())), late[order].tolist()
@@ -108,7 +108,7 @@ def test_any_program_computes_the_same_in_the_new_order(seed: int) -> None:
 def test_any_program_computes_the_same_in_two_tracks(seed: int) -> None:
     """With any preference, of which two each are tried in turn."""
     program, tracks = two_tracks(random_program(PARAMS, seed))
-    moved, order = ordered(program, tracks, SAVING[seed % len(SAVING) :][:2])
+    moved, order = ordered(program, tracks, PREFERENCES[seed % len(PREFERENCES) :][:2])
     assert_same(program, moved, order)
     assert set(tracks) == {0, 1}
     for pair in ((lane, unit) for lane in (0, 1) for unit in Unit if unit is not Unit.LOAD):
@@ -133,8 +133,8 @@ def test_the_best_order_is_taken() -> None:
     chosen = set()
     for seed in range(12):
         program, tracks = two_tracks(random_program(PARAMS, seed))
-        alone = [ordered(program, tracks, [preference])[1] for preference in SAVING]
-        chosen.add(alone.index(ordered(program, tracks, SAVING)[1]))
+        alone = [ordered(program, tracks, [preference])[1] for preference in PREFERENCES]
+        chosen.add(alone.index(ordered(program, tracks, PREFERENCES)[1]))
     assert len(chosen) > 1
 
 
@@ -165,7 +165,7 @@ def test_the_second_step_keeps_every_unit_in_order() -> None:
     program = random_program(PARAMS, 3)
     needs = dependencies(Footprints.of(program.table, program.image))
     tracks = np.zeros(len(program.insns), np.int64)
-    order = dispatch_order(program.table, tracks, needs, VTA).tolist()
+    order = dispatch_order(program.table, tracks, needs, VTA, PREFERENCES, 0).tolist()
     for unit in Unit:
         mine = [i for i in order if program.insns[i].unit is unit]
         assert mine == sorted(mine)
@@ -222,10 +222,9 @@ def test_a_depthwise_convolution_follows_a_table_closely(depth: int, size: int) 
     assert sum(index < first[-1] for index in second) > len(second) // 4
 
 
-def kept_settings(insns: Sequence[Insn], params: HwParams, *kinds: Opcode) -> list[int]:
-    """Which instructions stay; settings of all kinds are dropped where no kind is said."""
-    table = InsnTable.of(insns, params)
-    return without_repeated_settings(table, kinds or (Opcode.PARAM, Opcode.TABLE)).tolist()
+def kept_settings(insns: Sequence[Insn], params: HwParams) -> list[int]:
+    """Which instructions stay."""
+    return without_repeated_settings(InsnTable.of(insns, params)).tolist()
 
 
 def test_settings_that_a_track_repeats_are_expected_to_take_no_time() -> None:
@@ -233,13 +232,8 @@ def test_settings_that_a_track_repeats_are_expected_to_take_no_time() -> None:
     params = replace(PARAMS, par_depth=64, vector_table=1)
     tables = InsnTable.of([Table(par_base=at) for at in (0, 32, 0, 0)], params)
 
-    def repeated(tracks: Sequence[int], *kinds: Opcode) -> list[int]:
-        return repeated_settings(tables, np.array(tracks), kinds).tolist()
-
-    assert repeated([0, 1, 0, 1], Opcode.TABLE) == [2]
-    assert repeated([0, 0, 0, 0], Opcode.TABLE) == [3]
-    assert repeated([0, 0, 0, 0], Opcode.PARAM) == []
-    assert repeated([0, 1, 0, 1]) == []
+    assert repeated_settings(tables, np.array([0, 1, 0, 1])).tolist() == [2]
+    assert repeated_settings(tables, np.array([0, 0, 0, 0])).tolist() == [3]
 
 
 def test_parameters_are_not_set_again() -> None:
@@ -257,7 +251,6 @@ def test_parameters_are_not_set_again() -> None:
     assert kept(first, load(8), first) == kept(first, load(10), first) == [0, 1, 2]
     for apart in (load(7), load(11), replace(load(8), memory="inp")):
         assert kept(first, apart, first) == [0, 1]
-    assert kept_settings([first, first], PARAMS, Opcode.TABLE) == [0, 1]
 
 
 def load(base: int, memory: str = "inp") -> Insn:
