@@ -82,8 +82,7 @@ def compile(
         compiler makes those that are missing.
     records : path, optional
         A file of measured choices, as :func:`vdla.tune` writes it, which come before the compiler's
-        own. By default the file that the environment variable ``VDLA_RECORDS`` names, else the
-        records of the package, which were made with two virtual threads and serve these alone.
+        own. By default the file that the environment variable ``VDLA_RECORDS`` names.
     emulate : bool
         With ``cuda``: run the kernels on the processor, for tests.
     precision : str
@@ -115,7 +114,7 @@ def compile(
     params, memory = load_platform(hw, memory)
     options = Options(params, memory, vthreads, threads, emulate, precision, arch)
     found = find_target(target, options)
-    choices = _choices(knobs, records, vthreads)
+    choices = _choices(knobs, records)
     compiled = build(model, found, **choices, dump_ir=dump_ir, progress=progress)
     settings = Settings(target, params, memory, vthreads, _model_sha256(model), threads=threads)
     return Module(compiled, settings, port)
@@ -171,17 +170,15 @@ def cross_compile(
 
 
 def _choices(
-    knobs: str | Path | Mapping[str, Any] | None, records: str | Path | None, vthreads: int = 2
+    knobs: str | Path | Mapping[str, Any] | None, records: str | Path | None
 ) -> dict[str, Any]:
-    """Arguments of the compiler: knobs and records, read from files where they are paths; without
-    ``records`` those of the package.
-    """
+    """Arguments of the compiler: knobs and records, read from files where they are paths."""
     from .compiler.choose.files import load_knobs
-    from .compiler.choose.shipped import find_records
+    from .compiler.choose.records import Records
 
     return {
         "knobs": None if knobs is None else load_knobs(knobs),
-        "records": find_records(records, vthreads),
+        "records": Records.find_file(records),
     }
 
 

@@ -17,7 +17,6 @@ import onnx
 
 from ..compiler.build import CompiledModel, build
 from ..compiler.choose.records import Records
-from ..compiler.choose.shipped import find_records
 from ..compiler.quantize import quantize
 from ..compiler.targets.base import Options
 from ..compiler.targets.registry import find_target
@@ -58,13 +57,13 @@ def network_rows(
 ) -> list[dict[str, Any]]:
     """One row for each named network; for those of ``workloads.py`` if none is named. ``save`` is a
     folder for the models, NAME-int8.onnx and NAME.onnx. ``records`` are a file of them, by default
-    those that :func:`vdla.compile` uses.
+    the one that :func:`vdla.compile` uses.
 
     Raises VdlaError for an unknown name, and as :func:`~vdla.bench.measure.measure`.
     """
     models = models or tuple(NETWORKS)
     check_names(models, (*IN_INTEGERS, *IN_FLOAT))
-    rows, found = [], find_records(records, VTHREADS)
+    rows, found = [], Records.find_file(records)
     for done, name in enumerate(models):
         rows.append(_row(name, hw, memory, simulators, save, found))
         if progress is not None:

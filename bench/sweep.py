@@ -25,7 +25,6 @@ from typing import Any
 from .._version import __version__
 from ..compiler.build import build
 from ..compiler.choose.records import Record, Records
-from ..compiler.choose.shipped import find_records
 from ..compiler.frontends.load import load_graph
 from ..compiler.targets.base import Options
 from ..compiler.targets.registry import find_target
@@ -158,7 +157,7 @@ def make_points(
     records: Path | None = None,
 ) -> list[Point]:
     """All combinations, model by model; the first of a model is what the others are compared with.
-    ``records`` are a file of them, by default those that :func:`vdla.compile` uses.
+    ``records`` are a file of them, by default the one that :func:`vdla.compile` uses.
 
     Raises VdlaError for files that cannot be read. A combination that is not legal is a point with
     the reason.
@@ -174,7 +173,7 @@ def make_points(
             machines.append((hw_name, memory_name, knobs, *machine(hw_name, memory_name, knobs)))
         except VdlaError as error:
             machines.append((hw_name, memory_name, knobs, None, None, str(error)))
-    found = find_records(records, VTHREADS) or Records()
+    found = Records.find_file(records) or Records()
     lines = [
         record_lines(found, params, behind) if params is not None and behind is not None else ()
         for _, _, _, params, behind, *_ in machines

@@ -18,7 +18,6 @@ from typing import Any
 
 from ..bench.sweep import VTHREADS, Point
 from ..compiler.choose.records import Records
-from ..compiler.choose.shipped import find_records
 from ..compiler.targets.vdla.target import machine_key
 from ..hw.boards import find_board
 from ..hw.fpga.devices import ECP5
@@ -109,7 +108,7 @@ class Ladder:
             )
         #: Multiply-accumulates of an image on the accelerator, by network.
         self._macs: dict[str, float] = {}
-        self._found: dict[int, Records] = {}
+        self._records = Records.find_file(spec.records) or Records()
         #: Values of the first design, once it is measured.
         self.first: dict[str, float] = {}
 
@@ -207,13 +206,7 @@ class Ladder:
     def records(self, design: Design) -> Records:
         """The records of a design's machine, as ``vdla.compile`` uses them."""
         assert design.params is not None and design.memory is not None
-        found = self._records(design.vthreads)
-        return found.where(machine=machine_key(design.params, design.memory))
-
-    def _records(self, vthreads: int) -> Records:
-        if vthreads not in self._found:
-            self._found[vthreads] = find_records(self.spec.records, vthreads) or Records()
-        return self._found[vthreads]
+        return self._records.where(machine=machine_key(design.params, design.memory))
 
     def images(self, network: str, params: HwParams) -> int:
         """Images that a run of a network takes: a file's has one, those of the package as many as

@@ -35,7 +35,6 @@ WORK = (
     "vdla.bench.gpu._product_row", "vdla.bench.ablation._fusion_row",
     "vdla.bench.tables.make_table", "vdla.bench.tuning._replayed", "vdla.api.tuning._Tuning.run",
     "vdla.compiler.tune.together.Together.run",
-    "vdla.bench.tuned._tuned",
     # The module that imports a function comes before the one that has it.
     "vdla.hw.fpga.sample.synthesise", "vdla.hw.fpga.synthesis.synthesise",
     "vdla.hw.boards.export.export", "vdla.compiler.quantize.flow.calibrate",
@@ -69,7 +68,6 @@ WORKING: dict[str, tuple[str, ...]] = {
     "bench cpu": (),
     "bench speed": (),
     "bench tuning": (),
-    "bench tuned": (),
     "bench gpu": (),
     "bench gpu-products": (),
     "bench gpu-ablation": (),

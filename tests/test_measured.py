@@ -14,12 +14,11 @@ from pathlib import Path
 import onnx
 import pytest
 import vdla
-from vdla.bench.networks import VTHREADS, model_of
+from vdla.bench.networks import model_of
 from vdla.bench.table2 import choose_layers, table2_rows
 from vdla.bench.workloads import NETWORKS, TABLE_2
 from vdla.cli.output import percent
 from vdla.compiler.build import CompiledModel, build
-from vdla.compiler.choose.shipped import find_records
 from vdla.compiler.targets.base import Options
 from vdla.compiler.targets.registry import find_target
 from vdla.isa.memory import MEMORY_PRESETS
@@ -168,7 +167,7 @@ def on_core(compiled: CompiledModel) -> int:
 def test_network(name: str) -> None:
     params, model = HW, NETWORKS[name](1, True)
     target = find_target("sim", Options(params, VTA))
-    compiled = build(model, target, records=find_records(None, VTHREADS))
+    compiled = build(model, target)
     cycles = sum(
         simulate(program, program.dram_image(), VTA, values=False).cycles
         for program in compiled.programs

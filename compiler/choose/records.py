@@ -151,6 +151,14 @@ class Records:
                 raise VdlaError(f"{path}, line {number}: expected a record ({what})") from None
         return found
 
+    @staticmethod
+    def find_file(path: str | Path | None) -> Records | None:
+        """The records of a file, by default the one that the environment variable ``VDLA_RECORDS``
+        names; None without either. Raises VdlaError as :meth:`load`.
+        """
+        path = path or os.environ.get("VDLA_RECORDS") or None  # empty is as not set
+        return None if path is None else Records.load(path)
+
     def find(self, target: str, machine: str, template: str, workload: str) -> Knobs | None:
         """The best knobs for the key of a workload, if there is a record."""
         record = self._best.get(Key(target, machine, template, workload))

@@ -85,16 +85,15 @@ def test_a_tuned_design_has_its_cycles_in_rtl(tuned: tuple) -> None:
     assert proof["rtl_cycles"] == {DIGITS.name: outcome.values["cycles"]}
 
 
-def test_without_a_file_the_package_has_the_records() -> None:
-    """For as many virtual threads as they were made with, and for machines that they are of."""
-    spec = replace(SPEC, hw="16x16-plain", knobs={"acc_depth": (512, 1024), "vthreads": (1, 2)})
-    ladder = Ladder(spec)
-    params, _ = spec.machine({})
-    own = {"acc_depth": params.acc_depth}
-    assert ladder.records(Design.of(spec, own)).best()
-    assert not ladder.records(Design.of(spec, own | {"vthreads": 1})).best()
-    assert not ladder.records(Design.of(spec, {"acc_depth": 512})).best()
-    (point,) = ladder.points(Design.of(spec, own))
-    assert len(point.records) == len(ladder.records(Design.of(spec, own)).best())
-    plain = replace(point, records=())
-    assert plain.key != point.key
+def test_without_a_file_they_are_those_of_the_variable(
+    tuned: tuple, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For the machine that they are of."""
+    design, other = Design.of(SPEC, TUNED), Design.of(SPEC, TUNED | {"acc_depth": 256})
+    assert not Ladder(SPEC).records(design).best()
+    monkeypatch.setenv("VDLA_RECORDS", str(tuned[1]))
+    ladder = Ladder(SPEC)
+    assert ladder.records(design).best() and not ladder.records(other).best()
+    (point,) = ladder.points(design)
+    assert len(point.records) == len(ladder.records(design).best())
+    assert replace(point, records=()).key != point.key

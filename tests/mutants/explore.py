@@ -61,9 +61,10 @@ EXPLORE = (
            "+ fetched}", "}",
            tests("explore/test_energy.py::test_counts_are_those_of_the_rtl")),
     Mutant("records of another machine", "explore", Ladder.records,
-           "found.where(machine=machine_key(design.params, design.memory))", "found",
+           "self._records.where(machine=machine_key(design.params, design.memory))",
+           "self._records",
            tests("explore/test_records.py::"
-                 "test_without_a_file_the_package_has_the_records")),
+                 "test_without_a_file_they_are_those_of_the_variable")),
     Mutant("records are not compiled with", "explore", sweep._work.__wrapped__,
            ", records=found)", ")",
            tests("explore/test_records.py::test_a_design_with_records_has_their_cycles"),

@@ -90,7 +90,7 @@ def test_a_program_is_compiled_once_for_all_places(
 def test_knobs_of_cycles_alone_share_a_program(
     folder: Path, monkeypatch: pytest.MonkeyPatch, knob: str
 ) -> None:
-    usual = replace(vdla.HwParams(), acc_depth=1024)  # there are no shipped records of it
+    usual = replace(vdla.HwParams(), acc_depth=1024)
     other = replace(usual, **{knob: 1})
     with monkeypatch.context() as patch:
         patch.setattr(accelerator, "NOT_IN_PROGRAMS", ())
