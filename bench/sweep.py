@@ -203,9 +203,9 @@ def machine(hw: str, memory: str, knobs: dict[str, int]) -> tuple[HwParams, Memo
 
 
 def record_lines(records: Records, params: HwParams, memory: MemoryParams) -> tuple[str, ...]:
-    """Those that are of a machine, the best of each workload, as lines of a file."""
+    """Those that are of a machine, as lines of a file."""
     return tuple(
-        record.line() for record in records.where(machine=machine_key(params, memory)).best()
+        record.line() for record in records.where(machine=machine_key(params, memory)).trials
     )
 
 

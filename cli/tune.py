@@ -292,9 +292,6 @@ def _machine(row: dict[str, Any]) -> str:
 
 
 def _workload(key: str) -> str:
-    """A workload in a few words: its fields without what its neighbours leave it."""
-    with suppress(ValueError, AttributeError):
-        fields = {name: value for name, value in json.loads(key).items() if name != "context"}
-        key = json.dumps(fields, separators=(",", ":"))
+    """A workload in a few words."""
     text = key.strip("{}").replace('"', "")
     return text if len(text) <= WORKLOAD_CHARACTERS else text[: WORKLOAD_CHARACTERS - 1] + "…"

@@ -194,7 +194,7 @@ class Ladder:
     def points(self, design: Design) -> list[Point]:
         """What has to be measured of a design: a point for each network."""
         spec, knobs = self.spec, dict(design.knobs)
-        lines = tuple(record.line() for record in self.records(design).best())
+        lines = tuple(record.line() for record in self.records(design).trials)
         return [
             Point(
                 name, spec.hw, spec.memory, knobs, design.params, design.memory,

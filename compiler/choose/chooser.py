@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -28,10 +28,11 @@ class Choice:
 
 
 def choose(
-    decision: Decision[W], workload: W, given: Knobs, record: Knobs | None
+    decision: Decision[W], workload: W, given: Knobs, records: Sequence[Knobs]
 ) -> Choice | Refusal:
     """The knobs for a workload, or why there are no legal ones: the ``given`` knobs, completed by
-    the decision's plan where some are missing; else those of a record; else those of the plan.
+    the decision's plan where some are missing; else the first ones of ``records`` that are legal;
+    else those of the plan.
     """
     space = decision.space(workload)
     if reason := space.refuse_values(given):
@@ -40,7 +41,8 @@ def choose(
         reason = space.misfit(given)
         found = Choice(given, "user", decision.predict(workload, given))
         return Refusal(reason) if reason else found
-    if not given and record is not None and not space.refuse(record):
+    legal = (knobs for knobs in records if not given and not space.refuse(knobs))
+    if (record := next(legal, None)) is not None:
         return Choice(record, "record", decision.predict(workload, record))
     planned = decision.plan(workload, given)
     if isinstance(planned, Refusal):
@@ -89,8 +91,8 @@ class Chooser:
         """The choice for a layer, or why there is none."""
         known = decision.space(workload).knobs
         given = {name: v for name, v in self.given.get(layer, {}).items() if name in known}
-        record = self.records.find(self.target, self.machine, decision.name, workload.key)
-        found = choose(decision, workload, given, record)
+        records = self.records.find(self.target, self.machine, decision.name, workload.key)
+        found = choose(decision, workload, given, records)
         if isinstance(found, Choice):
             self.made.setdefault(layer, []).append(found)
         return found

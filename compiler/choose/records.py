@@ -13,6 +13,7 @@ import json
 import math
 import os
 import tempfile
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -109,11 +110,11 @@ def _text(value: object, name: str) -> str:
 
 
 class Records:
-    """Trials, and the best of each key."""
+    """Trials, and those of each key that were measured, the best first."""
 
     def __init__(self, trials: Iterable[Record] = ()):
         self.trials: list[Record] = []
-        self._best: dict[Key, Record] = {}
+        self._ranked: dict[Key, list[Record]] = {}
         for trial in trials:
             self.add(trial)
 
@@ -124,9 +125,9 @@ class Records:
         self.trials.append(record)
         if record.cost is None:
             return
-        best = self._best.get(record.key)
-        if best is None or record.preferred or record.rank < best.rank:
-            self._best[record.key] = record
+        ranked = self._ranked.setdefault(record.key, [])
+        behind = bisect_right(ranked, record.rank, key=lambda other: other.rank)
+        ranked.insert(0 if record.preferred else behind, record)
 
     @staticmethod
     def load(path: str | Path) -> Records:
@@ -159,20 +160,20 @@ class Records:
         path = path or os.environ.get("VDLA_RECORDS") or None  # empty is as not set
         return None if path is None else Records.load(path)
 
-    def find(self, target: str, machine: str, template: str, workload: str) -> Knobs | None:
-        """The best knobs for the key of a workload, if there is a record."""
-        record = self._best.get(Key(target, machine, template, workload))
-        return None if record is None else record.knobs
+    def find(self, target: str, machine: str, template: str, workload: str) -> list[Knobs]:
+        """The knobs that were measured for the key of a workload, the best first."""
+        ranked = self._ranked.get(Key(target, machine, template, workload), ())
+        return [record.knobs for record in ranked]
 
     def cost(self, target: str, machine: str, template: str, workload: str) -> float:
-        """The cost of these knobs; infinite without a record."""
-        record = self._best.get(Key(target, machine, template, workload))
-        return math.inf if record is None or record.cost is None else record.cost
+        """The cost of the best knobs; infinite without a record."""
+        ranked = self._ranked.get(Key(target, machine, template, workload))
+        return math.inf if ranked is None or ranked[0].cost is None else ranked[0].cost
 
     def best(self) -> list[Record]:
         """The best trial of each key, in the order in which keys were first seen."""
         order = dict.fromkeys(trial.key for trial in self.trials)
-        return [self._best[key] for key in order if key in self._best]
+        return [self._ranked[key][0] for key in order if key in self._ranked]
 
     def of(self, key: Key) -> list[Record]:
         """All trials of a key."""

@@ -22,31 +22,27 @@ class Refusal:
     reason: str
 
 
-#: Metadata of fields that are not part of a workload's key.
-PREFERENCE = {"decides": False}
-
-
 @dataclass(frozen=True)
 class Workload:
     """What a template computes for a node.
 
     The fields that take part in comparisons are all that decides how fast its knobs are. Other
-    fields, such as a zero point, only decide the values that it computes. A field of one of them
-    with the metadata :data:`PREFERENCE` says which knobs are wanted, not how fast they are.
+    fields, such as a zero point, only decide the values that it computes. A field ``context`` has
+    what the neighbours of the node leave it: it decides which knobs are legal and wanted.
     """
 
     @property
     def key(self) -> str:
-        """The deciding fields as JSON: equal for workloads with the same choice."""
-        named = {f.name: _plain(getattr(self, f.name)) for f in fields(self) if f.compare}
+        """The fields that decide how fast knobs are, as JSON."""
+        deciding = (f.name for f in fields(self) if f.compare and f.name != "context")
+        named = {name: _plain(getattr(self, name)) for name in deciding}
         return json.dumps(named, sort_keys=True, separators=(",", ":"))
 
 
 def _plain(value: Any) -> Any:
     if not hasattr(value, "__dataclass_fields__"):
         return value
-    deciding = (f for f in fields(value) if f.metadata.get("decides", True))
-    return {f.name: _plain(getattr(value, f.name)) for f in deciding}
+    return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
 
 
 @dataclass(frozen=True)

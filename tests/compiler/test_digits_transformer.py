@@ -74,11 +74,12 @@ def test_onnx_runtime_answers_alike(answers: Answers) -> None:
 
 @pytest.mark.slow
 def test_attention_is_on_the_accelerator(answers: Answers) -> None:
-    """All products, softmaxes and tables, and the additions of positions and residuals."""
+    """All products, softmaxes and tables, and the additions of positions and residuals; tables and
+    additions as part of products."""
     report = answers.module.report
     assert report["coverage"]["macs_on_accelerator"] == report["coverage"]["macs_total"] > 0
     where: dict[str, list[str]] = {}
     for row in report["layers"]:
         where.setdefault(row["op"], []).append(row["target"])
-    counts = {"QTableSoftmax": 2, "QGroupMatMul": 4, "QTable": 2, "QAdd": 5}
+    counts = {"QTableSoftmax": 2, "QGroupMatMul": 4, "QConvTable": 2, "QConvAdd": 5}
     assert {op: where[op] for op in counts} == {op: ["accel"] * n for op, n in counts.items()}

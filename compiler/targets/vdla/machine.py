@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 
 from ....isa.memory import MemoryParams
 from ....isa.params import HwParams
-from ...choose.space import PREFERENCE
 from ..cpu.target import Cpu
 
 #: Values of ``Node.target``: the accelerator, and the host, which runs what it refuses.
@@ -80,5 +79,5 @@ class Context:
     budget: Budget
     rows_first: bool | None = None
     beside: bool = False
-    scarce_loads: bool = field(default=False, metadata=PREFERENCE)
-    maker_cycles: int = field(default=0, metadata=PREFERENCE)
+    scarce_loads: bool = False
+    maker_cycles: int = 0

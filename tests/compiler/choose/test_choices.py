@@ -18,8 +18,6 @@ from vdla.compiler.choose.template import Decision
 from vdla.isa.errors import VdlaError
 
 DIGITS = Path(__file__).parents[3] / "examples" / "models" / "digits_int8.onnx"
-#: A machine on which a layer's choice does not change what its neighbours have.
-HW = "16x16-plain"
 IMAGE = np.random.default_rng(0).uniform(0, 16, (1, 1, 8, 8)).astype(np.float32)
 
 
@@ -29,20 +27,24 @@ def rows(module: vdla.Module) -> dict[str, dict[str, Any]]:
 
 
 def record_of(layer: str, target: str, knobs: dict[str, Any], cost: float) -> dict[str, Any]:
-    """A record for the choice of a tiling that a layer of the digits network asks for."""
+    """A record for the choice of a tiling that a layer of the digits network asks for, with those
+    of the ``knobs`` that it has."""
     asked = []
 
     class Asked(chooser.Chooser):
         def attempt(self, decision: Decision, workload: Workload, name: str) -> Any:
-            if name == layer and "rows" in decision.space(workload).knobs:
-                asked.append((self.target, self.machine, decision.name, workload.key))
+            known = decision.space(workload).knobs
+            if name == layer and "rows" in known:
+                asked.append((self.target, self.machine, decision.name, workload.key, known))
             return super().attempt(decision, workload, name)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("vdla.compiler.build.Chooser", Asked)
-        vdla.compile(DIGITS, target, HW)
+        vdla.compile(DIGITS, target)
+    *key, known = asked[0]
+    own = {name: value for name, value in knobs.items() if name in known}
     names = ("target", "machine", "template", "workload")
-    return dict(zip(names, asked[0], strict=True)) | {"knobs": knobs, "cost": cost}
+    return dict(zip(names, key, strict=True)) | {"knobs": own, "cost": cost}
 
 
 def write(path: Path, *records: dict[str, Any]) -> Path:
@@ -55,7 +57,7 @@ def write(path: Path, *records: dict[str, Any]) -> Path:
 
 @pytest.mark.slow
 def test_a_person_then_a_record_then_the_planner(tmp_path: Path) -> None:
-    planned = vdla.compile(DIGITS, hw=HW)
+    planned = vdla.compile(DIGITS)
     (expected,) = planned.run(IMAGE)
     row = rows(planned)["left"]
     assert row["chosen_by"] == "planner"
@@ -66,15 +68,15 @@ def test_a_person_then_a_record_then_the_planner(tmp_path: Path) -> None:
     costs = ((slow, 5.0), (knobs | {"rows": 2}, 7.0))
     file = write(tmp_path / "records", *(record_of("left", "sim", *pair) for pair in costs))
 
-    recorded = vdla.compile(DIGITS, hw=HW, records=file)
+    recorded = vdla.compile(DIGITS, records=file)
     np.testing.assert_array_equal(recorded.run(IMAGE)[0], expected)
     found = rows(recorded)["left"]
-    assert (found["chosen_by"], found["knobs"]) == ("record", slow)
+    assert found["chosen_by"] == "record" and found["knobs"]["rows"] == 1
     assert rows(recorded)["down"]["chosen_by"] == "planner"
     assert found["predicted_cycles"] > row["predicted_cycles"]
     assert found["cycles"] > row["cycles"]
 
-    given = vdla.compile(DIGITS, hw=HW, records=file, knobs={"left": {"rows": 2}})
+    given = vdla.compile(DIGITS, records=file, knobs={"left": {"rows": 2}})
     np.testing.assert_array_equal(given.run(IMAGE)[0], expected)
     found = rows(given)["left"]
     assert found["chosen_by"] == "user" and found["knobs"]["rows"] == 2
@@ -82,14 +84,12 @@ def test_a_person_then_a_record_then_the_planner(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_records_of_another_machine_or_that_are_illegal_do_not_count(tmp_path: Path) -> None:
-    knobs = {layer.name: layer for layer in vdla.compile(DIGITS, hw=HW).compiled.layers}[
-        "left"
-    ].knobs
+    knobs = {layer.name: layer for layer in vdla.compile(DIGITS).compiled.layers}["left"].knobs
     record = record_of("left", "sim", dict(knobs) | {"rows": 1}, 1.0)
     illegal = record | {"knobs": record["knobs"] | {"rows": 0}}
     unknown = record | {"knobs": record["knobs"] | {"windows": "packed"}}
     for other in (illegal, unknown, record | {"machine": "another"}, record | {"target": "cpu"}):
-        module = vdla.compile(DIGITS, hw=HW, records=write(tmp_path / "records", other))
+        module = vdla.compile(DIGITS, records=write(tmp_path / "records", other))
         layers = {layer.name: layer for layer in module.compiled.layers}
         assert (layers["left"].chosen_by, layers["left"].knobs) == ("planner", knobs)
 

@@ -29,12 +29,12 @@ def test_a_file_gives_back_what_was_appended(tmp_path: Path) -> None:
 
 def test_the_best_is_the_cheapest_or_the_preferred_one() -> None:
     records = Records([record(5.0, 1), record(None, 2), record(3.0, 3), record(4.0, 4)])
-    assert records.find(*KEY) == {"rows": 3}
+    assert records.find(*KEY)[0] == {"rows": 3}
     records.add(record(3.0, 7))
-    assert records.find(*KEY) == {"rows": 3}, "of equals the first"
+    assert records.find(*KEY)[0] == {"rows": 3}, "of equals the first"
     records.add(record(6.0, 5, preferred=True))
     records.add(record(1.0, 6))
-    assert records.find(*KEY) == {"rows": 5}
+    assert records.find(*KEY)[0] == {"rows": 5}
     assert [found.cost for found in records.best()] == [6.0]
 
 
@@ -42,8 +42,8 @@ def test_the_best_is_the_cheapest_or_the_preferred_one() -> None:
 def test_a_record_of_anything_else_is_not_found(field: str) -> None:
     other = KEY._replace(**{field: "another"})
     records = Records([record(1.0, key=other)])
-    assert records.find(*KEY) is None
-    assert records.find(*other) == {"rows": 1}
+    assert not records.find(*KEY)
+    assert records.find(*other) == [{"rows": 1}]
     assert records.where(**{field: "another"}).trials == records.trials
     assert records.where(**{field: getattr(KEY, field)}).trials == []
 

@@ -43,7 +43,7 @@ def place_of(kind: str, chooser: Chooser, *known: object) -> Path | None:
         return None
     records = [
         (record.key, record.knobs, record.cost)
-        for record in chooser.records.where(target=chooser.target, machine=chooser.machine).best()
+        for record in chooser.records.where(target=chooser.target, machine=chooser.machine).trials
     ]
     try:
         return cache.place_of(kind, map(text_of, (chooser.given, chooser.made, records, *known)))

@@ -68,11 +68,6 @@ def test_chunks_have_buffers_of_their_own() -> None:
     assert copies(WINDOWS, ic_blocks=4) == RESULTS
 
 
-def test_where_loads_are_not_saved_nothing_changes() -> None:
-    machine, func = products(HwParams())
-    assert weights_ahead(func, machine, USUAL_EIGHTHS) is func
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("hw", [WINDOWS, HwParams(vector_window=3, wgt_depth=128)])
 def test_values_stay(hw: HwParams) -> None:

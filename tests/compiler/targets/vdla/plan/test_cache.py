@@ -30,8 +30,6 @@ from ...damage import DAMAGE
 
 EXAMPLES = Path(__file__).parents[5] / "examples"
 DIGITS = EXAMPLES / "models" / "digits_int8.onnx"
-#: A machine on which a layer's choice does not change what its neighbours have.
-PLAIN = PRESETS["16x16-plain"]
 X = np.random.default_rng(0).normal(0, 1, (1, 1, 8, 8)).astype(np.float32)
 
 
@@ -158,24 +156,23 @@ def test_whatever_changes_a_program_has_a_file_of_its_own(
     renamed = onnx.ModelProto.FromString(model.SerializeToString())
     next(n for n in renamed.graph.node if n.op_type == "Conv").name += "_renamed"
 
-    compiled = vdla.compile(DIGITS, hw=PLAIN).compiled
+    compiled = vdla.compile(DIGITS).compiled
     layer = next(layer for layer in compiled.layers if layer.knobs.get("vthreads") == 2)
-    # A choice that is made before, "windows", has records of its own.
-    mine = {name: value for name, value in layer.knobs.items() if name != "windows"}
-    other = {**mine, "vthreads": 1}
-    memory = vdla.MemoryParams.load("vta")
-    target = find_target("sim", Options(PLAIN, memory))
+    target = find_target("sim", Options(vdla.HwParams.load("16x16"), vdla.MemoryParams.load("vta")))
     task = next(task for task in tasks_of(str(DIGITS), target) if layer.name in task.layers)
+    # Other choices of a layer have records of their own.
+    mine = {name: value for name, value in layer.knobs.items() if name in task.space.knobs}
+    other = {**mine, "vthreads": 1}
     records = tmp_path / "records.jsonl"
     append(records, [Record(task.key, other, 5.0)])
     variants = [
-        lambda: vdla.compile(changed, hw=PLAIN),
-        lambda: vdla.compile(renamed, hw=PLAIN),
-        lambda: vdla.compile(DIGITS, hw=replace(PLAIN, acc_depth=1024)),
-        lambda: vdla.compile(DIGITS, hw=PLAIN, memory="slow"),
-        lambda: vdla.compile(DIGITS, hw=PLAIN, vthreads=1),
-        lambda: vdla.compile(DIGITS, hw=PLAIN, knobs={layer.name: {"vthreads": 1}}),
-        lambda: vdla.compile(DIGITS, hw=PLAIN, records=records),
+        lambda: vdla.compile(changed),
+        lambda: vdla.compile(renamed),
+        lambda: vdla.compile(DIGITS, hw=replace(PRESETS["16x16"], acc_depth=1024)),
+        lambda: vdla.compile(DIGITS, memory="slow"),
+        lambda: vdla.compile(DIGITS, vthreads=1),
+        lambda: vdla.compile(DIGITS, knobs={layer.name: {"vthreads": 1}}),
+        lambda: vdla.compile(DIGITS, records=records),
     ]
     for count, compile_variant in enumerate(variants, 2):
         module = compile_variant()
@@ -185,13 +182,13 @@ def test_whatever_changes_a_program_has_a_file_of_its_own(
     # Records of other machines change nothing.
     before = programs(folder)
     append(records, [Record(task.key._replace(machine="another"), other, 1.0)])
-    vdla.compile(DIGITS, hw=PLAIN, records=records)
+    vdla.compile(DIGITS, records=records)
     assert programs(folder) == before
     append(records, [Record(task.key, mine, 1.0)])
-    vdla.compile(DIGITS, hw=PLAIN, records=records)
+    vdla.compile(DIGITS, records=records)
     assert len(programs(folder)) == len(before) + 1
     monkeypatch.setattr(kept, "source_digest", lambda *rooms: "another")
-    vdla.compile(DIGITS, hw=PLAIN)
+    vdla.compile(DIGITS)
     assert len(programs(folder)) == len(before) + 2
 
 

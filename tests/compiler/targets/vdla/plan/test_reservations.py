@@ -113,13 +113,6 @@ def test_the_choice_is_open_for_each_layer() -> None:
     assert [layer.chosen_by for layer in found.layers if layer.name == "conv_16"] == ["user"]
 
 
-@pytest.mark.slow
-def test_there_is_no_such_choice_where_loads_are_not_saved() -> None:
-    assert chosen(compiled(hw=HwParams())) == [None] * len(LAYERS)
-    with pytest.raises(VdlaError, match=r"'conv_16': expected knobs oc_blocks, .*'wgt_eighths'"):
-        compiled({"conv_16": {WGT_EIGHTHS: 4}}, HwParams())
-
-
 def test_what_is_legal_is_named() -> None:
     with pytest.raises(VdlaError, match="'conv_10': knob wgt_eighths: expected 1 to 4, got 8"):
         compiled({"conv_10": {WGT_EIGHTHS: 8}})
@@ -130,7 +123,6 @@ def test_images_come_in_parts_where_that_saves_cycles(monkeypatch: pytest.Monkey
     model = inverted_residuals()
     found = compiled(model=model)
     assert parts_of(found) == {8}
-    assert parts_of(compiled(hw=HwParams(), model=model)) == set()
     monkeypatch.setitem(reserving.RESERVED, IMAGE_PARTS, (USUAL_PARTS,))
     whole = compiled(model=model)
     assert parts_of(whole) == {USUAL_PARTS} and cycles_of(found) < cycles_of(whole)

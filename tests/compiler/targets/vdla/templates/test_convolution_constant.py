@@ -82,9 +82,10 @@ def test_tiles(knobs: Knobs) -> None:
 
 
 def test_rows_that_pass_tmp_in_uneven_parts_are_no_tile() -> None:
-    """67 rows, where there is room for 64: as one row at a time they would take 67 passes."""
-    with pytest.raises(VdlaError, match="a tile of 67 rows of 1 results does not pass tmp in even"):
-        check_values(product(64, 96, 134), DEFAULT, {"rows": 67, "vthreads": 2})
+    """131 rows, where there is room for 128: as one row at a time they would take 131 passes."""
+    reason = "a tile of 131 rows of 1 results does not pass tmp in even"
+    with pytest.raises(VdlaError, match=reason):
+        check_values(product(64, 96, 262), DEFAULT, {"rows": 131, "vthreads": 2})
 
 
 def test_it_takes_less_than_both() -> None:

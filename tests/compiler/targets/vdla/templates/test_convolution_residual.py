@@ -89,19 +89,19 @@ def test_it_equals_the_interpreter(case: str) -> None:
 )
 @pytest.mark.parametrize("window", [0, 3])
 def test_tiles(knobs: Knobs, window: int) -> None:
-    """Where windows slide, virtual threads use the entries of tmp in turn."""
+    """Virtual threads use the entries of tmp one after the other."""
     hw = replace(DEFAULT, tmp_depth=96, vector_window=window)
     check_values(residual(64, 96, (8, 8)), hw, knobs)
 
 
 def test_rows_that_pass_tmp() -> None:
-    """A result has two entries of tmp. Those are for both threads in turn, where windows slide."""
-    for window, rows in (0, 8), (3, 16):
-        hw, node = HwParams(vector_window=window), residual(32, 32, (16, 4)).nodes[0]
-        machine = Machine(hw, VTA, 2)
-        context = Context(Budget.whole(hw))
-        workload = ResidualProducts(machine).workload(residual(32, 32, (16, 4)), node, context)
-        assert rows_through_tmp(Tiling(2, 16, 4, 2, "weights", 2), workload.shape) == rows
+    """A result has two entries of tmp, which are for one thread after the other."""
+    graph, machine = residual(32, 32, (20, 4)), Machine(DEFAULT, VTA, 2)
+    context = Context(Budget.whole(DEFAULT))
+    workload = ResidualProducts(machine).workload(graph, graph.nodes[0], context)
+    for vthreads in (1, 2):
+        tiling = Tiling(2, 20, 4, 2, "weights", vthreads)
+        assert rows_through_tmp(tiling, workload.shape) == 10, "of 20, where 16 have room"
 
 
 @pytest.mark.more
@@ -170,10 +170,3 @@ def test_what_ends_first_is_taken(depth: int, size: tuple[int, int], expected: s
     assert chosen.layers[0].knobs["addition"] == expected == min(cycles, key=lambda a: cycles[a])
     assert chosen.layers[0].chosen_by == "planner"
     assert cycles_of(chosen, graph) == cycles[expected]
-
-
-def test_without_windows_additions_are_apart() -> None:
-    """The programs of these machines stay as records know them."""
-    target = find_target("sim", Options(DEFAULT, VTA, 2, 1))
-    compiled = build(residual(64, 64, (8, 8), fused=False), target)
-    assert [layer.op for layer in compiled.layers] == ["QConv2d", "QAdd"]

@@ -15,7 +15,7 @@ from vdla.compiler.graph.ops.normalisation import Numbers, QLayerNorm, QNormalis
 from vdla.compiler.targets.base import Options
 from vdla.compiler.targets.registry import find_target
 from vdla.compiler.targets.vdla.lower.codegen import Code
-from vdla.compiler.targets.vdla.machine import USUAL_EIGHTHS, Budget, Context, Machine
+from vdla.compiler.targets.vdla.machine import Budget, Context, Machine
 from vdla.compiler.targets.vdla.plan.program import run_loop_passes
 from vdla.compiler.targets.vdla.templates.layer_norm import (
     RowDigitsWorkload,
@@ -141,7 +141,7 @@ def test_entries_of_tmp(tiles: int) -> None:
     whole = Context(Budget.whole(HW))
     workload = RowDigitsWorkload(4, 24 * HW.block, 24, whole, Numbers(64, 0.004))
     func = template.schedule(workload, {"tiles": tiles}, "n")
-    func = run_loop_passes(func, machine, Dumps(None), USUAL_EIGHTHS)
+    func = run_loop_passes(func, machine, Dumps(None), 0)  # no weights are prefetched
     used = Code(func, HW).used
     needs = _digits_needs(4, tiles, HW)
     assert {name: needs[name] for name in used} == used

@@ -77,7 +77,6 @@ def test_rows_of_tiles_are_even() -> None:
     """A load pads two dimensions, and these are columns and single entries."""
     with pytest.raises(VdlaError, match="tiles of 4 rows, of which columns are skipped, do not"):
         check_values(strided((14, 16)), WINDOW, {"rows": 4})
-    check_values(strided((14, 16)), HwParams(), {"rows": 4})
 
 
 def loaded(graph: Graph, hw: HwParams, memory: MemoryParams) -> int:
@@ -99,12 +98,10 @@ def loaded(graph: Graph, hw: HwParams, memory: MemoryParams) -> int:
         ("many results", WINDOW, "vta", False),
         ("2 x 2", WINDOW, "slow", False),
         ("2 x 2", WINDOW, "wide", False),
-        ("2 x 2", HwParams(), "vta", False),
     ],
 )
 def test_what_is_loaded(case: str, hw: HwParams, memory: str, skips: bool) -> None:
-    """All columns where products take much longer, where bursts of an entry do, and where no loads
-    are saved."""
+    """All columns where products take much longer, and where bursts of an entry do."""
     params, graph = replace(hw, bus_bits=MEMORY_PRESETS[memory].bus_bits), CASES[case][0]
     _, _, rows, cols = graph["y"].shape
     entries = loaded(graph, params, MEMORY_PRESETS[memory])
