@@ -19,7 +19,7 @@ from vdla.compiler.choose.records import Key, Record, Records
 from vdla.compiler.choose.template import Plan
 from vdla.compiler.targets.base import Options
 from vdla.compiler.targets.registry import find_target
-from vdla.compiler.targets.vdla.plan.reservations import RESERVED
+from vdla.compiler.targets.vdla.plan.program_plan import SHARES
 from vdla.compiler.tune import search
 from vdla.compiler.tune.task import tasks_of
 from vdla.isa.errors import VdlaError
@@ -58,7 +58,7 @@ def test_a_layer_becomes_faster_and_compile_takes_the_best(tuned: Any) -> None:
     module = vdla.compile(small(), memory="slow", vthreads=1, records=file)
     (layer,) = (row for row in module.compiled.layers if row.runs is not None)
     assert layer.chosen_by == "record"
-    reserved = {name: value for name, value in layer.knobs.items() if name in RESERVED}
+    reserved = {name: value for name, value in layer.knobs.items() if name in SHARES}
     best_knobs = {**task["best_knobs"], **reserved, "windows": "plain"}
     assert {**layer.knobs, "windows": "plain"} == best_knobs
     assert count_cycles(module.program.table, MEMORY_PRESETS["slow"]) == task["best"]

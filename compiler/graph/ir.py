@@ -58,7 +58,8 @@ class Node:
     """One operator application. ``inputs`` and ``output`` name tensors.
 
     ``target`` names the target that computes it, and ``reason`` says why there; both are empty
-    until the graph is divided among targets.
+    until the graph is divided among targets. ``shares`` is what the target's plan lets it take of
+    what the operators of a program share.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Node:
     output: str
     target: str = ""
     reason: str = ""
+    shares: Mapping[str, int] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, eq=False)

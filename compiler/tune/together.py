@@ -20,7 +20,7 @@ from ..choose.space import Knobs, KnobValue
 from ..dumps import Dumps
 from ..partition import split_parts
 from ..targets.base import Part
-from ..targets.vdla.plan.reservations import RESERVED
+from ..targets.vdla.plan.program_plan import SHARES
 from ..targets.vdla.plan.scratchpads import Operator
 from ..targets.vdla.target import Accelerator
 
@@ -107,11 +107,15 @@ class Together:
         """Compile and simulate a part, with these knobs for the ``changed`` layers."""
         trial = self._chooser.copy()
         trial.given = {**self.given, **changed}
-        for layer, knobs in changed.items():
-            reserved = {name: knobs[name] for name in RESERVED if name in knobs}
-            if reserved:  # were chosen together with the graph
-                trial.made[layer] = [*trial.made[layer], Choice(reserved, "user")]
-        linked = self.target.attempt(part, trial)
+        nodes = []
+        for node in part.nodes:
+            knobs = changed.get(node.name, {})
+            shares = {name: knobs[name] for name in node.shares if name in knobs}
+            if shares:
+                trial.made[node.name] = [*trial.made[node.name], Choice(shares, "user")]
+                node = replace(node, shares={**node.shares, **shares})
+            nodes.append(node)
+        linked = self.target.link(replace(part, nodes=tuple(nodes)), trial)
         cycles = linked.count_cycles(self.target.machine.params)
         return _Attempt(changed, tuple(linked.made.values()), trial, cycles)
 
@@ -143,7 +147,7 @@ class Together:
         legal: dict[str, Sequence[KnobValue]] = {
             name: values for name, values in space.knobs.items() if name in operator.choice.knobs
         }
-        legal |= {name: values for name, values in RESERVED.items() if name in known}
+        legal |= {name: values for name, values in SHARES.items() if name in known}
         name = list(legal)[self._random.integers(len(legal))] if legal else ""
         others = _near(legal[name], known[name]) if legal else []
         if not others:

@@ -56,10 +56,8 @@ from vdla.compiler.targets.vdla.lower.link import Linker
 from vdla.compiler.targets.vdla.lower.lru_allocation import Rotation
 from vdla.compiler.targets.vdla.lower.prefetch_weights import _Copies
 from vdla.compiler.targets.vdla.lower.stream import Stream
-from vdla.compiler.targets.vdla.plan import options as program_choices
-from vdla.compiler.targets.vdla.plan import reservations as reserving
+from vdla.compiler.targets.vdla.plan import program_plan
 from vdla.compiler.targets.vdla.plan import scratchpads as sharing
-from vdla.compiler.targets.vdla.plan.fuse_residual import has_own_knobs
 from vdla.compiler.targets.vdla.plan.program import LinkedPart
 from vdla.compiler.targets.vdla.rewrite import fuse_epilogues as fusing
 from vdla.compiler.targets.vdla.rewrite.fold_into_tables import _Function
@@ -159,32 +157,32 @@ COMPILER = (
            "{**best.changed, **", "{**",
            tests("test_refining.py"
                  "::test_programs_become_faster_and_compile_makes_them_again")),
-    Mutant("the usual room for weights is taken", "compiler", program_choices.first_to_end,
-           "in RESERVED[WGT_EIGHTHS]", "in ()",
-           tests("compiler/targets/vdla/plan/test_reservations.py"
+    Mutant("the usual room for weights is taken", "compiler", program_plan.find_plan,
+           "in SHARES[WGT_EIGHTHS]", "in ()",
+           tests("compiler/targets/vdla/plan/test_shares.py"
                  "::test_that_is_taken_whose_program_ends_first")),
     Mutant("all operators have the usual room for weights", "compiler",
            sharing.share_scratchpads,
-           "known.knobs if known", "{} if known",
-           tests("compiler/targets/vdla/plan/test_reservations.py"
+           "node.shares.get(WGT_EIGHTHS, USUAL_EIGHTHS)", "USUAL_EIGHTHS",
+           tests("compiler/targets/vdla/plan/test_shares.py"
                  "::test_that_is_taken_whose_program_ends_first")),
-    Mutant("shares are as usual", "compiler", program_choices.first_to_end,
+    Mutant("shares are as usual", "compiler", program_plan.find_plan,
            "for step in (1, -1)", "for step in ()",
-           tests("compiler/targets/vdla/plan/test_options.py")),
-    Mutant("operators have the usual share", "compiler", reserving.share_of,
+           tests("compiler/targets/vdla/plan/test_program_plan.py")),
+    Mutant("operators have the usual share", "compiler", program_plan.share_of,
            "if sixteenths is None", "if True",
-           tests("compiler/targets/vdla/plan/test_reservations.py"
+           tests("compiler/targets/vdla/plan/test_shares.py"
                  "::test_a_smaller_share_has_smaller_tiles")),
     Mutant("buffers lie at the beginning of the scratchpads", "compiler", Linker.add,
            "+= first_of.get(memory, 0)", "+= 0",
            tests("compiler/targets/vdla/plan/test_scratchpads.py")),
-    Mutant("the first of several programs is taken", "compiler", program_choices.first_to_end,
+    Mutant("the first of several programs is taken", "compiler", program_plan.find_plan,
            "min((best, *others), key=cycles_of)", "best",
            tests("compiler/targets/vdla/templates/test_inverted_residual.py"
                  "::test_the_graph_whose_program_ends_first_is_taken",
                  "compiler/targets/vdla/templates/test_convolution_residual.py"
                  "::test_what_ends_first_is_taken")),
-    Mutant("operators with knobs of their own are fused", "compiler", has_own_knobs,
+    Mutant("operators with knobs of their own are fused", "compiler", program_plan.has_own_knobs,
            "bool(own) and", "False and",
            tests("compiler/targets/vdla/templates/test_convolution_residual.py"
                  "::test_knobs_for_an_operator_leave_it_alone",
@@ -227,9 +225,9 @@ COMPILER = (
     Mutant("each part of an image is its first", "compiler", early_products._in_parts,
            "load.offset_bytes + first *", "load.offset_bytes + 0 *",
            tests("compiler/targets/vdla/lower/test_split_k.py::test_results_stay")),
-    Mutant("images never come in parts", "compiler", program_choices.first_to_end,
-           "RESERVED[IMAGE_PARTS][-1]", "RESERVED[IMAGE_PARTS][0]",
-           tests("compiler/targets/vdla/plan/test_reservations.py"
+    Mutant("images never come in parts", "compiler", program_plan.find_plan,
+           "SHARES[IMAGE_PARTS][-1]", "SHARES[IMAGE_PARTS][0]",
+           tests("compiler/targets/vdla/plan/test_shares.py"
                  "::test_images_come_in_parts_where_that_saves_cycles")),
     Mutant("instructions of means cost nothing", "compiler", Means.plan,
            "price * self.insns(workload, knobs)", "0",

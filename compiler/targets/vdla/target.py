@@ -7,14 +7,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from math import inf
 
 from ....isa.errors import VdlaError
 from ....isa.memory import MemoryParams
 from ....isa.params import NOT_IN_PROGRAMS, HwParams
 from ....isa.program import Program
 from ...choose.chooser import Chooser
-from ...choose.space import Knobs, KnobValue, Refusal
+from ...choose.space import Refusal
 from ...dumps import Dumps
 from ...graph.ir import Graph, Node
 from ...graph.ops.convolution import Convolution
@@ -29,23 +28,17 @@ from .layer import Layer
 from .lower.loop_programs import LoopPrograms
 from .machine import ACCELERATOR, Machine
 from .plan import cache
-from .plan.fuse_inverted_residual import EXPANSION, Expanding
-from .plan.fuse_residual import ADDITION, APART, JOINED, Joining, has_own_knobs
-from .plan.options import ProgramChoices, first_to_end
 from .plan.pack_windows import PACKED, Packing
-from .plan.program import LinkedPart, build_func, choose_operators, link_part
-from .plan.reservations import IMAGE_PARTS, RESERVED, SHARE_SIXTEENTHS, WGT_EIGHTHS, Reserving
+from .plan.planner import Planner
+from .plan.program import LinkedPart, build_func, link_part
+from .plan.scratchpads import share_scratchpads
 from .rewrite.absorb_flatten import absorb_flatten
 from .rewrite.dense_as_convolution import dense_as_convolution
 from .rewrite.fit_layout import fit_layout
-from .rewrite.fuse_epilogues import fuse_epilogues
-from .rewrite.fuse_inverted_residuals import fuse_inverted_residuals
-from .rewrite.fuse_tables_into_readers import fuse_tables_into_readers
 from .rewrite.matmul_as_convolution import matmul_as_convolution
-from .rewrite.order_by_first_use import order_by_first_use
 from .rewrite.pack_windows import pack_windows
 from .rewrite.reshape_blocks import reshape_blocks
-from .templates.base import AcceleratorTemplate, Track
+from .templates.base import AcceleratorTemplate
 from .templates.channel_bias import ChannelAddition
 from .templates.channel_scale import ChannelProducts
 from .templates.concat_slice import CopiedPositions
@@ -75,6 +68,9 @@ TEMPLATES: list[type[AcceleratorTemplate]] = [
     ChannelProducts, TableProducts, MaskedSoftmax, Softmax, RowFactors, Normalise, ChannelAddition,
     CopiedPositions, LookupTables,
 ]  # fmt: skip
+
+
+_NO_DUMPS = Dumps(None)
 
 
 def machine_key(hw: HwParams, memory: MemoryParams) -> str:
@@ -141,109 +137,19 @@ class Accelerator(Target):
             ("fit_layout", partial(fit_layout, params=params)),
             ("pack_windows", partial(pack_windows, packs=partial(self._packs, chooser))),
             ("reshape_blocks", partial(reshape_blocks, block=params.block)),
-            ("join", partial(self._join, chooser)),
+            ("plan", partial(self._plan, chooser)),
         )
 
-    def _join(self, chooser: Chooser, graph: Graph) -> Graph:
-        """Make one operator of several where that pays. This, and what operators take of the
-        scratchpads, is chosen for the whole program."""
-        joined, trial = self._joined(chooser, graph, self._program_choices(chooser, graph))
+    def _plan(self, chooser: Chooser, graph: Graph) -> Graph:
+        """Fuse operators and divide the scratchpads among them, by the cycles of the program."""
+        planner = self.planner(chooser, graph)
+        planned, trial = planner.apply(planner.find())
         chooser.made.update(trial.made)
-        return joined
+        return planned
 
-    def _program_choices(self, chooser: Chooser, graph: Graph) -> ProgramChoices:
-        """The choices whose program of all nodes on the accelerator takes the fewest cycles."""
-        templates = (self.template_of(graph, node) for node in graph.nodes)
-        kinds = [type(template) for template in templates if template is not None]
-        machine = self._machine_of_programs
-        place = cache.place_of("program_choices", chooser, graph, kinds, machine)
-        if place is not None and (known := cache.read_choices(place)) is not None:
-            return known
-        begin = time.perf_counter()
-        cycles: dict[tuple, float] = {}
-        by_digest: dict[bytes, float] = {}
-
-        def cycles_of(choices: ProgramChoices) -> float:
-            joined, trial = self._joined(chooser, graph, choices)
-            same = tuple((node.output, str(trial.of(node.name))) for node in joined.nodes)
-            if same not in cycles:
-                cycles[same] = self._cycles(joined, trial, by_digest)
-            return cycles[same]
-
-        found = first_to_end(cycles_of)
-        if place is not None:
-            cache.keep_choices(place, found, time.perf_counter() - begin)
-        return found
-
-    def _joined(
-        self, chooser: Chooser, graph: Graph, choices: ProgramChoices
-    ) -> tuple[Graph, Chooser]:
-        """The graph that these choices make of another one, and a chooser that has made them."""
-        trial = chooser.copy()
-        joined = self._join_results(trial, graph, choices.addition)
-        if self.machine.params.vector_table:
-            joined = fuse_tables_into_readers(joined, TableMeans(self.machine).sums)
-        joined = self._join_windows(trial, order_by_first_use(joined), choices.bound)
-        for node in joined.nodes:
-            if usual := self._reserved(joined, node, choices):
-                reserving = Reserving(usual)
-                trial.choose(reserving, reserving.workload(joined, node), node.name)
-        return joined, trial
-
-    def _reserved(self, graph: Graph, node: Node, choices: ProgramChoices) -> Knobs:
-        """What an operator takes of the scratchpads, where nobody says otherwise."""
-        template = self.template_of(graph, node) if node.target == self.name else None
-        knobs: dict[str, KnobValue] = {}
-        if isinstance(template, AcceleratorTemplate):
-            if template.multiplies or template.track is Track.TENSOR:
-                knobs[WGT_EIGHTHS] = choices.wgt_eighths
-                knobs[IMAGE_PARTS] = choices.image_parts
-            if template.track is Track.VECTOR:
-                legal, share = RESERVED[SHARE_SIXTEENTHS], int(16 * template.share)
-                wanted = share + choices.share_steps
-                knobs[SHARE_SIXTEENTHS] = min(max(wanted, legal[0]), legal[-1])
-        return knobs
-
-    def _cycles(self, graph: Graph, chooser: Chooser, known: dict[bytes, float]) -> float:
-        """The cycles of the program of a graph's nodes on the accelerator, infinite if there is
-        none. ``known`` has those of other instructions, and gets these."""
-        nodes = [node for node in graph.nodes if node.target == self.name]
-        others = (node for node in graph.nodes if node.target != self.name)
-        read = {*graph.outputs, *(name for node in others for name in node.inputs)}
-        part = Part(graph, tuple(nodes), [n.output for n in nodes if n.output in read])
-        try:
-            linked = self.attempt(part, chooser.copy())
-            if linked.digest not in known:
-                params = self._machine_of_programs.params
-                known[linked.digest] = linked.count_cycles(params)
-            return known[linked.digest]
-        except VdlaError:
-            return inf
-
-    def _join_results(self, chooser: Chooser, graph: Graph, addition: str) -> Graph:
-        """Join additions as ``addition`` says, but where someone says otherwise."""
-
-        def adds_image(source: Node, node: Node) -> bool:
-            apart = has_own_knobs(chooser.given, ADDITION, source, node)
-            joining = Joining(APART if apart else addition)
-            workload = joining.workload(graph, source)
-            return chooser.choose(joining, workload, source.name).knobs[ADDITION] == JOINED
-
-        return fuse_epilogues(graph, bool(self.machine.params.vector_table), adds_image)
-
-    def _join_windows(self, chooser: Chooser, graph: Graph, bound: float) -> Graph:
-        """Join pairs of convolutions that as one cost up to ``bound`` times what both cost."""
-        expanded, expanding = InvertedResiduals(self.machine), Expanding(self.machine, bound)
-
-        def joins(first: Node, node: Node) -> bool:
-            if has_own_knobs(chooser.given, EXPANSION, first, node):
-                return False
-            if not expanded.handles(graph, node):
-                return False
-            workload = expanded.workload(graph, node, expanded.usual_context)
-            return chooser.choose(expanding, workload, node.name).knobs[EXPANSION] == JOINED
-
-        return fuse_inverted_residuals(graph, joins)
+    def planner(self, chooser: Chooser, graph: Graph) -> Planner:
+        """What plans the program of a graph."""
+        return Planner(graph, chooser, self._machine_of_programs, self._instructed, self.link)
 
     def _packs(self, chooser: Chooser, graph: Graph, node: Node) -> bool:
         """Whether the host packs a convolution's windows; False where there is no choice."""
@@ -258,27 +164,27 @@ class Accelerator(Target):
         return any(graph.macs(node) for node in nodes)
 
     def compile(self, part: Part, chooser: Chooser, dumps: Dumps) -> Compiled:
-        templates, place, machine = self._templates(part), None, self._machine_of_programs
+        place = None
         if dumps.directory is None:  # dumps show the compiler at work
-            kinds = {output: type(template) for output, template in templates.items()}
             nodes = [node.output for node in part.nodes]
+            found = {node.output: self._instructed(part.graph, node) for node in part.nodes}
+            kinds = {output: type(template) for output, template in found.items() if template}
             place = cache.place_of(
-                "program", chooser, part.graph, nodes, part.wanted, kinds, machine
+                "program", chooser, part.graph, nodes, part.wanted, kinds, self._machine_of_programs
             )
         if place is not None and (program := cache.read(place, chooser)) is not None:
             return self._own(program)
         begin = time.perf_counter()
-        ready = self._ready if dumps.directory is None else LoopPrograms(machine)
-        made = choose_operators(part, templates, machine, chooser, dumps, ready)
-        compiled = link_part(part, made, machine, chooser, dumps).compiled(dumps)
+        compiled = self.link(part, chooser, dumps).compiled(dumps)
         if place is not None:
             cache.keep(place, compiled, chooser, time.perf_counter() - begin)
         return self._own(compiled)
 
-    def attempt(self, part: Part, chooser: Chooser) -> LinkedPart:
-        """The instructions of a part, which are neither checked nor cached."""
-        machine, dumps, templates = self._machine_of_programs, Dumps(None), self._templates(part)
-        made = choose_operators(part, templates, machine, chooser, dumps, self._ready)
+    def link(self, part: Part, chooser: Chooser, dumps: Dumps = _NO_DUMPS) -> LinkedPart:
+        """The program of a part, which is neither checked nor cached."""
+        machine = self._machine_of_programs
+        ready = self._ready if dumps.directory is None else LoopPrograms(machine)
+        made = share_scratchpads(part, self._instructed, machine, chooser, dumps, ready)
         return link_part(part, made, machine, chooser, dumps)
 
     @property
@@ -299,16 +205,15 @@ class Accelerator(Target):
         """The layers of a part that have instructions, to try knobs on. Their workloads have the
         context that their neighbours leave them with the choices of ``chooser``.
         """
-        templates, dumps = self._templates(part), Dumps(None)
-        made = choose_operators(part, templates, self.machine, chooser, dumps, self._ready)
+        made = self.link(part, chooser).made
         return [
             Layer(part.graph, o.node, o.template, o.workload, self.machine) for o in made.values()
         ]
 
-    def _templates(self, part: Part) -> dict[str, AcceleratorTemplate]:
-        """The templates of a part's nodes that have instructions, by output."""
-        found = {node.output: self.template_of(part.graph, node) for node in part.nodes}
-        return {o: t for o, t in found.items() if isinstance(t, AcceleratorTemplate)}
+    def _instructed(self, graph: Graph, node: Node) -> AcceleratorTemplate | None:
+        """The template of a node; None where it has no instructions."""
+        found = self.template_of(graph, node)
+        return found if isinstance(found, AcceleratorTemplate) else None
 
     def compile_func(self, func: PrimFunc, dumps: Dumps) -> Program:
         return build_func(func, self.machine, dumps)

@@ -25,7 +25,7 @@ from ....choose.chooser import Choice, Chooser
 from ....graph.ir import Graph
 from ...base import Compiled
 from ...common import cache
-from .options import ProgramChoices
+from .program_plan import ProgramPlan
 
 _PACKAGE = __name__.partition(".")[0]
 #: The text of a graph, which has all of its constants, while its parts are compiled.
@@ -78,15 +78,15 @@ def keep(place: Path, compiled: Compiled, chooser: Chooser, seconds: float) -> N
     cache.keep(place, cache.Kept(head, compiled.step.to_bytes()), seconds)
 
 
-def read_choices(place: Path) -> ProgramChoices | None:
-    """The choices for a program that were kept; None where there are none."""
+def read_plan(place: Path) -> ProgramPlan | None:
+    """The plan of a program that was kept; None where there is none."""
     found = cache.read(place)
-    return None if found is None else ProgramChoices(**found.head)
+    return None if found is None else ProgramPlan(**found.head)
 
 
-def keep_choices(place: Path, choices: ProgramChoices, seconds: float) -> None:
-    """Keep choices that took ``seconds`` for :func:`read_choices`."""
-    cache.keep(place, cache.Kept(asdict(choices), b""), seconds)
+def keep_plan(place: Path, plan: ProgramPlan, seconds: float) -> None:
+    """Keep a plan that took ``seconds`` for :func:`read_plan`."""
+    cache.keep(place, cache.Kept(asdict(plan), b""), seconds)
 
 
 def text_of(value: object) -> str:

@@ -32,7 +32,6 @@ from ..cost.tiling import fetch_beats
 from ..lower.codegen import Code
 from ..lower.link import DramPlan, Linker, Place
 from ..lower.loop_passes import run_loop_passes
-from ..lower.loop_programs import LoopPrograms
 from ..lower.lru_allocation import Rotation
 from ..lower.order import (
     PREFERENCES,
@@ -44,28 +43,12 @@ from ..lower.order import (
 )
 from ..machine import USUAL_EIGHTHS, Machine
 from ..scopes import TENSOR_SCRATCHPADS
-from ..templates.base import AcceleratorTemplate, Track
+from ..templates.base import Track
 from .dram_layout import place_activations
-from .scratchpads import Operator, share_scratchpads
+from .scratchpads import Operator
 
 #: A column without rows: a part may have no instructions.
 _EMPTY = np.zeros(0, np.int64)
-
-
-def choose_operators(
-    part: Part,
-    templates: dict[str, AcceleratorTemplate],
-    machine: Machine,
-    chooser: Chooser,
-    dumps: Dumps,
-    ready: LoopPrograms,
-) -> dict[str, Operator]:
-    """The operators of a part that have instructions, by output, with their choices. ``ready`` has
-    the loop programs of earlier calls, and gets the new ones."""
-    working = [node for node in part.nodes if node.output in templates]
-    return share_scratchpads(
-        part.graph, working, lambda node: templates[node.output], machine, chooser, dumps, ready
-    )
 
 
 def link_part(

@@ -18,18 +18,19 @@ import numpy as np
 
 from .....isa.errors import VdlaError
 from ....choose.chooser import Choice, Chooser
-from ....choose.space import Knobs, Refusal, Workload
+from ....choose.space import Refusal, Workload
 from ....choose.steps import STEPS
 from ....dumps import Dumps
 from ....graph.ir import Graph, Node
+from ...base import Part
 from ..cost.tiling import SCARCE_SHARE, read_cycles
 from ..lower.codegen import Code
 from ..lower.loop_programs import LoopPrograms
-from ..machine import Budget, Context, Machine
+from ..machine import USUAL_EIGHTHS, Budget, Context, Machine
 from ..scopes import TENSOR_SCRATCHPADS
 from ..templates.base import AcceleratorTemplate, Track
 from ..templates.searched import find_step_template
-from .reservations import USUAL_PARTS, image_parts, share_of, wgt_eighths
+from .program_plan import IMAGE_PARTS, USUAL_PARTS, WGT_EIGHTHS, share_of
 
 #: Scratchpads that both tracks use.
 SHARED = ("inp", "out", "par")
@@ -49,19 +50,18 @@ class Operator:
 
 
 def share_scratchpads(
-    graph: Graph,
-    nodes: Sequence[Node],
-    template_of: Callable[[Node], AcceleratorTemplate],
+    part: Part,
+    instructed: Callable[[Graph, Node], AcceleratorTemplate | None],
     machine: Machine,
     chooser: Chooser,
     dumps: Dumps,
     ready: LoopPrograms,
 ) -> dict[str, Operator]:
-    """Choose for every node, within its part of the scratchpads; the result is by output.
-    ``dumps`` is told of each choice. ``ready`` has loop programs of earlier calls, and gets the new
-    ones.
+    """Choose for every node of a part that is ``instructed``, within its share of the scratchpads;
+    the result is by output. ``dumps`` is told of each choice. ``ready`` has loop programs of
+    earlier calls, and gets the new ones.
 
-    An operator of the vector track gets the share that its knobs say, or its template. An operator
+    An operator of the vector track gets its node's share, or its template's. An operator
     of the tensor track gets what its neighbours on the vector track leave. Where that is too
     little, an operator gets everything, and its neighbours wait.
 
@@ -70,7 +70,14 @@ def share_scratchpads(
     VdlaError
         For an operator that does not fit at all, and a choice that is not legal.
     """
-    params = machine.params
+    params, graph = machine.params, part.graph
+    found = {node.output: instructed(graph, node) for node in part.nodes}
+    templates = {output: template for output, template in found.items() if template is not None}
+    nodes = [node for node in part.nodes if node.output in templates]
+
+    def template_of(node: Node) -> AcceleratorTemplate:
+        return templates[node.output]
+
     tracks = [template_of(node).track for node in nodes]
     beside = len(set(tracks)) > 1
     scarce = beside and _reading_share(graph, nodes, machine) >= SCARCE_SHARE
@@ -78,10 +85,6 @@ def share_scratchpads(
     orders = _wanted_orders(graph, nodes, template_of, whole)
     made: dict[str, Operator] = {}
     used: dict[int, Mapping[str, int]] = {}
-
-    def knobs_of(node: Node) -> Knobs:
-        known = chooser.of(node.name)
-        return known.knobs if known else {}
 
     def maker_cycles(node: Node) -> int:
         """Of the operator that makes a node's image in the order in which the node reads it."""
@@ -104,7 +107,8 @@ def share_scratchpads(
             template, found = _attempt(chooser, usual, workload, node.name)
         if not isinstance(found, Choice):
             raise VdlaError(f"layer {node.name!r}: {found.reason}")
-        eighths, parts = wgt_eighths(knobs_of(node)), image_parts(knobs_of(node))
+        eighths = node.shares.get(WGT_EIGHTHS, USUAL_EIGHTHS)
+        parts = node.shares.get(IMAGE_PARTS, USUAL_PARTS)
         used = template.context_used(workload, found.knobs)
         same = template, used, *_values(workload), *sorted(found.knobs.items())
         schedule = partial(template.schedule, workload, found.knobs, node.name)
@@ -115,7 +119,7 @@ def share_scratchpads(
 
     for index, node in enumerate(nodes):
         if tracks[index] is Track.VECTOR:
-            share, memories = share_of(template_of(node).share, knobs_of(node)), SHARED
+            share, memories = share_of(template_of(node).share, node), SHARED
             if template_of(node).multiplies:
                 memories = *SHARED, *TENSOR_SCRATCHPADS
             kept = {m: params.depth(m) - int(params.depth(m) * share) for m in memories}

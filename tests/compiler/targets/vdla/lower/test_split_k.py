@@ -16,7 +16,7 @@ from vdla.compiler.targets.vdla.lower import split_k as early
 from vdla.compiler.targets.vdla.lower.script import Loading, Multiplying, Step
 from vdla.compiler.targets.vdla.lower.split_k import MIN_PART_CYCLES, early_products
 from vdla.compiler.targets.vdla.lower.stream import Loop, Padding
-from vdla.compiler.targets.vdla.plan.reservations import IMAGE_PARTS
+from vdla.compiler.targets.vdla.plan.program_plan import IMAGE_PARTS
 from vdla.compiler.tir.ir import Buffer
 from vdla.isa.insn import Gemm, Load
 from vdla.isa.memory import MEMORY_PRESETS

@@ -22,6 +22,7 @@ from vdla.compiler.targets.base import Options
 from vdla.compiler.targets.common import cache as kept
 from vdla.compiler.targets.registry import find_target
 from vdla.compiler.targets.vdla import target as accelerator
+from vdla.compiler.targets.vdla.plan import planner
 from vdla.compiler.targets.vdla.plan.cache import Foreign, text_of
 from vdla.compiler.tune.task import tasks_of
 from vdla.isa.params import NOT_IN_PROGRAMS, PRESETS
@@ -50,9 +51,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def programs(folder: Path) -> set[str]:
-    """The kept programs, without the choices that are kept beside them."""
+    """The kept programs, without the plans that are kept beside them."""
     found = {path.name for path in folder.glob("program_*.bin")}
-    return {name for name in found if not name.startswith("program_choices_")}
+    return {name for name in found if not name.startswith("program_plan_")}
 
 
 def without_time(report: dict) -> dict:
@@ -106,12 +107,12 @@ def test_knobs_of_cycles_alone_share_a_program(
 
 
 @pytest.mark.slow
-def test_choices_for_a_program_are_made_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_is_planned_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """For one configuration, and the same choices of single layers."""
     windows = vdla.HwParams(vector_window=3)
     first = vdla.compile(DIGITS, hw=windows)
-    searched = Mock(wraps=accelerator.first_to_end)
-    monkeypatch.setattr(accelerator, "first_to_end", searched)
+    searched = Mock(wraps=planner.find_plan)
+    monkeypatch.setattr(planner, "find_plan", searched)
     again = vdla.compile(DIGITS, hw=windows)
     assert not searched.called and again.program.to_bytes() == first.program.to_bytes()
     shared = [x.name for x in first.compiled.layers if "share_sixteenths" in (x.knobs or {})]

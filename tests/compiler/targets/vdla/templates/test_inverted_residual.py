@@ -10,8 +10,8 @@ import pytest
 from vdla.bench.measure import measure
 from vdla.bench.net import Net
 from vdla.compiler.build import build
+from vdla.compiler.choose.chooser import Chooser
 from vdla.compiler.choose.space import Knobs
-from vdla.compiler.choose.template import Plan
 from vdla.compiler.graph.interpret import interpret
 from vdla.compiler.graph.ir import Graph, Node, Tensor
 from vdla.compiler.graph.ops.convolution import QConv2d
@@ -19,7 +19,6 @@ from vdla.compiler.graph.ops.fused_pairs import QConvTable, QConvWindow
 from vdla.compiler.graph.ops.integer import QTable
 from vdla.compiler.targets.base import Options
 from vdla.compiler.targets.registry import find_target
-from vdla.compiler.targets.vdla import target as accelerator
 from vdla.compiler.targets.vdla.cost.inverted_residual import (
     Expansion,
     Part,
@@ -28,9 +27,10 @@ from vdla.compiler.targets.vdla.cost.inverted_residual import (
 )
 from vdla.compiler.targets.vdla.expressions import Window
 from vdla.compiler.targets.vdla.machine import ACCELERATOR, HOST, Budget, Context, Machine
-from vdla.compiler.targets.vdla.plan import options as program_choices
-from vdla.compiler.targets.vdla.plan.fuse_inverted_residual import Expanding
+from vdla.compiler.targets.vdla.plan import planner, program_plan
+from vdla.compiler.targets.vdla.plan.program_plan import ProgramPlan
 from vdla.compiler.targets.vdla.rewrite.fuse_inverted_residuals import fuse_inverted_residuals
+from vdla.compiler.targets.vdla.target import Accelerator
 from vdla.compiler.targets.vdla.templates.inverted_residual import InvertedResiduals
 from vdla.isa.insn import Load
 from vdla.isa.params import HwParams
@@ -173,8 +173,8 @@ def network(*kernels: tuple[int, int]) -> onnx.ModelProto:
 @pytest.mark.slow
 def test_blocks_on_the_rtl(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside operators of the tensor track: bytes and cycles."""
-    fused = program_choices.ProgramChoices(bound=9.0)
-    monkeypatch.setattr(accelerator, "first_to_end", lambda cycles_of: fused)
+    fused = ProgramPlan(bound=9.0)
+    monkeypatch.setattr(planner, "find_plan", lambda cycles_of: fused)
     model = network((3, 1), (5, 2), (5, 1), (3, 2))
     found = measure(model, SMALL, VTA, ("sim", "rtl"))
     assert any(layer.op == "QConvWindow" for layer in found.compiled.layers)
@@ -218,11 +218,11 @@ def test_the_graph_whose_program_ends_first_is_taken(
     graph = block(32, 96, (14, 14), fused=False)
     target = find_target("sim", Options(DEFAULT, VTA, 2, 1))
     for bounds in (0.0, 9.0), (9.0, 0.0):
-        monkeypatch.setattr(program_choices, "BOUNDS", bounds)
+        monkeypatch.setattr(program_plan, "BOUNDS", bounds)
         for cheap in 2, 1:
             with monkeypatch.context() as patch:
                 patch.setattr(
-                    type(target), "_cycles",
+                    planner.Planner, "_simulated",
                     lambda self, graph, *_, cheap=cheap: len(graph.nodes) != cheap,
                 )  # fmt: skip
                 compiled = build(graph, target)
@@ -330,10 +330,15 @@ def test_weights_that_have_room_are_loaded_once() -> None:
     assert expansion().stays(Part(28, 28, 2), budget) == ()  # there is one part
 
 
-@pytest.mark.parametrize(("bound", "expected"), [(0.0, "apart"), (99.0, "joined")])
-def test_the_bound_decides(bound: float, expected: str) -> None:
-    graph, machine = block(32, 96, (14, 14)), Machine(DEFAULT, VTA, 2)
-    expanded = InvertedResiduals(machine)
-    workload = expanded.workload(graph, graph.nodes[0], expanded.usual_context)
-    planned = Expanding(machine, bound).plan(workload, {})
-    assert isinstance(planned, Plan) and planned.knobs == {"expansion": expected}
+@pytest.mark.parametrize(("bound", "fused"), [(0.0, False), (99.0, True)])
+def test_the_bound_decides(bound: float, fused: bool) -> None:
+    target = find_target("sim", Options(DEFAULT, VTA))
+    assert isinstance(target, Accelerator)
+    graph = block(32, 96, (14, 14), fused=False)
+    graph = graph.with_nodes([replace(node, target=ACCELERATOR) for node in graph.nodes])
+    chooser = Chooser(target.name, target.machine_key)
+    planned, trial = target.planner(chooser, graph).apply(ProgramPlan(bound=bound))
+    assert any(isinstance(node.op, QConvWindow) for node in planned.nodes) == fused
+    expected = "joined" if fused else "apart"
+    assert [c.knobs["expansion"] for own in trial.made.values() for c in own
+            if "expansion" in c.knobs] == [expected]  # fmt: skip

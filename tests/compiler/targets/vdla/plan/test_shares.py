@@ -12,15 +12,15 @@ from vdla.compiler.build import CompiledModel, build
 from vdla.compiler.targets.base import Options
 from vdla.compiler.targets.registry import find_target
 from vdla.compiler.targets.vdla.machine import USUAL_EIGHTHS
-from vdla.compiler.targets.vdla.plan import reservations as reserving
-from vdla.compiler.targets.vdla.plan.reservations import (
+from vdla.compiler.targets.vdla.plan import program_plan
+from vdla.compiler.targets.vdla.plan.planner import Planner
+from vdla.compiler.targets.vdla.plan.program_plan import (
     IMAGE_PARTS,
-    RESERVED,
     SHARE_SIXTEENTHS,
+    SHARES,
     USUAL_PARTS,
     WGT_EIGHTHS,
 )
-from vdla.compiler.targets.vdla.target import Accelerator
 from vdla.isa.errors import VdlaError
 from vdla.isa.memory import MEMORY_PRESETS
 from vdla.isa.params import HwParams
@@ -93,7 +93,7 @@ def parts_of(model: CompiledModel) -> set:
 
 @pytest.mark.slow
 def test_that_is_taken_whose_program_ends_first() -> None:
-    cycles = {eighths: cycles_of(compiled(given(eighths))) for eighths in RESERVED[WGT_EIGHTHS]}
+    cycles = {eighths: cycles_of(compiled(given(eighths))) for eighths in SHARES[WGT_EIGHTHS]}
     best = min(cycles, key=cycles.__getitem__)
     assert cycles[best] < cycles[USUAL_EIGHTHS]
     found = compiled()
@@ -101,7 +101,7 @@ def test_that_is_taken_whose_program_ends_first() -> None:
 
 
 def test_of_equal_programs_the_usual_one_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Accelerator, "_cycles", lambda *_: 1000)
+    monkeypatch.setattr(Planner, "_simulated", lambda *_: 1000)
     assert chosen(compiled()) == [USUAL_EIGHTHS] * len(LAYERS)
 
 
@@ -123,7 +123,7 @@ def test_images_come_in_parts_where_that_saves_cycles(monkeypatch: pytest.Monkey
     model = inverted_residuals()
     found = compiled(model=model)
     assert parts_of(found) == {8}
-    monkeypatch.setitem(reserving.RESERVED, IMAGE_PARTS, (USUAL_PARTS,))
+    monkeypatch.setitem(program_plan.SHARES, IMAGE_PARTS, (USUAL_PARTS,))
     whole = compiled(model=model)
     assert parts_of(whole) == {USUAL_PARTS} and cycles_of(found) < cycles_of(whole)
 

@@ -1,0 +1,136 @@
+"""The plan of a program: which operators are fused, and what each takes of what all share.
+
+Operators of a program run at the same time and share the scratchpads. An operator that loads less
+may leave less room to its neighbours. An estimate of one operator cannot know what that costs, so
+plans are compared by the exact cycles of their programs (:mod:`.planner`).
+
+A plan is for all operators. Each has knobs of its own that follow from it, which a person may give
+instead:
+
+- ``addition``: ``joined`` if a convolution adds the image of a residual connection to its result
+- ``expansion``: ``joined`` if a depthwise convolution also computes the image that it filters, so
+  that this image does not go to DRAM
+- ``wgt_eighths``: the part of ``wgt`` for its weights (``lower/prefetch_weights.py``)
+- ``share_sixteenths``: the part of the scratchpads for an operator of the vector track
+- ``image_parts``: the number of chunks in which its image is loaded (``lower/split_k.py``)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from ....choose.chooser import Given
+from ....choose.space import Knobs, KnobValue, Refusal, Space, Workload
+from ....choose.template import Decision, Plan
+from ....graph.ir import Node
+from ..machine import USUAL_EIGHTHS
+from ..templates.base import AcceleratorTemplate, Track
+
+ADDITION, EXPANSION = "addition", "expansion"
+WGT_EIGHTHS, SHARE_SIXTEENTHS, IMAGE_PARTS = "wgt_eighths", "share_sixteenths", "image_parts"
+#: The values of ``addition`` and ``expansion``.
+APART, JOINED = "apart", "joined"
+#: What an operator takes of what all share. With more of ``wgt``, its own weights come earlier;
+#: with less, those of the operators behind it do. With a larger share, an operator of the vector
+#: track loads less; its neighbours on the tensor track load more. With more parts, the first
+#: product of an image begins earlier, and there are more instructions to fetch.
+SHARES: Mapping[str, Sequence[int]] = {
+    WGT_EIGHTHS: (1, 2, 3, 4), SHARE_SIXTEENTHS: range(1, 16), IMAGE_PARTS: (1, 2, 4, 8),
+}  # fmt: skip
+_LEGAL: Mapping[str, Sequence[KnobValue]] = {
+    ADDITION: (APART, JOINED), EXPANSION: (APART, JOINED), **SHARES,
+}  # fmt: skip
+#: Parts of an image where no program decides.
+USUAL_PARTS = 1
+#: Bounds that are tried for :func:`~..cost.inverted_residual.cost_ratio`. Estimates of one operator
+#: do not know what its neighbours leave of the bus: where that is little, one that loads less is
+#: better than its own cycles say.
+BOUNDS = (0.0, 1.0, 1.1, 1.2)
+#: Shares become larger or smaller by at most so many sixteenths.
+MOST_STEPS = 5
+
+
+@dataclass(frozen=True)
+class ProgramPlan:
+    """Choices for all operators of a program, except those whose knobs a person gives.
+
+    Attributes
+    ----------
+    bound : two convolutions become one operator if the planner expects it to cost at most so many
+        times what they cost apart
+    addition : whether convolutions add images to their results
+    share_steps : sixteenths that are added to the share of the scratchpads which a template of the
+        vector track usually takes; negative for a smaller share
+    wgt_eighths : eighths of ``wgt`` for an operator's weights
+    image_parts : parts in which an image comes, each with a product of its own
+    """
+
+    bound: float = BOUNDS[0]
+    addition: str = APART
+    share_steps: int = 0
+    wgt_eighths: int = USUAL_EIGHTHS
+    image_parts: int = USUAL_PARTS
+
+    def shares(self, template: AcceleratorTemplate) -> Knobs:
+        """What an operator with this template takes of what all share."""
+        knobs: dict[str, KnobValue] = {}
+        if template.multiplies or template.track is Track.TENSOR:
+            knobs |= {WGT_EIGHTHS: self.wgt_eighths, IMAGE_PARTS: self.image_parts}
+        if template.track is Track.VECTOR:
+            legal, share = SHARES[SHARE_SIXTEENTHS], int(16 * template.share)
+            knobs[SHARE_SIXTEENTHS] = min(max(share + self.share_steps, legal[0]), legal[-1])
+        return knobs
+
+
+def find_plan(cycles_of: Callable[[ProgramPlan], float]) -> ProgramPlan:
+    """Find the plan whose program takes the fewest cycles. Its choices are made one after the
+    other, each with the best of those before it. A choice stays as usual unless another one saves
+    cycles; the share is changed by one sixteenth after the other as long as each saves some.
+    """
+    best = ProgramPlan()
+
+    def decide(others: Iterable[ProgramPlan]) -> bool:
+        """Take one of the others if it is better than the best so far; return whether one is."""
+        nonlocal best
+        before, best = best, min((best, *others), key=cycles_of)
+        return best != before
+
+    decide(replace(best, bound=bound) for bound in BOUNDS)
+    decide([replace(best, addition=JOINED)])
+    decide([replace(best, image_parts=SHARES[IMAGE_PARTS][-1])])
+    for step in (1, -1):
+        saves = True
+        while saves and abs(best.share_steps) < MOST_STEPS:
+            saves = decide([replace(best, share_steps=best.share_steps + step)])
+    decide(replace(best, wgt_eighths=eighths) for eighths in SHARES[WGT_EIGHTHS])
+    return best
+
+
+class Planned(Decision[Workload]):
+    """Knobs of one operator that follow from a plan, where nobody says otherwise."""
+
+    name = "program"
+
+    def __init__(self, usual: Knobs):
+        self.usual = usual
+
+    def space(self, workload: Workload) -> Space:
+        return Space({name: _LEGAL[name] for name in self.usual})
+
+    def plan(self, workload: Workload, fixed: Knobs) -> Plan | Refusal:
+        return Plan({**self.usual, **fixed})
+
+
+def has_own_knobs(given: Given, knob: str, *nodes: Node) -> bool:
+    """Whether someone gives knobs for operators that might be fused, but not the ``knob`` that
+    decides it. Such operators stay apart, because the knobs are for each by itself."""
+    own = [name for node in nodes for name in given.get(node.name, {})]
+    return bool(own) and knob not in own
+
+
+def share_of(usual: Fraction, node: Node) -> Fraction:
+    """The share of the scratchpads that a node of the vector track takes."""
+    sixteenths = node.shares.get(SHARE_SIXTEENTHS)
+    return usual if sixteenths is None else Fraction(sixteenths, 16)
