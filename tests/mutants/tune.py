@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from vdla.compiler.choose import chooser
 from vdla.compiler.choose.records import Records
 from vdla.compiler.graph.ops.blocked.windows import Windowed
 from vdla.compiler.targets.cpu import llvm
@@ -46,10 +47,14 @@ TUNE = (
            "outcomes[index] for index in made", "*outcomes.values()",
            tests(f"{_EXPLORERS}::test_outcomes_in_any_order_belong_to_their_knobs")),
     Mutant("records of any machine", "compiler", Records.find,
-           "self._best.get(Key(target, machine, template, workload))",
-           "next((r for k, r in self._best.items() if (k[0], *k[2:])"
-           " == (target, template, workload)), None)",
+           "self._ranked.get(Key(target, machine, template, workload), ())",
+           "next((r for k, r in self._ranked.items() if (k[0], *k[2:])"
+           " == (target, template, workload)), ())",
            tests("compiler/choose/test_records.py")),
+    Mutant("the best record alone is tried", "compiler", chooser.choose,
+           "knobs in records if", "knobs in records[:1] if",
+           tests("compiler/choose/test_choices.py"
+                 "::test_where_the_best_record_does_not_fit_the_next_one_does")),
     Mutant("a floor too high", "compiler", planner._floor,
            "stored), steps)", "stored), 1.3 * steps)",
            tests("bench/test_tuning.py::test_no_program_beats_the_floor_of_the_cost_model")),

@@ -94,6 +94,18 @@ def test_records_of_another_machine_or_that_are_illegal_do_not_count(tmp_path: P
         assert (layers["left"].chosen_by, layers["left"].knobs) == ("planner", knobs)
 
 
+@pytest.mark.slow
+def test_where_the_best_record_does_not_fit_the_next_one_does(tmp_path: Path) -> None:
+    """A record is of a workload, whatever its neighbours leave it of the scratchpads."""
+    knobs = rows(vdla.compile(DIGITS))["left"]["knobs"]
+    legal = record_of("left", "sim", knobs | {"rows": 1}, 2.0)
+    file = write(tmp_path / "records", legal | {"knobs": legal["knobs"] | {"rows": 0}, "cost": 1.0})
+    with file.open("a") as lines:
+        lines.write(json.dumps(legal) + "\n")
+    found = rows(vdla.compile(DIGITS, records=file))["left"]
+    assert found["chosen_by"] == "record" and found["knobs"]["rows"] == 1
+
+
 # ---- the same choices again ----------------------------------------------------------------------
 
 
