@@ -42,7 +42,7 @@ from .workloads import TABLE_2
 LAYERS = ("C3", "C5", "C8", "C11", "D7", "D8")
 MEMORIES = ("vta", "slow")
 #: The machine that they are of.
-MACHINE = "16x16-plain"
+MACHINE = "16x16"
 #: Where the tables of the package are.
 TABLES = Path(__file__).parent / "tables"
 VERSION = 2

@@ -16,6 +16,7 @@ from vdla.compiler.choose.records import Records
 from vdla.compiler.choose.space import Space, Workload
 from vdla.compiler.choose.template import Decision
 from vdla.isa.errors import VdlaError
+from vdla.runtime.executable import LayerInfo
 
 DIGITS = Path(__file__).parents[3] / "examples" / "models" / "digits_int8.onnx"
 IMAGE = np.random.default_rng(0).uniform(0, 16, (1, 1, 8, 8)).astype(np.float32)
@@ -24,6 +25,11 @@ IMAGE = np.random.default_rng(0).uniform(0, 16, (1, 1, 8, 8)).astype(np.float32)
 def rows(module: vdla.Module) -> dict[str, dict[str, Any]]:
     """The layers of a module's report by name."""
     return {row["name"]: row for row in module.report["layers"]}
+
+
+def layers(module: vdla.Module) -> dict[str, LayerInfo]:
+    """The compiled layers of a module by name."""
+    return {layer.name: layer for layer in module.compiled.layers}
 
 
 def record_of(layer: str, target: str, knobs: dict[str, Any], cost: float) -> dict[str, Any]:
@@ -84,26 +90,26 @@ def test_a_person_then_a_record_then_the_planner(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_records_of_another_machine_or_that_are_illegal_do_not_count(tmp_path: Path) -> None:
-    knobs = {layer.name: layer for layer in vdla.compile(DIGITS).compiled.layers}["left"].knobs
+    knobs = layers(vdla.compile(DIGITS))["left"].knobs
     record = record_of("left", "sim", dict(knobs) | {"rows": 1}, 1.0)
     illegal = record | {"knobs": record["knobs"] | {"rows": 0}}
     unknown = record | {"knobs": record["knobs"] | {"windows": "packed"}}
     for other in (illegal, unknown, record | {"machine": "another"}, record | {"target": "cpu"}):
         module = vdla.compile(DIGITS, records=write(tmp_path / "records", other))
-        layers = {layer.name: layer for layer in module.compiled.layers}
-        assert (layers["left"].chosen_by, layers["left"].knobs) == ("planner", knobs)
+        found = layers(module)["left"]
+        assert (found.chosen_by, found.knobs) == ("planner", knobs)
 
 
 @pytest.mark.slow
 def test_where_the_best_record_does_not_fit_the_next_one_does(tmp_path: Path) -> None:
     """A record is of a workload, whatever its neighbours leave it of the scratchpads."""
-    knobs = rows(vdla.compile(DIGITS))["left"]["knobs"]
+    knobs = layers(vdla.compile(DIGITS))["left"].knobs
     legal = record_of("left", "sim", knobs | {"rows": 1}, 2.0)
     file = write(tmp_path / "records", legal | {"knobs": legal["knobs"] | {"rows": 0}, "cost": 1.0})
     with file.open("a") as lines:
         lines.write(json.dumps(legal) + "\n")
-    found = rows(vdla.compile(DIGITS, records=file))["left"]
-    assert found["chosen_by"] == "record" and found["knobs"]["rows"] == 1
+    found = layers(vdla.compile(DIGITS, records=file))["left"]
+    assert found.chosen_by == "record" and found.knobs["rows"] == 1
 
 
 # ---- the same choices again ----------------------------------------------------------------------
