@@ -38,9 +38,8 @@ from ..isa.text_files import read_text
 from ..sim.model.core import count_cycles
 from .workloads import TABLE_2
 
-#: The layers of which tables are made, and the memories.
+#: The layers of which tables are made.
 LAYERS = ("C3", "C5", "C8", "C11", "D7", "D8")
-MEMORIES = ("vta", "slow")
 #: The machine that they are of.
 MACHINE = "16x16"
 #: Where the tables of the package are.

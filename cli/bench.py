@@ -417,7 +417,7 @@ def bench_tuning(
     make: Annotated[
         str, typer.Option(metavar="LAYERS", help="Make tables first: C8,D7, or 'all'; resumes.")
     ] = "",
-    memories: Annotated[str, typer.Option(help="Memories of tables that are made.")] = "vta,slow",
+    memories: Annotated[str, typer.Option(help="Memories of tables that are made.")] = "vta",
     vthreads: Annotated[
         int,
         typer.Option(
