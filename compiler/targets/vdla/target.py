@@ -10,7 +10,7 @@ from functools import partial
 
 from ....isa.errors import VdlaError
 from ....isa.memory import MemoryParams
-from ....isa.params import NOT_IN_PROGRAMS, HwParams
+from ....isa.params import LEGAL, NOT_IN_PROGRAMS, HwParams
 from ....isa.program import Program
 from ...choose.chooser import Chooser
 from ...choose.space import Refusal
@@ -96,6 +96,14 @@ class Accelerator(Target):
         self.templates = (*(kind(self.machine) for kind in TEMPLATES), Reshaped(), Concatenated())
         self.machine_key = machine_key(options.hw, options.memory)
         self._ready = LoopPrograms(self._machine_of_programs)
+
+    def takes(self, graph: Graph, node: Node) -> str | Refusal:
+        template = self._instructed(graph, node)
+        if template is not None and self.machine.params.vector_table < template.table_bytes:
+            enough = (n for n in LEGAL["vector_table"] if n >= template.table_bytes)
+            legal = " or ".join(map(str, enough))
+            return Refusal(f"a {template.name}, which needs vector_table = {legal}")
+        return super().takes(graph, node)
 
     def refuse(self, graph: Graph, node: Node) -> Refusal:
         dtype = graph.result(node).dtype

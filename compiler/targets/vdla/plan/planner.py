@@ -92,8 +92,7 @@ class Planner:
         knobs."""
         chooser = self.chooser.copy()
         graph = self._fuse_epilogues(chooser, plan.addition)
-        if self.machine.params.vector_table:
-            graph = fuse_tables_into_readers(graph, TableMeans(self.machine).sums)
+        graph = fuse_tables_into_readers(graph, TableMeans(self.machine).sums)
         graph = self._fuse_expansions(chooser, order_by_first_use(graph), plan.bound)
         nodes = []
         for node in graph.nodes:
@@ -114,7 +113,7 @@ class Planner:
             found = chooser.choose(Planned(usual), Workload(), source.name)
             return found.knobs[ADDITION] == JOINED
 
-        return fuse_epilogues(self.graph, bool(self.machine.params.vector_table), adds_image)
+        return fuse_epilogues(self.graph, adds_image)
 
     def _fuse_expansions(self, chooser: Chooser, graph: Graph, bound: float) -> Graph:
         """Fuse pairs of convolutions that as one cost up to ``bound`` times what both cost."""

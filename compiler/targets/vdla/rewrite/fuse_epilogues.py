@@ -28,10 +28,10 @@ from ..machine import ACCELERATOR
 AddsImage = Callable[[Node, Node], bool]
 
 
-def fuse_epilogues(graph: Graph, has_table: bool, adds_image: AddsImage) -> Graph:
+def fuse_epilogues(graph: Graph, adds_image: AddsImage) -> Graph:
     """Fuse each ungrouped convolution that has a single reader with this reader.
 
-    Tables are fused if the vector unit has one (``has_table``), additions of images into 1x1
+    Tables on the accelerator are fused, additions of images into 1x1
     convolutions where ``adds_image`` says so. If convolutions compute both operands of an addition,
     ``adds_image`` is asked for the later one first.
     """
@@ -48,7 +48,7 @@ def fuse_epilogues(graph: Graph, has_table: bool, adds_image: AddsImage) -> Grap
             and producers[name].target == ACCELERATOR
         ]  # fmt: skip
         for source in sorted(sources, key=lambda found: -order[found.output]):
-            made = _fuse(graph, source, node, has_table, adds_image)
+            made = _fuse(graph, source, node, adds_image)
             if made is not None:
                 fused[node.output] = made
                 gone.add(source.output)
@@ -61,7 +61,6 @@ def _fuse(
     graph: Graph,
     source: Node,
     node: Node,
-    has_table: bool,
     adds_image: AddsImage,
 ) -> Node | None:
     """The node that fuses a convolution with its reader; None if they do not fuse."""
@@ -69,7 +68,7 @@ def _fuse(
     match source.op, node.op:
         case QConv2d(groups=1) as conv, QAddChannels() as add:
             op: Op = QConvAddChannels(conv, add)
-        case QConv2d(groups=1) as conv, QTable() as table if has_table:
+        case QConv2d(groups=1) as conv, QTable() as table:
             op = QConvTable(conv, table)
         case QConv2d(groups=1) as conv, QAdd(mult_a=a, mult_b=b) as add if a and b:
             is_product = graph[inputs[1]].shape[2:] == (1, 1)

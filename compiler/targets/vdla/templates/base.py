@@ -39,6 +39,8 @@ class AcceleratorTemplate(Template[W]):
     track: ClassVar[Track]
     #: Whether an operator of the vector track uses the tensor core, too.
     multiplies: ClassVar[bool] = False
+    #: Bytes of a value of the vector unit's table that its operators need at least.
+    table_bytes: ClassVar[int] = 0
     #: Whether its results may come in the order in which the tensor core reads them.
     suits_reader: ClassVar[bool] = False
     #: Whether it begins when all of its image is there, whoever makes that.

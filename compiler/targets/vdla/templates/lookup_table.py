@@ -41,11 +41,10 @@ class LookupTables(AcceleratorTemplate[LookupTableWorkload]):
     name = "look-up"
     ops = (QTable,)
     track = Track.VECTOR
+    table_bytes = 1
     suits_reader = True
 
     def takes(self, graph: Graph, node: Node) -> str | Refusal:
-        if not self.machine.params.vector_table:
-            return Refusal("a look-up table, which needs vector_table = 1 or 2")
         return "on the vector unit, by its table"
 
     def workload(self, graph: Graph, node: Node, context: Context) -> LookupTableWorkload:

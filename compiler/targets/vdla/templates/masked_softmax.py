@@ -50,6 +50,7 @@ class MaskedSoftmax(AcceleratorTemplate[MaskedSoftmaxWorkload]):
     name = "masked softmax"
     ops = (QTableSoftmax,)
     track = Track.VECTOR
+    table_bytes = 2
 
     def handles(self, graph: Graph, node: Node) -> bool:
         return len(node.inputs) == 2
@@ -57,8 +58,6 @@ class MaskedSoftmax(AcceleratorTemplate[MaskedSoftmaxWorkload]):
     def takes(self, graph: Graph, node: Node) -> str | Refusal:
         assert isinstance(node.op, QTableSoftmax)
         params, (x, mask) = self.machine.params, graph.operands(node)
-        if params.vector_table < 2:
-            return Refusal("a softmax, which needs vector_table = 2")
         if mask.data is None:
             return Refusal("a softmax whose mask is computed")
         if (keys := x.shape[node.op.axis]) > (longest := longest_row(params)):

@@ -73,6 +73,7 @@ class Softmax(AcceleratorTemplate[SoftmaxWorkload]):
     name = "softmax"
     ops = (QTableSoftmax,)
     track = Track.VECTOR
+    table_bytes = 2
 
     @property
     def share(self) -> Fraction:
@@ -81,8 +82,6 @@ class Softmax(AcceleratorTemplate[SoftmaxWorkload]):
 
     def takes(self, graph: Graph, node: Node) -> str | Refusal:
         assert isinstance(node.op, QTableSoftmax)
-        if self.machine.params.vector_table < 2:
-            return Refusal("a softmax, which needs vector_table = 2")
         shape = graph[node.inputs[0]].shape
         if not (len(shape) == 4 and shape[0] == shape[3] == 1 and node.op.axis == POSITIONS):
             return Refusal("a softmax whose rows are not the places of an image")

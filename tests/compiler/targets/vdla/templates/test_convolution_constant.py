@@ -120,7 +120,7 @@ def test_which_additions_are_fused(reader: str) -> None:
         grouped = replace(conv, op=replace(conv.op, groups=2))
         weight = Tensor.constant("w", np.ones((32, 16, 1, 1), np.int8))
         graph = graph.with_nodes([grouped, add], weight)
-    found = [node.op.name for node in fuse_epilogues(graph, False, lambda *_: False).nodes]
+    found = [node.op.name for node in fuse_epilogues(graph, lambda *_: False).nodes]
     assert found == (
         ["QConvAddChannels"] if reader == "none" else [node.op.name for node in graph.nodes]
     )

@@ -120,7 +120,7 @@ def test_which_images_are_added(case: str) -> None:
     if case == "a factor of 0":
         add = replace(add, op=replace(add.op, mult_b=0))
     graph = graph.with_nodes([conv, add])
-    found = fuse_epilogues(graph, False, lambda *_: case != "chosen so").nodes
+    found = fuse_epilogues(graph, lambda *_: case != "chosen so").nodes
     if case not in ("first", "second"):
         assert [node.op for node in found] == [conv.op, add.op]
         return

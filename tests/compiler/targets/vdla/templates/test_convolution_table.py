@@ -11,7 +11,7 @@ from vdla.compiler.graph.ir import Graph, Node, Tensor
 from vdla.compiler.graph.ops.convolution import QConv2d
 from vdla.compiler.graph.ops.fused_pairs import QConvTable
 from vdla.compiler.graph.ops.integer import QTable
-from vdla.compiler.targets.vdla.machine import ACCELERATOR
+from vdla.compiler.targets.vdla.machine import ACCELERATOR, HOST
 from vdla.compiler.targets.vdla.rewrite.fuse_epilogues import fuse_epilogues
 from vdla.isa.insn import Table
 from vdla.isa.params import PRESETS, HwParams
@@ -99,16 +99,18 @@ def test_the_rtl_takes_the_same_cycles() -> None:
     check_rtl(activated(10, 9, (5, 6), 3), RTL_TABLES)
 
 
-@pytest.mark.parametrize("reader", ["none", "no table", "another node"])
+@pytest.mark.parametrize("reader", ["none", "the host", "another node"])
 def test_which_tables_are_fused(reader: str) -> None:
-    """Those that are the only reader, where the vector unit has a table."""
+    """Those that are the only reader, on the accelerator."""
     graph = activated(32, 32, (4, 5), fused=False)
     conv, table = (replace(node, target=ACCELERATOR) for node in graph.nodes)
+    if reader == "the host":
+        table = replace(table, target=HOST)
     graph = graph.with_nodes([conv, table])
     if reader == "another node":
         other = replace(table, name="other", output="z")
         graph = graph.with_nodes([conv, table, other], replace(graph["y"], name="z"))
         graph = replace(graph, outputs=("y", "z"))
-    nodes = fuse_epilogues(graph, reader != "no table", lambda *_: False).nodes
+    nodes = fuse_epilogues(graph, lambda *_: False).nodes
     found = [node.op.name for node in nodes]
     assert found == (["QConvTable"] if reader == "none" else [n.op.name for n in graph.nodes])
