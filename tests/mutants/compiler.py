@@ -66,6 +66,7 @@ from vdla.compiler.targets.vdla.rewrite.matmul_as_convolution import _Images
 from vdla.compiler.targets.vdla.rewrite.order_by_first_use import order_by_first_use
 from vdla.compiler.targets.vdla.templates import (
     concat_slice,
+    fused_products,
     masked_softmax_loops,
     softmax,
 )
@@ -77,8 +78,6 @@ from vdla.compiler.targets.vdla.templates import (
 )
 from vdla.compiler.targets.vdla.templates.channel_bias import addition_constants
 from vdla.compiler.targets.vdla.templates.channel_scale import ChannelProducts
-from vdla.compiler.targets.vdla.templates.convolution import Products
-from vdla.compiler.targets.vdla.templates.convolution_constant import ConstantProducts
 from vdla.compiler.targets.vdla.templates.global_average import Means
 from vdla.compiler.targets.vdla.templates.grouped import Grouped
 from vdla.compiler.targets.vdla.templates.layer_norm import Normalise, RowFactors
@@ -201,7 +200,8 @@ COMPILER = (
       for what, template, old in (
           ("constants that stay", Windows, "return self.shape(workload).resident"),
           ("the order of results", ChannelProducts, "return workload.rows_first"),
-          ("rows in tmp", Products, "return rows_through_tmp(make_tiling(knobs), workload.shape)"),
+          ("rows in tmp", fused_products.FusedProducts,
+           "return rows_through_tmp(make_tiling(knobs), workload.shape)"),
       )),
     Mutant("all weights lie at the beginning", "compiler", LinkedPart._firsts,
            "self.turn_taking[name].take(used[name])", "0",
@@ -411,8 +411,8 @@ COMPILER = (
            "len(readers[name]) == 1 and name not in graph.outputs", "True",
            tests(f"{ADDED}::test_which_additions_are_fused")),
     Mutant("a sum with the product's zero point", "compiler",
-           ConstantProducts.schedule,
-           "requantized(scaled, constants, w.last)", "requantized(scaled, constants, w.epilogue)",
+           fused_products._add_constants,
+           "requantized(scaled, par, last)", "requantized(scaled, par, Epilogue())",
            tests(f"{ADDED}::test_it_equals_the_interpreter")),
     Mutant("threads in turn have a part of tmp each", "compiler", planner._room_in_tmp,
            "// tiles.cols", "// (tiles.cols * tiles.vthreads)",

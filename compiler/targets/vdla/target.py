@@ -43,10 +43,8 @@ from .templates.channel_bias import ChannelAddition
 from .templates.channel_scale import ChannelProducts
 from .templates.concat_slice import CopiedPositions
 from .templates.convolution import Products
-from .templates.convolution_constant import ConstantProducts
-from .templates.convolution_residual import ResidualProducts
-from .templates.convolution_table import ActivatedProducts
 from .templates.elementwise import ELEMENTWISE
+from .templates.fused_products import FusedProducts
 from .templates.global_average import Means
 from .templates.grouped import Grouped
 from .templates.inverted_residual import InvertedResiduals
@@ -63,7 +61,7 @@ from .templates.windows import Windows
 
 #: A node is computed by the first template that handles it; these have instructions.
 TEMPLATES: list[type[AcceleratorTemplate]] = [
-    Grouped, Products, ConstantProducts, ActivatedProducts, ResidualProducts, Activations,
+    Grouped, Products, FusedProducts, Activations,
     GroupsTransposed, Transposed, Means, TableMeans, Windows, InvertedResiduals, *ELEMENTWISE,
     ChannelProducts, TableProducts, MaskedSoftmax, Softmax, RowFactors, Normalise, ChannelAddition,
     CopiedPositions, LookupTables,

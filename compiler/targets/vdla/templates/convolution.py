@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import ClassVar, NamedTuple, TypeVar
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -29,7 +29,6 @@ from ..cost.tiling import (
     products_estimates,
     products_fit,
     products_misfit,
-    rows_through_tmp,
     skips_cols,
 )
 from ..expressions import (
@@ -152,20 +151,6 @@ class ProductsWorkload(TensorCoreWorkload):
         )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class ThroughTmpWorkload(ProductsWorkload):
-    """Products whose results pass through ``tmp`` before they leave."""
-
-    #: Entries of tmp that a result has.
-    in_tmp: ClassVar[int] = 1
-
-    @property
-    def shape(self) -> ConvShape:
-        """The convolution, and the room for its results in ``tmp``."""
-        through = self.context.budget.tmp // self.in_tmp
-        return replace(super().shape, through_tmp=through)
-
-
 class Stages(NamedTuple):
     """Operands of products, the image with its border, and the sums."""
 
@@ -233,11 +218,6 @@ class Products(OnTensorCore[ProductsWorkload]):
             Epilogue.from_requant(op.requant),
             skips_cols=skips_cols(window, width, oc_blocks, self.machine),
         )  # fmt: skip
-
-    def context_used(self, workload: ProductsWorkload, knobs: Knobs) -> Hashable:
-        if not isinstance(workload, ThroughTmpWorkload):
-            return None
-        return rows_through_tmp(make_tiling(knobs), workload.shape)
 
     def schedule(self, workload: ProductsWorkload, knobs: Knobs, name: str) -> PrimFunc:
         """The bias in ``param`` contains ``-x_zero_point * sum(weight)``."""

@@ -18,7 +18,7 @@ from vdla.compiler.targets.registry import find_target
 from vdla.compiler.targets.vdla.cost.tiling import Tiling, rows_through_tmp
 from vdla.compiler.targets.vdla.machine import ACCELERATOR, Budget, Context, Machine
 from vdla.compiler.targets.vdla.rewrite.fuse_epilogues import fuse_epilogues
-from vdla.compiler.targets.vdla.templates.convolution_residual import ResidualProducts
+from vdla.compiler.targets.vdla.templates.fused_products import FusedProducts
 from vdla.isa.params import PRESETS, HwParams
 from vdla.sim.model.core import simulate
 
@@ -98,7 +98,7 @@ def test_rows_that_pass_tmp() -> None:
     """A result has two entries of tmp, which are for one thread after the other."""
     graph, machine = residual(32, 32, (20, 4)), Machine(DEFAULT, VTA, 2)
     context = Context(Budget.whole(DEFAULT))
-    workload = ResidualProducts(machine).workload(graph, graph.nodes[0], context)
+    workload = FusedProducts(machine).workload(graph, graph.nodes[0], context)
     for vthreads in (1, 2):
         tiling = Tiling(2, 20, 4, 2, "weights", vthreads)
         assert rows_through_tmp(tiling, workload.shape) == 10, "of 20, where 16 have room"
