@@ -39,11 +39,11 @@ def test_a_table_has_the_cycles_of_its_choices(table: Table) -> None:
 
 
 def test_no_program_beats_the_floor_of_the_cost_model(table: Table) -> None:
-    layer = table.task.layer
-    columns = table.candidates.columns(table.candidates.all())
-    floors = layer.template.estimates(layer.workload, columns)[FLOOR]
-    assert (floors <= table.cycles).all()
-    assert (floors > table.cycles / 4).mean() > 0.8, "a floor so low skips nothing"
+    for found in table, *(load_table(table_path(TABLES, name, "vta")) for name in ("C5", "D7")):
+        floors = found.task.estimates[FLOOR]
+        assert (floors <= found.cycles)[found.exact].all()
+        reached = (floors > found.cycles / 4)[found.exact].mean()
+        assert reached > (0.6 if found is table else 0.99), "a floor so low skips nothing"
 
 
 def test_chance_in_closed_form_is_chance(table: Table) -> None:
@@ -75,15 +75,13 @@ def test_the_model_ranks_what_it_has_not_seen(table: Table) -> None:
     assert row["pairwise_accuracy"] >= 0.85 and row["recall_at_30"] >= 0.62
 
 
-def test_tilings_that_differ_by_less_than_a_hundredth_are_told_apart() -> None:
-    """The 30 best tilings of D7 lie within 0.8 % of each other: the last tile is not a full one."""
-    near = load_table(table_path(TABLES, "D7", "vta"))
+@pytest.mark.parametrize("layer", ["D7", "D8"])
+def test_the_best_tilings_of_windows_are_told_apart(layer: str) -> None:
+    """The best tiling by its estimate is the best."""
+    near = load_table(table_path(TABLES, layer, "vta"))
     cycles = near.task.estimates[CYCLES]
-    best = near.cycles <= 1.01 * near.optimum
-    assert best.sum() > 30
-    assert np.median(np.abs(cycles / near.cycles - 1)[best]) < 0.005
     assert near.cycles[np.argmin(cycles)] == near.optimum
-    assert quality.recall_of_sets(-cycles, near.cycles) >= 0.62
+    assert quality.recall_of_sets(-cycles, near.cycles) >= 0.77
 
 
 @pytest.mark.more
