@@ -530,6 +530,7 @@ class Module:
             "programs": sum(map(is_program, self.compiled.steps)),
             **body,
             "host_s": host_s,
+            "plan": self.compiled.plan,
             "memory_plan": self.compiled.memory_plans,
             "wall_s": wall_s,
             "outputs": outputs,

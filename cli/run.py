@@ -296,6 +296,9 @@ def _show_reasons(console: Console, report: dict[str, Any], explain: bool) -> No
             table.add_row(row["name"], row["op"], row["target"], row["reason"])
         console.print(table)
         _show_choices(console, report["layers"])
+        if report["plan"]:
+            plan = " ".join(f"{name}={value}" for name, value in report["plan"].items())
+            console.print(f"plan of the program, by its simulated cycles: {plan}")
         _show_kernels(console, report["layers"])
         _show_memory_plan(console, report["memory_plan"])
 

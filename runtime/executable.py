@@ -146,6 +146,11 @@ class Executable:
         return self.programs[0] if self.programs else None
 
     @property
+    def plan(self) -> dict[str, Any]:
+        """What was chosen for all layers of the programs together; empty without a program."""
+        return dict(self.programs[0].meta.get("plan", {})) if self.programs else {}
+
+    @property
     def memory_plans(self) -> list[dict[str, Any]]:
         """How tensors between operators share memory, step by step, in bytes: ``where``, then the
         fields of :class:`~vdla.runtime.native.MemoryPlan`.

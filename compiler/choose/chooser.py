@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ...isa.errors import VdlaError
 from .records import Records
@@ -55,7 +55,8 @@ def choose(
 class Chooser:
     """Makes the choices of one compilation and remembers them by layer.
 
-    ``target`` and ``machine`` say whose records apply. A layer may have several choices: an
+    ``target`` and ``machine`` say whose records apply. ``plan`` is what the target chose for all
+    layers together. A layer may have several choices: an
     algorithm by one decision, and its tiles by another. Their knobs have different names, and stand
     side by side in reports.
     """
@@ -65,6 +66,7 @@ class Chooser:
     given: Given = field(default_factory=dict)
     records: Records = field(default_factory=Records)
     made: dict[str, list[Choice]] = field(default_factory=dict)
+    plan: dict[str, Any] = field(default_factory=dict)
 
     def on(self, target: str, machine: str) -> Chooser:
         """A chooser for another target of the same compilation, which adds to the same choices."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 
 from ....isa.errors import VdlaError
@@ -149,8 +149,10 @@ class Accelerator(Target):
     def _plan(self, chooser: Chooser, graph: Graph) -> Graph:
         """Fuse operators and divide the scratchpads among them, by the cycles of the program."""
         planner = self.planner(chooser, graph)
-        planned, trial = planner.apply(planner.find())
+        plan = planner.find()
+        planned, trial = planner.apply(plan)
         chooser.made.update(trial.made)
+        chooser.plan.update(asdict(plan))
         return planned
 
     def planner(self, chooser: Chooser, graph: Graph) -> Planner:

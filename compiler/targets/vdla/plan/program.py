@@ -279,6 +279,7 @@ class LinkedPart:
             "outputs": [self._region(graph, n) for n in self.placed if n in self.part.wanted],
             "layers": layers,
             "memory_plan": self.memory_plan,
+            "plan": self.chooser.plan,
         }
 
     def _region(self, graph: Graph, name: str) -> dict:

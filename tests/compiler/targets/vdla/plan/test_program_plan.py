@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
+from pathlib import Path
 
+import numpy as np
 import pytest
+import vdla
+from vdla.compiler.targets.vdla.plan import planner
 from vdla.compiler.targets.vdla.plan.program_plan import (
     BOUNDS,
     MOST_STEPS,
@@ -14,6 +18,7 @@ from vdla.compiler.targets.vdla.plan.program_plan import (
 )
 
 USUAL = ProgramPlan()
+DIGITS = Path(__file__).parents[5] / "examples" / "models" / "digits_int8.onnx"
 
 
 def searched(cycles_of: Callable[[ProgramPlan], float]) -> tuple[ProgramPlan, int]:
@@ -54,3 +59,18 @@ def test_of_equal_programs_the_usual_one_is_taken() -> None:
 def test_shares_have_an_end(way: int) -> None:
     found, _ = searched(lambda plan: 1000 - way * plan.share_steps)
     assert found.share_steps == way * MOST_STEPS
+
+
+@pytest.mark.slow
+def test_the_report_has_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also that of a saved module; and its layers have the knobs that follow."""
+    plan = replace(USUAL, wgt_eighths=3, image_parts=4)
+    monkeypatch.setattr(planner, "find_plan", lambda cycles_of: plan)
+    module = vdla.compile(DIGITS)
+    module.save(tmp_path / "saved")
+    for each in module, vdla.load(tmp_path / "saved"):
+        each.run(np.zeros((1, 1, 8, 8), np.float32))
+        assert each.report["plan"] == asdict(plan)
+        knobs = {row["name"]: row["knobs"] for row in each.report["layers"]}
+        assert (knobs["left"]["wgt_eighths"], knobs["left"]["image_parts"]) == (3, 4)
+    assert vdla.compile(DIGITS, "cpu").compiled.plan == {}
