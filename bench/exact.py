@@ -26,14 +26,14 @@ Operator = Callable[..., np.ndarray]
 
 
 def exact_answers(model: onnx.ModelProto, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
-    """The model's first output as its definition has it, in float64.
+    """The model's first output in float64, by the definitions of its operators.
 
     An input of float32 is quantised in float32: IEEE defines a single division.
 
     Raises
     ------
     VdlaError
-        For an operator that there is no exact form of here.
+        For an operator that has no exact form here.
     """
     values: dict[str, Any] = {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
     values |= {"": None} | dict(inputs)

@@ -15,8 +15,8 @@ from .base import Expression, Fusion, Op, Shape, Type, expect_dtypes
 
 @dataclass(frozen=True, eq=False)
 class Narrow(Op):
-    """The operator ``op``, one of float32, whose operands may be float16 or bfloat16, and whose
-    result is rounded to ``result``, which is one of these or float32."""
+    """The operator ``op`` on operands of float16, bfloat16 or float32. It computes in float32 and
+    rounds its result to ``result``, one of these dtypes."""
 
     op: Op
     result: str
