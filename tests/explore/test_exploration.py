@@ -298,7 +298,7 @@ def test_the_command(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert run_app(command) == 0
     report = json.loads((tmp_path / "r.json").read_text())
-    assert report["first"]["rung"] == "limit" and report["first"]["values"]["cycles"] == 6645
+    assert report["first"]["rung"] == "limit" and report["first"]["values"]["cycles"] == 6248
     assert report["evaluated"] == 3 and report["front"]
     for design in report["front"]:
         assert design["values"]["bram"] <= 190
