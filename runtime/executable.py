@@ -148,7 +148,8 @@ class Executable:
     @property
     def plan(self) -> dict[str, Any]:
         """What was chosen for all layers of the programs together; empty without a program."""
-        return dict(self.programs[0].meta.get("plan", {})) if self.programs else {}
+        plan = self.programs[0].meta.get("plan", {}) if self.programs else {}
+        return dict(sorted(plan.items()))
 
     @property
     def memory_plans(self) -> list[dict[str, Any]]:
