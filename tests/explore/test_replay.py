@@ -205,13 +205,15 @@ def test_the_surrogate_begins_at_the_front_of_the_bounds(table: Enumeration) -> 
 
 @pytest.mark.short(1)
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "times"), [("dqn", 4), ("digits", 2.5)])
-def test_the_surrogate_is_ahead_on_the_tables_of_the_package(name: str, times: float) -> None:
-    """Random search needs so many ``times`` the designs, and TPE is behind at any number."""
+@pytest.mark.parametrize(
+    ("name", "seeds"), [("dqn", 5), pytest.param("digits", 20, marks=pytest.mark.more)]
+)
+def test_the_surrogate_is_ahead_on_the_tables_of_the_package(name: str, seeds: int) -> None:
+    """A fourth of the designs that random search needs, and better than TPE at any number."""
     table = Enumeration.load(enumeration.TABLES / f"{name}.json.gz")
     (random,) = replay_rows(table, ["random"], 20, 150)
-    surrogate, tpe = replay_rows(table, ["surrogate", "tpe"], 5, 40)
-    assert times * surrogate["trials_to_99pct"] <= random["trials_to_99pct"]
+    surrogate, tpe = replay_rows(table, ["surrogate", "tpe"], seeds, 40)
+    assert 4 * surrogate["trials_to_99pct"] <= random["trials_to_99pct"]
     for number in (5, 10, 20):
         assert surrogate["curve"][number - 1] >= tpe["curve"][number - 1]
 

@@ -18,7 +18,6 @@ networks, so several orders are made, and the one that is estimated to end earli
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -47,22 +46,10 @@ TURNS = 8
 _NO_POST = POST_BY_NAME["none"].code
 
 
-@dataclass(frozen=True)
-class Preference:
-    """What goes first where several instructions could begin at about the same time.
-
-    Attributes
-    ----------
-    ahead_cycles : cycles of arithmetic by which loads of the tensor track go before those of the
-        vector track
-    """
-
-    ahead_cycles: int
-
-
-#: Which one is best depends on which track has more to do where, so all are tried; one takes
+#: Cycles of arithmetic by which loads of the tensor track go before those of the vector track. The
+#: best number depends on which track has more to do where, so all are tried; one takes
 #: milliseconds.
-PREFERENCES = tuple(Preference(ahead) for ahead in (0, 300, 1000, 3000))
+AHEAD_CYCLES = (0, 300, 1000, 3000)
 #: Cycles for which the load unit would rather wait for a load that is needed than begin one that is
 #: not needed until later, and keeps the bus for long.
 PATIENCE_CYCLES = 100
@@ -103,11 +90,11 @@ def dispatch_order(
     tracks: np.ndarray,
     needs: Dependencies,
     memory: MemoryParams,
-    preferences: Sequence[Preference],
+    ahead_cycles: Sequence[int],
     insn_cycles: int,
 ) -> np.ndarray:
-    """Indices of the instructions in the order of their estimated starts: of the orders with these
-    ``preferences``, the first one that is estimated to end earliest.
+    """Indices of the instructions in the order of their estimated starts: of the orders with one of
+    these ``ahead_cycles``, the first one that is estimated to end earliest.
 
     Parameters
     ----------
@@ -138,13 +125,13 @@ def dispatch_order(
     pass_tmp[group_of[_pass_tmp(insns)[members]]] = 1
     work = _work_before(units, busy, whole)
     found: list[tuple[int, np.ndarray]] = []
-    for preference in preferences:
+    for ahead in ahead_cycles:
         order, ends = np.zeros(len(insns), np.int64), np.full(len(insns), -1)
         _find_order(
             needs.latest, members, bounds, np.unique(queue_of), waiting, pass_tmp,
             fronts[:-1].copy(), fronts[1:].copy(), np.full(queues, -1), arithmetic, work, busy,
             latency, np.zeros(_UNITS, np.int64), ends, np.full(len(insns), -1), order,
-            preference.ahead_cycles,
+            ahead,
         )  # fmt: skip
         found.append((int(ends.max(initial=0)), order))
     _, first = min(found, key=lambda known: known[0])
@@ -189,7 +176,7 @@ def _find_order(
     free : by unit, the first cycle in which it can start something
     ends : by instruction, its last cycle; -1 where it has not started
     group_of : workspace, -1 for each instruction
-    ahead : a :class:`Preference`
+    ahead : one of the :data:`AHEAD_CYCLES`
     """
     done = 0
     while done < len(order):

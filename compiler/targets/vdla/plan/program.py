@@ -34,7 +34,7 @@ from ..lower.link import DramPlan, Linker, Place
 from ..lower.loop_passes import run_loop_passes
 from ..lower.lru_allocation import Rotation
 from ..lower.order import (
-    PREFERENCES,
+    AHEAD_CYCLES,
     TURNS,
     constants_apart,
     dispatch_order,
@@ -104,7 +104,7 @@ def _ordered(linker: Linker, tracks: np.ndarray, machine: Machine) -> tuple[Insn
     insns, tracks = insns.take(late), tracks[late]
     needs = dependencies(found.reordered(late), tracks)
     insn_cycles = round(fetch_beats(machine.params, memory))
-    order = dispatch_order(insns, tracks, needs, memory, PREFERENCES, insn_cycles)
+    order = dispatch_order(insns, tracks, needs, memory, AHEAD_CYCLES, insn_cycles)
     insns, needs = insns.take(order), needs.reordered(order)
     kept = without_repeated_settings(insns)
     if kept.size < len(insns):

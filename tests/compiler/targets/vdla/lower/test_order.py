@@ -10,9 +10,8 @@ import pytest
 from vdla.bench.modern import FloatNet
 from vdla.bench.net import Net
 from vdla.compiler.targets.vdla.lower.order import (
-    PREFERENCES,
+    AHEAD_CYCLES,
     TURNS,
-    Preference,
     constants_apart,
     dispatch_order,
     loads_by_need,
@@ -45,7 +44,7 @@ PARAMS = HwParams(
 def ordered(
     program: Program,
     tracks: list[int] | None = None,
-    preferences: Sequence[Preference] = PREFERENCES[:1],
+    ahead_cycles: Sequence[int] = AHEAD_CYCLES[:1],
     insn_cycles: int = 0,
 ) -> tuple[Program, list[int]]:
     """The program as the compiler would order it, and the places before. Each 16 instructions are
@@ -57,7 +56,7 @@ def ordered(
     own = np.array(tracks or [0] * len(insns))[late]
     own = constants_apart(insns, own, late // 16 % TURNS, image)
     needs = dependencies(found.reordered(late), own)
-    order = dispatch_order(insns, own, needs, VTA, preferences, insn_cycles)
+    order = dispatch_order(insns, own, needs, VTA, ahead_cycles, insn_cycles)
     insns, needs = insns.take(order), needs.reordered(order)
     insns = insns.with_tokens(*find_tokens(insns.units, needs.by_unit()))
     return replace(program, insns=tuple(insns.insns())), late[order].tolist()
@@ -108,7 +107,7 @@ def test_any_program_computes_the_same_in_the_new_order(seed: int) -> None:
 def test_any_program_computes_the_same_in_two_tracks(seed: int) -> None:
     """With any preference, of which two each are tried in turn."""
     program, tracks = two_tracks(random_program(PARAMS, seed))
-    moved, order = ordered(program, tracks, PREFERENCES[seed % len(PREFERENCES) :][:2])
+    moved, order = ordered(program, tracks, AHEAD_CYCLES[seed % len(AHEAD_CYCLES) :][:2])
     assert_same(program, moved, order)
     assert set(tracks) == {0, 1}
     for pair in ((lane, unit) for lane in (0, 1) for unit in Unit if unit is not Unit.LOAD):
@@ -133,8 +132,8 @@ def test_the_best_order_is_taken() -> None:
     chosen = set()
     for seed in range(12):
         program, tracks = two_tracks(random_program(PARAMS, seed))
-        alone = [ordered(program, tracks, [preference])[1] for preference in PREFERENCES]
-        chosen.add(alone.index(ordered(program, tracks, PREFERENCES)[1]))
+        alone = [ordered(program, tracks, [ahead])[1] for ahead in AHEAD_CYCLES]
+        chosen.add(alone.index(ordered(program, tracks, AHEAD_CYCLES)[1]))
     assert len(chosen) > 1
 
 
@@ -165,7 +164,7 @@ def test_the_second_step_keeps_every_unit_in_order() -> None:
     program = random_program(PARAMS, 3)
     needs = dependencies(Footprints.of(program.table, program.image))
     tracks = np.zeros(len(program.insns), np.int64)
-    order = dispatch_order(program.table, tracks, needs, VTA, PREFERENCES, 0).tolist()
+    order = dispatch_order(program.table, tracks, needs, VTA, AHEAD_CYCLES, 0).tolist()
     for unit in Unit:
         mine = [i for i in order if program.insns[i].unit is unit]
         assert mine == sorted(mine)
