@@ -52,14 +52,6 @@ class Dependencies:
             np.maximum(found[:, unit], self.latest[:, queue], out=found[:, unit])
         return found
 
-    def reordered(self, order: np.ndarray) -> Dependencies:
-        """The same where the instructions have another order, which must keep every dependency and
-        the order within every queue."""
-        place = np.empty(len(order) + 1, np.int64)
-        place[order] = np.arange(len(order))
-        place[-1] = -1  # -1, no dependency, stays -1
-        return Dependencies(place[self.latest[order]], self.units)
-
 
 def dependencies(found: Footprints, tracks: np.ndarray | None = None) -> Dependencies:
     """Find the dependencies of each instruction, in program order.

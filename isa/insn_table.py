@@ -81,18 +81,20 @@ class InsnTable:
     @cached_property
     def batches(self) -> list[Batch]:
         """All instructions in batches."""
-        return [batch for opcode in opcodes(self.params) for batch in self._batches(opcode)]
+        return [batch for opcode in opcodes(self.params) for batch in self.batches_of(opcode)]
 
-    def _batches(self, opcode: Opcode) -> Iterator[Batch]:
+    def batches_of(self, opcode: Opcode) -> Iterator[Batch]:
+        """The instructions with an opcode in batches."""
         own = np.flatnonzero(self.opcodes == opcode)
-        fields = self.columns(opcode)
+        names = [field.name for field in layout(opcode, self.params)]
         key = np.zeros(own.size, np.int64)
         for name in SHARED[CLASSES[opcode]]:
-            key = key * (int(fields[name].max(initial=0)) + 1) + fields[name]
+            shared = self.rows[own, names.index(name)]
+            key = key * (int(shared.max(initial=0)) + 1) + shared
         for value in np.unique(key):
-            mine = np.flatnonzero(key == value)
-            columns = {name: column[mine] for name, column in fields.items()}
-            yield Batch(_batch_insn(opcode, columns, self.params), own[mine])
+            mine = own[key == value]
+            columns = dict(zip(names, self.rows[mine, : len(names)].T.copy(), strict=True))
+            yield Batch(_batch_insn(opcode, columns, self.params), mine)
 
     def insns(self) -> list[Insn]:
         """The instructions."""
@@ -146,11 +148,11 @@ def _batch_insn(opcode: Opcode, columns: Mapping[str, np.ndarray], params: HwPar
     attributes, values = ATTRIBUTES[opcode], dict[str, Any]()
     shared = SHARED[CLASSES[opcode]]
     for name in attributes.numbers:
-        values[name] = int(columns[name][0]) if name in shared else columns[name].copy()
+        values[name] = int(columns[name][0]) if name in shared else columns[name]
     for name, _ in attributes.named:
         values[name] = names_by_code(opcode, name, params)[int(columns[name][0])]
     for name, numbered in attributes.spread:
-        values[name] = tuple(columns[n].copy() for n in numbered)
+        values[name] = tuple(columns[n] for n in numbered)
     return CLASSES[opcode](**values)
 
 

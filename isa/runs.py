@@ -75,11 +75,9 @@ class Footprints:
         written = in_dram & (writes > 0)
         first = table[written, _BASE].min(initial=np.iinfo(np.int64).max)
         last = ends[written].max(initial=0)
-        kept = ~in_dram | ((table[:, _BASE] < last) & (first < ends))
-        owners, places, spaces, writes = (x[kept] for x in (owners, places, spaces, writes))
-        by_insn = np.lexsort((places, owners))
-        table = table[kept]
-        table = np.ascontiguousarray(table[by_insn])
+        kept = np.flatnonzero(~in_dram | ((table[:, _BASE] < last) & (first < ends)))
+        by_insn = kept[np.lexsort((places[kept], owners[kept]))]
+        owners, spaces, writes, table = (x[by_insn] for x in (owners, spaces, writes, table))
         starts = np.zeros(len(table) + 1, np.int64)
         # Once to count the runs, once to write them.
         empty = np.full(params.uop_depth, len(words) - 1)
@@ -87,16 +85,13 @@ class Footprints:
         count = _find_runs(table, words, empty.copy(), starts, runs, 0)
         runs = np.zeros((count, 2), np.int64)
         _find_runs(table, words, empty, starts, runs, 1)
-        spaces = spaces[by_insn]
         sizes = np.array([*(params.depth(name) for name in MEMORIES), 0])
         in_dram = np.repeat(spaces, np.diff(starts)) == SPACES["dram"]
         grain = max(1, int(np.gcd.reduce(runs[in_dram].reshape(-1))))
         runs[in_dram] //= grain
         sizes[-1] = runs[in_dram].sum(axis=1).max(initial=0)
-        bounds = np.searchsorted(owners[by_insn], np.arange(len(insns) + 1))
-        return cls(
-            np.arange(len(insns)), insns.units, bounds, spaces, writes[by_insn], starts, runs, sizes
-        )
+        bounds = np.searchsorted(owners, np.arange(len(insns) + 1))
+        return cls(np.arange(len(insns)), insns.units, bounds, spaces, writes, starts, runs, sizes)
 
     def reordered(self, order: np.ndarray) -> Footprints:
         """Those of the instructions in another order, or of some of them."""

@@ -43,6 +43,7 @@ from vdla.compiler.targets.gpu.text import _Printer
 from vdla.compiler.targets.vdla.cost import tiling as planner
 from vdla.compiler.targets.vdla.expressions import tile_positions
 from vdla.compiler.targets.vdla.lower import (
+    loop_programs,
     order,
 )
 from vdla.compiler.targets.vdla.lower import (
@@ -203,6 +204,11 @@ COMPILER = (
           ("rows in tmp", fused_products.FusedProducts,
            "return rows_through_tmp(make_tiling(knobs), workload.shape)"),
       )),
+    Mutant("numbers that decide are shared", "compiler", loop_programs._differ_in_fields,
+           "others <= ready.code.slots", "True",
+           tests("compiler/targets/vdla/lower/test_numbers.py")),
+    Mutant("an operator has another one's numbers", "compiler", Linker.add,
+           "= numbers[slot]", "+= 0", tests("compiler/targets/vdla/lower/test_numbers.py")),
     Mutant("all weights lie at the beginning", "compiler", LinkedPart._firsts,
            "self.turn_taking[name].take(used[name])", "0",
            tests("compiler/targets/vdla/lower/test_order.py"
@@ -504,7 +510,7 @@ COMPILER = (
     Mutant("loads behind their readers", "compiler", order.loads_by_need,
            "deadlines == np.arange", "deadlines != np.arange", wrong_digits),
     Mutant("dispatched before its operands", "compiler", order._when_ready.__wrapped__,
-           "if ends[needed] < 0:", "if False:", wrong_digits),
+           "if ends[needed[k]] < 0:", "if False:", wrong_digits),
     # ---- loops and code
     Mutant("threads share their buffers", "compiler", _Interleaver.thread,
            "self.copies, index)", "self.copies, Const(0))",

@@ -91,6 +91,12 @@ class Code:
         return self._made[image_parts]
 
     @cached_property
+    def slots(self) -> frozenset[int]:
+        """The numbers of the loop program that are in fields of instructions."""
+        made = self._made.values() or [self.object_code()]
+        return frozenset(slot for code in made for slot, _ in code.numbers)
+
+    @cached_property
     def used(self) -> Mapping[str, int]:
         """Number of entries that the loop program uses, by scratchpad."""
         used: dict[str, int] = {}

@@ -87,6 +87,7 @@ class Linker:
         layer: str,
         places: Mapping[Buffer, Place],
         firsts: Mapping[str, int] | None = None,
+        numbers: Mapping[int, int] | None = None,
     ) -> int:
         """Append the instructions of a layer, and return how many.
 
@@ -94,6 +95,7 @@ class Linker:
         ----------
         places : where the loop program's parameters lie
         firsts : the first entries of its buffers, by scratchpad; 0 where nothing is said
+        numbers : the loop program's numbers by slot; else those that it was made with
         """
         first_of = firsts or {}
         rows = code.insns.rows.copy()
@@ -101,6 +103,9 @@ class Linker:
             rows[moved.rows, moved.column] += places[buffer].address
         for memory, moved in code.entries:
             rows[moved.rows, moved.column] += first_of.get(memory, 0)
+        if numbers is not None:
+            for slot, moved in code.numbers:
+                rows[moved.rows, moved.column] = numbers[slot]
         notes = code.stage_of + len(self.notes)
         for stage, buffers in code.stages:
             tensors = [places[buffer].name for buffer in buffers if buffer in places]

@@ -1,18 +1,27 @@
-"""Equal loop programs have one code, whether layers of a network or candidates of a search need
-them."""
+"""Loop programs that are equal but for numbers have one code, whether layers of a network or
+candidates of a search need them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
 
+from .....isa.errors import VdlaError
 from ....dumps import Dumps
 from ....tir.ir import PrimFunc
-from ....tir.printer import print_func
 from ..machine import Machine
 from .codegen import Code
 from .loop_passes import run_loop_passes
+from .numbers import abstract, with_slots
 from .prefetch_weights import weights_ahead
+
+
+@dataclass(frozen=True)
+class CodeWithNumbers:
+    """The code of a loop program, and the numbers that its instructions have."""
+
+    code: Code
+    numbers: Mapping[int, int]
 
 
 @dataclass(frozen=True)
@@ -22,13 +31,13 @@ class LoopPrograms:
     """
 
     machine: Machine
-    _by_choice: dict[Hashable, Code] = field(default_factory=dict)
+    _by_choice: dict[Hashable, CodeWithNumbers] = field(default_factory=dict)
     _scheduled: dict[Hashable, PrimFunc] = field(default_factory=dict)
-    _by_text: dict[str, Code] = field(default_factory=dict)
+    _by_text: dict[str, list[CodeWithNumbers]] = field(default_factory=dict)
 
     def code(
         self, choice: Hashable, schedule: Callable[[], PrimFunc], wgt_eighths: int, dumps: Dumps
-    ) -> Code:
+    ) -> CodeWithNumbers:
         """The code of a loop program.
 
         Parameters
@@ -39,17 +48,24 @@ class LoopPrograms:
         key = choice, wgt_eighths
         if key not in self._by_choice:
             if choice not in self._scheduled:
-                self._scheduled[choice] = schedule()
+                self._scheduled[choice] = with_slots(schedule())
             func = self._scheduled[choice]
             # The only pass that depends on the eighths; most weights need less.
-            text = _text(weights_ahead(func, self.machine, wgt_eighths))
-            if text not in self._by_text:
+            text, numbers = abstract(weights_ahead(func, self.machine, wgt_eighths))
+            ready = self._by_text.setdefault(text, [])
+            code = next((r.code for r in ready if _differ_in_fields(r, numbers)), None)
+            if code is None:
                 func = run_loop_passes(func, self.machine, dumps, wgt_eighths)
-                self._by_text[text] = Code(func, self.machine.params)
-            self._by_choice[key] = self._by_text[text]
+                code = Code(func, self.machine.params)
+                ready.append(CodeWithNumbers(code, numbers))
+            self._by_choice[key] = CodeWithNumbers(code, numbers)
         return self._by_choice[key]
 
 
-def _text(func: PrimFunc) -> str:
-    """What a loop program computes, and how, but for its name."""
-    return print_func(replace(func, name=""))
+def _differ_in_fields(ready: CodeWithNumbers, numbers: Mapping[int, int]) -> bool:
+    """Whether the same loop program with other numbers differs in fields of instructions only."""
+    others = {slot for slot, value in numbers.items() if value != ready.numbers[slot]}
+    try:
+        return not others or others <= ready.code.slots
+    except VdlaError:  # no instructions compute it; with other numbers some may
+        return False

@@ -16,6 +16,7 @@ from .....isa.insn import encode_uops
 from .....isa.insn_table import InsnTable, column_of
 from .....isa.opcodes import DST_MEMORIES, LOADABLE, SRC0_MEMORIES, SRC1_MEMORIES, Opcode
 from ....tir.ir import Buffer
+from .numbers import Number
 from .stream import Stream
 
 #: Fields that hold an entry of a scratchpad: the opcode, the field, and the scratchpad; or the
@@ -29,11 +30,17 @@ _ENTRIES = (
     (Opcode.TABLE, "par_base", "", ("par",)),
     (Opcode.STORE, "base", "", ("out",)),
 )
+#: Fields that hold a number of the loop program.
+_NUMBERS = {
+    Opcode.LOAD: ("pad_value",),
+    Opcode.VECTOR: ("imm",),
+    Opcode.PARAM: ("zero_point", "lo", "hi"),
+}
 
 
 @dataclass(frozen=True)
 class Relocation:
-    """Fields to which a number is added: a column in some rows of a table."""
+    """Fields whose value is known later: a column in some rows of a table."""
 
     rows: np.ndarray
     column: int
@@ -54,6 +61,7 @@ class ObjectCode:
     stage_of : for each instruction the index of its stage, int64 [instructions]
     addresses : the bytes of parameters
     entries : the entries of scratchpads
+    numbers : the fields that hold a number of the loop program, by its slot
     """
 
     insns: InsnTable
@@ -62,6 +70,7 @@ class ObjectCode:
     stage_of: np.ndarray
     addresses: Sequence[tuple[Buffer, Relocation]]
     entries: Sequence[tuple[str, Relocation]]
+    numbers: Sequence[tuple[int, Relocation]]
     _encoded: dict[tuple[int, ...], list[bytes]] = field(default_factory=dict)
 
     @classmethod
@@ -94,6 +103,7 @@ class ObjectCode:
             np.array(stage_of, np.int64),
             addresses,
             _entries(insns),
+            _numbers(stream),
         )
 
     def encoded_micro_ops(self, firsts: Sequence[int]) -> list[bytes]:
@@ -123,3 +133,15 @@ def _entries(insns: InsnTable) -> list[tuple[str, Relocation]]:
         for code in np.unique(which).tolist():
             found.append((memories[code], Relocation(rows[which == code], column)))
     return found
+
+
+def _numbers(stream: Stream) -> list[tuple[int, Relocation]]:
+    """Where instructions have a number of the loop program."""
+    rows: dict[tuple[int, int], list[int]] = {}
+    for row, insn in enumerate(stream.insns):
+        for name in _NUMBERS.get(insn.opcode, ()):
+            value = getattr(insn, name)
+            column = column_of(insn.opcode, name, stream.params)
+            if isinstance(value, Number) and column is not None:
+                rows.setdefault((value.slot, column), []).append(row)
+    return [(slot, Relocation(np.array(r, np.int64), c)) for (slot, c), r in rows.items()]

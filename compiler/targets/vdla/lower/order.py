@@ -124,11 +124,13 @@ def dispatch_order(
     pass_tmp = np.zeros(heads.size, np.int64)
     pass_tmp[group_of[_pass_tmp(insns)[members]]] = 1
     work = _work_before(units, busy, whole)
+    needed = needs.latest[needs.latest >= 0]
+    firsts = np.concatenate([[0], np.cumsum((needs.latest >= 0).sum(axis=1))])
     found: list[tuple[int, np.ndarray]] = []
     for ahead in ahead_cycles:
         order, ends = np.zeros(len(insns), np.int64), np.full(len(insns), -1)
         _find_order(
-            needs.latest, members, bounds, np.unique(queue_of), waiting, pass_tmp,
+            needed, firsts, members, bounds, np.unique(queue_of), waiting, pass_tmp,
             fronts[:-1].copy(), fronts[1:].copy(), np.full(queues, -1), arithmetic, work, busy,
             latency, np.zeros(_UNITS, np.int64), ends, np.full(len(insns), -1), order,
             ahead,
@@ -158,14 +160,16 @@ def _estimates(insns: InsnTable, memory: MemoryParams) -> tuple[np.ndarray, np.n
 
 @native
 def _find_order(
-    needs: Table, members: Ints, bounds: Ints, used: Ints, waiting: Ints, pass_tmp: Ints,
-    fronts: Ints, backs: Ints, ready: Ints, arithmetic: Ints, work: Ints, busy: Ints,
-    latency: Ints, free: Ints, ends: Ints, group_of: Ints, order: Ints, ahead: int,
+    needed: Ints, firsts: Ints, members: Ints, bounds: Ints, used: Ints, waiting: Ints,
+    pass_tmp: Ints, fronts: Ints, backs: Ints, ready: Ints, arithmetic: Ints, work: Ints,
+    busy: Ints, latency: Ints, free: Ints, ends: Ints, group_of: Ints, order: Ints, ahead: int,
 ):  # fmt: skip
     """Take instructions from their queues until all are in ``order``.
 
     Parameters
     ----------
+    needed : what instructions depend on; instruction i has those from ``firsts[i]`` to
+        ``firsts[i + 1] - 1``
     members : instructions by group; group g has those from ``bounds[g]`` to ``bounds[g + 1] - 1``
     used : the queues that have groups
     waiting : groups by queue; queue q still has those from ``fronts[q]`` to ``backs[q] - 1``
@@ -187,8 +191,8 @@ def _find_order(
                 continue
             group = waiting[fronts[queue]]
             if ready[queue] < 0:
-                ready[queue] = _when_ready(needs, members, bounds[group], bounds[group + 1], group,
-                                           ends, group_of)  # fmt: skip
+                ready[queue] = _when_ready(needed, firsts, members, bounds[group],
+                                           bounds[group + 1], group, ends, group_of)  # fmt: skip
                 if ready[queue] < 0:
                     continue
             unit = queue % _UNITS
@@ -231,20 +235,20 @@ def _find_order(
 
 @native
 def _when_ready(
-    needs: Table, members: Ints, first: int, last: int, group: int, ends: Ints, group_of: Ints
-) -> int:
+    needed: Ints, firsts: Ints, members: Ints, first: int, last: int, group: int, ends: Ints,
+    group_of: Ints,
+) -> int:  # fmt: skip
     """When all has ended that a group needs of others; -1 if something has not started."""
     for place in range(first, last):
         group_of[members[place]] = group
     ready = 0
     for place in range(first, last):
         index = members[place]
-        for k in range(needs.shape[1]):
-            needed = needs[index, k]
-            if needed >= 0 and group_of[needed] != group:
-                if ends[needed] < 0:
+        for k in range(firsts[index], firsts[index + 1]):
+            if group_of[needed[k]] != group:
+                if ends[needed[k]] < 0:
                     return -1
-                ready = max(ready, ends[needed])
+                ready = max(ready, ends[needed[k]])
     return ready  # type: ignore[return-value]
 
 
@@ -257,9 +261,8 @@ def without_repeated_settings(insns: InsnTable) -> np.ndarray:
     into_par = insns.column("memory") == LOADABLE.index("par")
     into_par &= insns.opcodes == Opcode.LOAD
     ends = np.zeros(len(insns), np.int64)
-    for batch in insns.batches:
-        if isinstance(batch.insn, Load):
-            ends[batch.rows] = batch.insn.base + batch.insn.entries
+    for batch in insns.batches_of(Opcode.LOAD):
+        ends[batch.rows] = batch.insn.base + batch.insn.entries
     _find_repeats(
         insns.opcodes, settings, into_par.astype(np.int64), insns.column("base"), ends,
         PARAM_ENTRIES, params.table_entries, repeats,

@@ -105,11 +105,10 @@ def _ordered(linker: Linker, tracks: np.ndarray, machine: Machine) -> tuple[Insn
     needs = dependencies(found.reordered(late), tracks)
     insn_cycles = round(fetch_beats(machine.params, memory))
     order = dispatch_order(insns, tracks, needs, memory, AHEAD_CYCLES, insn_cycles)
-    insns, needs = insns.take(order), needs.reordered(order)
+    insns = insns.take(order)
     kept = without_repeated_settings(insns)
-    if kept.size < len(insns):
-        insns, order = insns.take(kept), order[kept]
-        needs = dependencies(found.reordered(late[order]))
+    insns, order = insns.take(kept), order[kept]
+    needs = dependencies(found.reordered(late[order]))
     return insns.with_tokens(*find_tokens(insns.units, needs.by_unit())), late[order]
 
 
@@ -216,7 +215,8 @@ class LinkedPart:
         places.append(Place(self.placed[node.output], node.output))
         by_buffer = dict(zip(operator.code.func.params, places, strict=True))
         code = operator.code.object_code(operator.image_parts)
-        return self.linker.add(code, node.name, by_buffer, self._firsts(operator))
+        firsts = self._firsts(operator)
+        return self.linker.add(code, node.name, by_buffer, firsts, operator.numbers)
 
     def _firsts(self, operator: Operator) -> Mapping[str, int]:
         """The first entries of an operator's buffers, by scratchpad. Operators of the vector track

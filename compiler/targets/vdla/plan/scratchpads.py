@@ -39,7 +39,8 @@ SHARED = ("inp", "out", "par")
 @dataclass(frozen=True)
 class Operator:
     """A node that has instructions, with its choice and its loop program, whose images are loaded
-    in ``image_parts`` chunks."""
+    in ``image_parts`` chunks, and whose ``numbers`` by slot may be others than those of its code.
+    """
 
     node: Node
     template: AcceleratorTemplate
@@ -47,6 +48,7 @@ class Operator:
     choice: Choice
     code: Code
     image_parts: int = USUAL_PARTS
+    numbers: Mapping[int, int] | None = None
 
 
 def share_scratchpads(
@@ -112,8 +114,10 @@ def share_scratchpads(
         used = template.context_used(workload, found.knobs)
         same = template, used, *_values(workload), *sorted(found.knobs.items())
         schedule = partial(template.schedule, workload, found.knobs, node.name)
-        code = ready.code(same, schedule, eighths, dumps)
-        made[node.output] = Operator(node, template, workload, found, code, parts)
+        made_of = ready.code(same, schedule, eighths, dumps)
+        made[node.output] = Operator(
+            node, template, workload, found, made_of.code, parts, made_of.numbers
+        )
         dumps.step()
         return made[node.output]
 

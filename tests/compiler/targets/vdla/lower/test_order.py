@@ -57,7 +57,7 @@ def ordered(
     own = constants_apart(insns, own, late // 16 % TURNS, image)
     needs = dependencies(found.reordered(late), own)
     order = dispatch_order(insns, own, needs, VTA, ahead_cycles, insn_cycles)
-    insns, needs = insns.take(order), needs.reordered(order)
+    insns, needs = insns.take(order), dependencies(found.reordered(late[order]))
     insns = insns.with_tokens(*find_tokens(insns.units, needs.by_unit()))
     return replace(program, insns=tuple(insns.insns())), late[order].tolist()
 
