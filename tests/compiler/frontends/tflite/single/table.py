@@ -17,6 +17,8 @@ from .draft import Case, Draft, Refused, micro
 
 ROWS = {**elements.ROWS, **memory.ROWS, **moving.ROWS, **signals.ROWS, **sums.ROWS}
 TYPES = ("float32", "int8", "uint8", "int16", "int32", "int64", "uint32", "uint64", "bool")
+#: How the table says that it means all types.
+ALL, EVERY_TYPE = "all", ", ".join(TYPES)
 WORDS = EXACT, ROUNDED, REFUSED = "exact", "last bits", "refused"
 NONE = ""
 #: Functions of float32 whose last bits differ in some cases, however few the table is made from.
@@ -85,8 +87,8 @@ def cells() -> dict[tuple[str, str], str]:
         kind, *columns = (cell.strip() for cell in row.strip("|").split("|"))
         words = dict.fromkeys(TYPES, NONE)
         for word, types in zip(WORDS, columns, strict=True):
-            words |= {dtype: word for dtype in types.split(", ") if dtype}
-        found |= {(kind, dtype): word for dtype, word in words.items()}
+            words |= dict.fromkeys(types.replace(ALL, EVERY_TYPE).split(", "), word)
+        found |= {(kind, dtype): words[dtype] for dtype in TYPES}
     return found
 
 
@@ -96,7 +98,7 @@ def text(cases: int) -> str:
     for kind in sorted(ROWS):
         found = {dtype: summary(kind, dtype, cases) for dtype in TYPES}
         columns = [", ".join(t for t in TYPES if found[t] == word) for word in WORDS]
-        lines.append(f"| {kind} | {' | '.join(columns)} |")
+        lines.append(f"| {kind} | {' | '.join(columns).replace(EVERY_TYPE, ALL)} |")
     return "\n".join(lines) + "\n"
 
 
