@@ -38,11 +38,11 @@ _INTRODUCTION = """\
 *Generated from `isa/` by `python -m vdla.isa.docs`; change the specification, not this page.*
 
 A program is one stream of instructions in DRAM. *Fetch* reads them in order and hands each to the
-queue of its unit: {units}. Units run side by side; what orders them is
-dependency tokens. One counter exists for each ordered pair of units: an instruction waits until
-the counters of all units in its `pop` mask are above zero and takes one token from each; when it
-has ended it gives one token to each unit in its `push` mask. Within a unit instructions start and
-end in order. `docs/timing.md` says in which cycles.
+queue of its unit: {units}. Units run side by side; only dependency tokens
+order them. One counter exists for each ordered pair of units: an instruction waits until the
+counters of all units in its `pop` mask are above zero and takes one token from each; when it has
+ended it gives one token to each unit in its `push` mask. Within a unit instructions start and end
+in order. `docs/timing.md` says in which cycles.
 
 Everything in DRAM is little-endian. Numbers below are those of the default configuration
 `{hash}`: {insn_bytes} bytes an instruction, {batch} x {block_in} activations of int8 by
@@ -65,7 +65,7 @@ writes. `table` and `table_diff` exist with `vector_table`, `window` with `vecto
 `vector_window` sums. An iteration adds the product of a's lowest byte and byte i of b to sum i, for
 every i. Before the first iteration of a result the sums move on: sum i becomes sum i + 1, and sum 0
 is 0. The result is sum `imm`. The first `imm` results of each run of the innermost loop that is not
-reduced are not whole. They are not written, and the result behind them goes to the first entry.
+reduced are warm-up outputs: they are not written, and the next result goes to the first entry.
 
 Example: a row of six pixels and a kernel of 3 x 3, with the three weights of a row of the kernel in
 the bytes of an entry of par. n2 = 6 runs over columns of the image and n3 = 3, which is reduced,

@@ -17,7 +17,10 @@ from .draft import Case, Draft, Refused, micro
 
 ROWS = {**elements.ROWS, **memory.ROWS, **moving.ROWS, **signals.ROWS, **sums.ROWS}
 TYPES = ("float32", "int8", "uint8", "int16", "int32", "int64", "uint32", "uint64", "bool")
-EXACT, ROUNDED, REFUSED, NONE = "exact", "last bits", "refused", ""
+#: How the table says that it means all types.
+ALL, EVERY_TYPE = "all", ", ".join(TYPES)
+WORDS = EXACT, ROUNDED, REFUSED = "exact", "last bits", "refused"
+NONE = ""
 #: Functions of float32 whose last bits differ in some cases, however few the table is made from.
 LIBRARY = ("COS", "ELU", "EXP", "L2_NORMALIZATION", "LOG", "SIN")
 PAGE = Path(__file__).parents[5] / "docs" / "tflite.md"
@@ -79,17 +82,23 @@ def summary(kind: str, dtype: str, cases: int) -> str:
 
 def cells() -> dict[tuple[str, str], str]:
     """The table in the documentation."""
-    rows = PAGE.read_text().split(BEGIN)[1].split(END)[0].splitlines()[2:]
-    split = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
-    return {(row[0], t): cell for row in split for t, cell in zip(TYPES, row[1:], strict=True)}
+    found: dict[tuple[str, str], str] = {}
+    for row in PAGE.read_text().split(BEGIN)[1].split(END)[0].splitlines()[2:]:
+        kind, *columns = (cell.strip() for cell in row.strip("|").split("|"))
+        words = dict.fromkeys(TYPES, NONE)
+        for word, types in zip(WORDS, columns, strict=True):
+            words |= dict.fromkeys(types.replace(ALL, EVERY_TYPE).split(", "), word)
+        found |= {(kind, dtype): words[dtype] for dtype in TYPES}
+    return found
 
 
 def text(cases: int) -> str:
     """The table."""
-    lines = [f"| operator | {' | '.join(TYPES)} |", "|---" * (len(TYPES) + 1) + "|"]
+    lines = [f"| operator | {' | '.join(WORDS)} |", "|---" * (len(WORDS) + 1) + "|"]
     for kind in sorted(ROWS):
-        found = [summary(kind, dtype, cases) for dtype in TYPES]
-        lines.append(f"| {kind} | {' | '.join(found)} |")
+        found = {dtype: summary(kind, dtype, cases) for dtype in TYPES}
+        columns = [", ".join(t for t in TYPES if found[t] == word) for word in WORDS]
+        lines.append(f"| {kind} | {' | '.join(columns).replace(EVERY_TYPE, ALL)} |")
     return "\n".join(lines) + "\n"
 
 
