@@ -15,8 +15,8 @@ from hypothesis import settings
 from vdla import plugins
 from vdla.compiler.targets.common import cache as kept
 
-from .processors import DEFAULT, FEATURES, on_processor, on_this_machine
-from .suite.summary import write_summary
+from .processors import DEFAULT, FEATURES, on_processor, on_this_machine, was_asked
+from .suite.summary import write_asking, write_summary
 
 #: Of the generator of each module of tests, by the module's name.
 _FIRST_STATES: dict[str, Mapping[str, Any]] = {}
@@ -78,6 +78,26 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         asked = metafunc.config.getoption("--processor")
         names = list(FEATURES) if asked == DEFAULT else [asked]
         metafunc.parametrize("processor_of_test", names, indirect=True)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
+    """A module may ask for the processor when it is imported."""
+    was_asked()
+    report = yield
+    if was_asked():
+        write_asking(collector.path)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Tests that never ask for the processor need no other one (``python -m tests.suite``)."""
+    was_asked()
+    result = yield
+    if was_asked():
+        write_asking(item.path)
+    return result
 
 
 @pytest.fixture(autouse=True)

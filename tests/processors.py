@@ -68,19 +68,44 @@ def has(feature: str) -> bool:
     return THIS.features.get(feature, False) and feature not in EMULATED
 
 
+#: What a result may depend on.
+_TELLING = frozenset(("cpu", "features", "cache_bytes", "speeds"))
+#: Who has asked for such a thing since :func:`was_asked`.
+_ASKED: list[str] = []
+
+
+def was_asked() -> bool:
+    """Whether anything has depended on the assumed processor since the last call."""
+    asked = bool(_ASKED)
+    _ASKED.clear()
+    return asked
+
+
 @dataclass(frozen=True, eq=False)
 class Assumed(Host):
-    """A machine with some of the features of this one, and others."""
+    """A machine with some of the features of this one, and others. It notes that it is asked, but
+    for machine code of the simulators."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in _TELLING:
+            _ASKED.append(name)
+        return super().__getattribute__(name)
+
+    def __hash__(self) -> int:
+        """What is kept by processor has been asked of it."""
+        _ASKED.append("hash")
+        return id(self)
 
     @property
     def key(self) -> str:
         """Its name says it all."""
-        return self.cpu
+        return vars(self)["cpu"]
 
     def target_machine(self, opt: int) -> Any:
         """For the features that both machines have. The simulators' code calls no intrinsics, so it
         needs no emulation."""
-        known = {name: has(name) and self.features.get(name, False) for name in THIS.features}
+        mine = vars(self)["features"]
+        known = {name: has(name) and mine.get(name, False) for name in THIS.features}
         return replace(THIS, cpu="x86-64", features=known).target_machine(opt)
 
 

@@ -18,8 +18,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..processors import FEATURES
-from .summary import SUMMARY
+from ..processors import DEFAULT, FEATURES
+from .summary import ASKING, SUMMARY
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Targets of the Makefile that run beside the tests, one after the other.
@@ -35,7 +35,7 @@ PARTS: Mapping[str, tuple[str, bool]] = {
 }
 #: Seconds in which pytest tells what it found so far, when it is interrupted.
 GRACE_S = 20
-#: The part for every processor, one after the other.
+#: The part for one processor after the other.
 PROCESSORS = "processors"
 
 
@@ -73,22 +73,39 @@ def main(arguments: list[str]) -> int:
     """Run a part; further arguments are pytest's."""
     part, *rest = arguments
     if part == PROCESSORS:
-        ran = [
-            run(f"make processors: {name}", ["-m", "not sweep", "--processor", name, *rest], {})
-            for name in FEATURES
-        ]
-        return max(ran)
+        return run_processors(rest)
     tests, with_lint = PARTS[part]
     return run(f"make {part}", ["-m", tests, *rest], LINT if with_lint else {})
 
 
-def run(name: str, options: Sequence[str], lint: Mapping[str, Sequence[str]]) -> int:
+def run_processors(rest: Sequence[str]) -> int:
+    """Run all tests for one processor, and for each other one the files with tests that asked for
+    it: what nothing asks for changes nothing."""
+    with tempfile.TemporaryDirectory() as folder:
+        asking = Path(folder) / "asking"
+        asking.touch()
+        options = ["-m", "not sweep", *rest, "--processor"]
+        ran = [run(f"make processors: {DEFAULT}", [*options, DEFAULT], {}, {ASKING: str(asking)})]
+        files = sorted(set(asking.read_text().split()))
+    for name in FEATURES:
+        if name != DEFAULT and files:
+            what = f"make processors: {name}, the {len(files)} files that ask for it"
+            ran.append(run(what, [*options, name, *files], {}))
+    return max(ran)
+
+
+def run(
+    name: str,
+    options: Sequence[str],
+    lint: Mapping[str, Sequence[str]],
+    environment: Mapping[str, str] | None = None,
+) -> int:
     """Run pytest with options, beside lint; say how it went."""
     begin = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         summary = Path(folder) / "summary.json"
-        environment = {**os.environ, SUMMARY: str(summary)}
-        tests = subprocess.Popen([*PYTEST, *options], cwd=ROOT, env=environment)
+        known = {**os.environ, SUMMARY: str(summary), **(environment or {})}
+        tests = subprocess.Popen([*PYTEST, *options], cwd=ROOT, env=known)
         beside = Lint(tests, lint)
         try:
             code = tests.wait()

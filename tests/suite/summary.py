@@ -10,6 +10,8 @@ from typing import Any
 
 #: Counts of outcomes, and of the reasons for which tests were skipped, as JSON.
 SUMMARY = "VDLA_TESTS_SUMMARY"
+#: Files of tests whose results may depend on the processor, a line each.
+ASKING = "VDLA_TESTS_ASKING"
 
 
 def write_summary(stats: dict[str, list[Any]]) -> None:
@@ -22,3 +24,11 @@ def write_summary(stats: dict[str, list[Any]]) -> None:
     )
     outcomes = {kind: len(stats.get(kind, ())) for kind in ("passed", "failed", "error")}
     Path(place).write_text(json.dumps({"outcomes": outcomes, "skipped": skipped}))
+
+
+def write_asking(file: Path) -> None:
+    """Write that tests of a file ask for the processor."""
+    place = os.environ.get(ASKING)
+    if place is not None:
+        with open(place, "a") as lines:
+            lines.write(f"{file}\n")

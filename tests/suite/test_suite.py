@@ -9,7 +9,11 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+import vdla
+from vdla.isa.memory import MEMORY_PRESETS
+from vdla.sim.model.core import count_cycles
 
+from ..processors import was_asked
 from .__main__ import LINT, PARTS, Lint, sentence
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -46,6 +50,17 @@ def test_lint_ends_the_tests(capfd: pytest.CaptureFixture[str]) -> None:
     assert time.monotonic() - begin < 50
     said = capfd.readouterr().out
     assert "a line is long" in said and "nothing to see" not in said
+
+
+def test_who_asks_for_the_processor() -> None:
+    """What is compiled for the CPU asks, the second time, too; the simulators do not."""
+    for _ in range(2):
+        was_asked()
+        module = vdla.compile(ROOT / "examples" / "models" / "digits_int8.onnx", target="sim")
+        assert was_asked() and not was_asked()  # for the layers on the host
+    (program,) = module.compiled.programs
+    count_cycles(program.table, MEMORY_PRESETS["vta"])
+    assert not was_asked()
 
 
 def test_every_test_is_in_one_part() -> None:
