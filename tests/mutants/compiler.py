@@ -229,8 +229,8 @@ COMPILER = (
            "SHARES[IMAGE_PARTS][-1]", "SHARES[IMAGE_PARTS][0]",
            tests("compiler/targets/vdla/plan/test_shares.py"
                  "::test_images_come_in_parts_where_that_saves_cycles")),
-    Mutant("instructions of means cost nothing", "compiler", Means.plan,
-           "price * self.insns(workload, knobs)", "0",
+    Mutant("instructions of means cost nothing", "compiler", Means.cost,
+           "price * self.insns(workload, plan.knobs)", "0",
            tests("compiler/targets/vdla/test_squeeze.py"
                  "::test_where_loads_are_scarce_sums_have_few_instructions")),
     Mutant("threads share the copies of weights", "compiler", _Copies.visit,

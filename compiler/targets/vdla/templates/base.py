@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from enum import IntEnum
 from fractions import Fraction
 from typing import ClassVar, TypeVar
@@ -11,7 +11,7 @@ from typing import ClassVar, TypeVar
 import numpy as np
 
 from .....runtime.layout import blocks, pack_parameters
-from ....choose.space import Knobs, Refusal, Space, Workload
+from ....choose.space import Knobs, KnobValue, Refusal, Space, Workload
 from ....choose.template import Plan, Template
 from ....graph.arithmetic.requant import Requant
 from ....graph.ir import Graph, Node
@@ -21,6 +21,15 @@ from ..cost.tiling import VTHREADS, ConvShape, Tiling, even_sizes
 from ..machine import Context, Machine
 
 W = TypeVar("W", bound=Workload)
+
+
+class WithinBudget(Workload):
+    """A workload with a field for the context, whose budget its tiles must fit."""
+
+    context: Context
+
+
+V = TypeVar("V", bound=WithinBudget)
 
 
 class Track(IntEnum):
@@ -80,12 +89,34 @@ class AcceleratorTemplate(Template[W]):
         """
         return {}
 
-    def cheapest(
-        self, workload: W, fixed: Knobs, besides: Callable[[Knobs], float] = lambda knobs: 0
-    ) -> Plan | Refusal:
-        """The legal knobs of the fewest predicted cycles and what they cost ``besides``, with the
-        machine's virtual threads unless they are ``fixed`` or no knob: for templates whose spaces
-        are small."""
+    def rows_first(self, workload: W) -> bool:
+        """Whether the template's own plan delivers all channels of some pixels before others."""
+        return False
+
+    def reads_parts(self, workload: W) -> bool:
+        """Whether the template's own plan reads all channels of some pixels before others."""
+        return False
+
+
+class Tiled(AcceleratorTemplate[V]):
+    """A template whose knobs are sizes of tiles. Where it has no plan of its own, all of them are
+    compared."""
+
+    @abstractmethod
+    def sizes(self, workload: V) -> Mapping[str, Sequence[KnobValue]]:
+        """The knobs, with their values."""
+
+    @abstractmethod
+    def needs(self, workload: V, knobs: Knobs) -> Mapping[str, int]:
+        """Entries of scratchpads for tiles of these sizes."""
+
+    def space(self, workload: V) -> Space:
+        budget = workload.context.budget
+        return Space(self.sizes(workload), lambda chosen: budget.lack(self.needs(workload, chosen)))
+
+    def plan(self, workload: V, fixed: Knobs) -> Plan | Refusal:
+        """The legal knobs of the least cost, with the machine's virtual threads unless they are
+        ``fixed`` or no knob."""
         space, usual = self.space(workload), {"vthreads": self.machine.vthreads}
         wanted = {k: value for k, value in {**usual, **fixed}.items() if k in space.knobs}
         plans = [
@@ -95,15 +126,11 @@ class AcceleratorTemplate(Template[W]):
         ]
         if not plans:
             return Refusal(f"{self.name}: no tile fits{f' with {wanted}' if wanted else ''}")
-        return min(plans, key=lambda plan: (plan.cycles or 0) + besides(plan.knobs))
+        return min(plans, key=lambda plan: self.cost(workload, plan))
 
-    def rows_first(self, workload: W) -> bool:
-        """Whether the template's own plan delivers all channels of some pixels before others."""
-        return False
-
-    def reads_parts(self, workload: W) -> bool:
-        """Whether the template's own plan reads all channels of some pixels before others."""
-        return False
+    def cost(self, workload: V, plan: Plan) -> float:
+        """What a plan costs: its predicted cycles."""
+        return plan.cycles or 0
 
 
 class InPlace(Template[Workload]):

@@ -3,14 +3,13 @@ constant."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from .....runtime.layout import pack_parameters
-from ....choose.space import Knobs, Refusal, Space, Workload
-from ....choose.template import Plan
+from ....choose.space import Knobs, KnobValue, Refusal
 from ....graph.ir import Graph, Node
 from ....graph.ops.group_matmul import QAddChannels
 from ....te.schedule import create_schedule
@@ -20,11 +19,11 @@ from ....tir.lower import lower
 from ..cost.tiling import VTHREADS, even_sizes, read_cycles, row_cycles
 from ..expressions import REQUANT_ENTRIES, Epilogue, attach, requantized, split_tiles, vthread_tiles
 from ..machine import Context, Machine
-from .base import AcceleratorTemplate, Track, blocked_shape
+from .base import Tiled, Track, WithinBudget, blocked_shape
 
 
 @dataclass(frozen=True)
-class ChannelAdditionWorkload(Workload):
+class ChannelAdditionWorkload(WithinBudget):
     """An image of ``channel_blocks`` times ``places`` vectors, whose elements are multiplied by
     ``mult``."""
 
@@ -35,7 +34,7 @@ class ChannelAdditionWorkload(Workload):
     epilogue: Epilogue = field(compare=False)
 
 
-class ChannelAddition(AcceleratorTemplate[ChannelAdditionWorkload]):
+class ChannelAddition(Tiled[ChannelAdditionWorkload]):
     """``requantize(x * mult + const[c])``: ``places`` of one block of channels at a time."""
 
     name = "channel addition"
@@ -52,19 +51,13 @@ class ChannelAddition(AcceleratorTemplate[ChannelAdditionWorkload]):
         epilogue = Epilogue(op.zero_point)
         return ChannelAdditionWorkload(channel_blocks, positions, context, op.mult, epilogue)
 
-    def space(self, workload: ChannelAdditionWorkload) -> Space:
-        knobs = {"places": even_sizes(workload.places), "vthreads": VTHREADS}
-        return Space(knobs, lambda chosen: self._misfit(workload, chosen))
+    def sizes(self, workload: ChannelAdditionWorkload) -> Mapping[str, Sequence[KnobValue]]:
+        return {"places": even_sizes(workload.places), "vthreads": VTHREADS}
 
-    def _misfit(self, workload: ChannelAdditionWorkload, knobs: Knobs) -> str:
-        """Which scratchpad is too small, or an empty string."""
+    def needs(self, workload: ChannelAdditionWorkload, knobs: Knobs) -> Mapping[str, int]:
         vthreads = int(knobs["vthreads"])
         vectors = int(knobs["places"]) * vthreads
-        needs = {"inp": vectors, "out": vectors, "par": REQUANT_ENTRIES * vthreads}
-        return workload.context.budget.lack(needs)
-
-    def plan(self, workload: ChannelAdditionWorkload, fixed: Knobs) -> Plan | Refusal:
-        return self.cheapest(workload, fixed)
+        return {"inp": vectors, "out": vectors, "par": REQUANT_ENTRIES * vthreads}
 
     def predict(self, workload: ChannelAdditionWorkload, knobs: Knobs) -> int:
         """As for a row of vectors; small tiles keep the bus busy with parameters and

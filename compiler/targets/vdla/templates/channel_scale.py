@@ -3,13 +3,12 @@ ends with. Both are made at run time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from ....choose.space import Knobs, Refusal, Space, Workload
-from ....choose.template import Plan
+from ....choose.space import Knobs, KnobValue, Refusal
 from ....graph.ir import Graph, Node
 from ....graph.ops.integer import QMul
 from ....te.expr import Expr
@@ -29,11 +28,11 @@ from ..expressions import (
     vthread_tiles,
 )
 from ..machine import Context
-from .base import AcceleratorTemplate, Track, blocked_shape, uniform_parameters
+from .base import Tiled, Track, WithinBudget, blocked_shape, uniform_parameters
 
 
 @dataclass(frozen=True)
-class ChannelProductWorkload(Workload):
+class ChannelProductWorkload(WithinBudget):
     """An image of ``channel_blocks`` times ``places`` vectors, and a vector for each block."""
 
     channel_blocks: int
@@ -51,7 +50,7 @@ class ChannelProductWorkload(Workload):
         return bool(self.context.rows_first) and needed <= min(budget.inp, budget.tmp)
 
 
-class ChannelProducts(AcceleratorTemplate[ChannelProductWorkload]):
+class ChannelProducts(Tiled[ChannelProductWorkload]):
     """``requantize((x - zero) * (factor[c] - zero))``: some ``places`` of some ``blocks`` of
     channels at a time. One pass subtracts the zero point, and a second one multiplies.
 
@@ -79,25 +78,19 @@ class ChannelProducts(AcceleratorTemplate[ChannelProductWorkload]):
             channel_blocks, height * width, context, zeros, Epilogue.from_requant(op.requant)
         )
 
-    def space(self, workload: ChannelProductWorkload) -> Space:
+    def sizes(self, workload: ChannelProductWorkload) -> Mapping[str, Sequence[KnobValue]]:
         blocks = even_sizes(workload.channel_blocks) if workload.rows_first else [1]
-        knobs = {"blocks": blocks, "places": even_sizes(workload.places), "vthreads": VTHREADS}
-        return Space(knobs, lambda chosen: self._misfit(workload, chosen))
+        return {"blocks": blocks, "places": even_sizes(workload.places), "vthreads": VTHREADS}
 
-    def _misfit(self, workload: ChannelProductWorkload, knobs: Knobs) -> str:
-        """Which scratchpad is too small, or an empty string."""
+    def needs(self, workload: ChannelProductWorkload, knobs: Knobs) -> Mapping[str, int]:
         vthreads = int(knobs["vthreads"])
         vectors, factors = count_vectors(knobs) * vthreads, vthreads
         if workload.rows_first:
             factors = workload.channel_blocks
-        needs = {
+        return {
             "inp": vectors + factors, "tmp": count_vectors(knobs) + factors, "out": vectors,
             "par": REQUANT_ENTRIES,
         }  # fmt: skip
-        return workload.context.budget.lack(needs)
-
-    def plan(self, workload: ChannelProductWorkload, fixed: Knobs) -> Plan | Refusal:
-        return self.cheapest(workload, fixed)
 
     def predict(self, workload: ChannelProductWorkload, knobs: Knobs) -> int:
         entries = workload.channel_blocks * workload.places

@@ -11,15 +11,14 @@ one column of ones, and computes ``requantize(x * factor + offset)``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from .....isa.params import HwParams
 from .....runtime.layout import blocks, pack_parameters
-from ....choose.space import Knobs, Refusal, Space, Workload
-from ....choose.template import Plan
+from ....choose.space import Knobs, KnobValue, Refusal
 from ....graph.ir import Graph, Node
 from ....graph.ops.base import Shape
 from ....graph.ops.normalisation import (
@@ -55,7 +54,7 @@ from ..expressions import (
     split_tiles,
 )
 from ..machine import Budget, Context, Machine
-from .base import AcceleratorTemplate, Track
+from .base import Tiled, Track, WithinBudget
 from .matmul import find_tile_reach, tile_bytes, tile_step, weight_tiles
 
 #: Entries of tmp for each block of positions: the most values of the chain that live at one time.
@@ -65,7 +64,7 @@ CHAIN_OPS, WAIT_CYCLES = 100, 16
 
 
 @dataclass(frozen=True)
-class RowDigitsWorkload(Workload):
+class RowDigitsWorkload(WithinBudget):
     """Digits of ``places``, in ``tiles`` blocks, of ``channel_blocks`` blocks of channels."""
 
     channel_blocks: int
@@ -75,7 +74,7 @@ class RowDigitsWorkload(Workload):
     numbers: Numbers = field(compare=False)
 
 
-class RowFactors(AcceleratorTemplate[RowDigitsWorkload]):
+class RowFactors(Tiled[RowDigitsWorkload]):
     """Sums of ``tiles`` blocks of positions at a time, and one chain of operators for all of
     them."""
 
@@ -92,18 +91,11 @@ class RowFactors(AcceleratorTemplate[RowDigitsWorkload]):
         sizes = blocks(x.shape[1], params), x.shape[2], blocks(x.shape[2], params)
         return RowDigitsWorkload(*sizes, context, op.numbers)
 
-    def space(self, workload: RowDigitsWorkload) -> Space:
-        knobs = {"tiles": even_sizes(workload.tiles)}
-        return Space(knobs, lambda chosen: self._misfit(workload, chosen))
+    def sizes(self, workload: RowDigitsWorkload) -> Mapping[str, Sequence[KnobValue]]:
+        return {"tiles": even_sizes(workload.tiles)}
 
-    def _misfit(self, workload: RowDigitsWorkload, knobs: Knobs) -> str:
-        """Which scratchpad is too small, or an empty string."""
-        tiles = int(knobs["tiles"])
-        needs = _digits_needs(workload.channel_blocks, tiles, self.machine.params)
-        return workload.context.budget.lack(needs)
-
-    def plan(self, workload: RowDigitsWorkload, fixed: Knobs) -> Plan | Refusal:
-        return self.cheapest(workload, fixed)
+    def needs(self, workload: RowDigitsWorkload, knobs: Knobs) -> Mapping[str, int]:
+        return _digits_needs(workload.channel_blocks, int(knobs["tiles"]), self.machine.params)
 
     def predict(self, workload: RowDigitsWorkload, knobs: Knobs) -> int:
         """A tile's chain begins when its positions are there and summed; the next tile's positions
@@ -253,7 +245,7 @@ class _Chain:
 
 
 @dataclass(frozen=True)
-class NormaliseWorkload(Workload):
+class NormaliseWorkload(WithinBudget):
     """``channel_blocks`` times ``places``, in ``tiles`` blocks, of an image."""
 
     channel_blocks: int
@@ -263,7 +255,7 @@ class NormaliseWorkload(Workload):
     epilogue: Epilogue = field(compare=False)
 
 
-class Normalise(AcceleratorTemplate[NormaliseWorkload]):
+class Normalise(Tiled[NormaliseWorkload]):
     """``requantize(x * factor + offset)`` of ``channel_blocks`` of ``tiles`` blocks of positions at
     a time. The parameters of channels stay on chip if they are ``resident``, or are loaded with
     each tile."""
@@ -281,23 +273,17 @@ class Normalise(AcceleratorTemplate[NormaliseWorkload]):
         sizes = blocks(x.shape[1], params), x.shape[2], blocks(x.shape[2], params)
         return NormaliseWorkload(*sizes, context, Epilogue(op.norm.zero_point))
 
-    def space(self, workload: NormaliseWorkload) -> Space:
-        knobs = {
+    def sizes(self, workload: NormaliseWorkload) -> Mapping[str, Sequence[KnobValue]]:
+        return {
             "tiles": even_sizes(workload.tiles),
             "channel_blocks": even_sizes(workload.channel_blocks),
             "resident": (0, 1),
         }
-        return Space(knobs, lambda chosen: self._misfit(workload, chosen))
 
-    def _misfit(self, workload: NormaliseWorkload, knobs: Knobs) -> str:
-        """Which scratchpad is too small, or an empty string."""
+    def needs(self, workload: NormaliseWorkload, knobs: Knobs) -> Mapping[str, int]:
         tiles, some = int(knobs["tiles"]), int(knobs["channel_blocks"])
         held = workload.channel_blocks if knobs["resident"] else some
-        needs = _normalise_needs(tiles, some, held, self.machine.params)
-        return workload.context.budget.lack(needs)
-
-    def plan(self, workload: NormaliseWorkload, fixed: Knobs) -> Plan | Refusal:
-        return self.cheapest(workload, fixed)
+        return _normalise_needs(tiles, some, held, self.machine.params)
 
     def predict(self, workload: NormaliseWorkload, knobs: Knobs) -> int:
         """As for a row of vectors, whose passes are two; and the values of each tile."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 
-from ....choose.space import Knobs, Refusal, Space, Workload
+from ....choose.space import Knobs, KnobValue, Refusal
 from ....choose.template import Plan
 from ....graph.ir import Graph, Node
 from ....graph.ops.integer import QTable
@@ -18,12 +18,12 @@ from ....tir.ir import PrimFunc
 from ....tir.lower import lower
 from ..cost.tiling import VTHREADS, row_cycles
 from ..expressions import attach, count_vectors, lookup_int8, tile_positions
-from ..machine import Budget, Context, Machine
-from .base import AcceleratorTemplate, Track, blocked_shape
+from ..machine import Context, Machine
+from .base import Tiled, Track, WithinBudget, blocked_shape
 
 
 @dataclass(frozen=True)
-class LookupTableWorkload(Workload):
+class LookupTableWorkload(WithinBudget):
     """A table of 256 values, applied to an image of ``blocks`` times ``places`` vectors, or to a
     row of ``places`` vectors where their order does not matter.
     """
@@ -33,7 +33,7 @@ class LookupTableWorkload(Workload):
     context: Context
 
 
-class LookupTables(AcceleratorTemplate[LookupTableWorkload]):
+class LookupTables(Tiled[LookupTableWorkload]):
     """``table[x + 128]``, in one pass: some ``places`` of some ``blocks`` of channels are loaded,
     looked up and stored at a time.
     """
@@ -53,14 +53,17 @@ class LookupTables(AcceleratorTemplate[LookupTableWorkload]):
             return LookupTableWorkload(1, blocks * prod(size), context)
         return LookupTableWorkload(blocks, prod(size), context)
 
-    def space(self, workload: LookupTableWorkload) -> Space:
+    def sizes(self, workload: LookupTableWorkload) -> Mapping[str, Sequence[KnobValue]]:
         budget = workload.context.budget
-        knobs = {
+        return {
             "blocks": range(1, workload.blocks + 1),
             "places": range(1, min(workload.places, budget.inp, budget.out) + 1),
             "vthreads": VTHREADS,
         }
-        return Space(knobs, lambda chosen: self._misfit(budget, chosen))
+
+    def needs(self, workload: LookupTableWorkload, knobs: Knobs) -> Mapping[str, int]:
+        vectors = count_vectors(knobs) * int(knobs["vthreads"])
+        return {"inp": vectors, "out": vectors, "par": self.machine.params.table_entries}
 
     def plan(self, workload: LookupTableWorkload, fixed: Knobs) -> Plan | Refusal:
         budget = workload.context.budget
@@ -76,12 +79,6 @@ class LookupTables(AcceleratorTemplate[LookupTableWorkload]):
     def predict(self, workload: LookupTableWorkload, knobs: Knobs) -> int:
         entries, size = workload.blocks * workload.places, count_vectors(knobs)
         return row_cycles(entries, size, 1, 1, int(knobs["vthreads"]), self.machine)
-
-    def _misfit(self, budget: Budget, knobs: Knobs) -> str:
-        """Which scratchpad is too small, or an empty string."""
-        needed = count_vectors(knobs) * int(knobs["vthreads"])
-        entries = self.machine.params.table_entries
-        return budget.lack({"inp": needed, "out": needed, "par": entries})
 
     def schedule(self, workload: LookupTableWorkload, knobs: Knobs, name: str) -> PrimFunc:
         """Parameters: x, the table (int32 [entries of par, block]), out."""

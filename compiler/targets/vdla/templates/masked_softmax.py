@@ -7,7 +7,7 @@ of a block sees take no work but the store of the zero point.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
@@ -15,8 +15,7 @@ import numpy as np
 
 from .....isa.params import HwParams
 from .....isa.timing import PARAM_ITERATIONS, VECTOR_DEPTH
-from ....choose.space import Knobs, Refusal, Space, Workload
-from ....choose.template import Plan
+from ....choose.space import Knobs, KnobValue, Refusal
 from ....graph.ir import Graph, Node
 from ....graph.ops.softmax import QTableSoftmax, newton_steps
 from ....tir.ir import PrimFunc
@@ -24,13 +23,13 @@ from ..attention_mask import VisibleKeys, find_visible_keys
 from ..cost.tiling import INSN_CYCLES, even_sizes, read_cycles
 from ..expressions import REQUANT_ENTRIES, Epilogue
 from ..machine import Context
-from .base import AcceleratorTemplate, Track, blocked_shape
+from .base import Tiled, Track, WithinBudget, blocked_shape
 from .masked_softmax_loops import APART, PARTS, Image, Loops, count_scores, group_tiles
 from .softmax import LAST_OPS, POSITIONS, STEP_OPS, longest_row, softmax_constants
 
 
 @dataclass(frozen=True)
-class MaskedSoftmaxWorkload(Workload):
+class MaskedSoftmaxWorkload(WithinBudget):
     """Rows along ``places`` of a block of channels for each of ``spans``, with ``rows`` rows of
     masks; ``room`` as of the operator."""
 
@@ -42,7 +41,7 @@ class MaskedSoftmaxWorkload(Workload):
     epilogue: Epilogue = field(compare=False)
 
 
-class MaskedSoftmax(AcceleratorTemplate[MaskedSoftmaxWorkload]):
+class MaskedSoftmax(Tiled[MaskedSoftmaxWorkload]):
     """Maximum, sum of exponentials and inverse of ``blocks`` blocks of channels at a time; then
     exponentials times inverses of ``places`` at a time, of all blocks of a tile that see the same
     keys."""
@@ -86,21 +85,28 @@ class MaskedSoftmax(AcceleratorTemplate[MaskedSoftmaxWorkload]):
         epilogue = Epilogue(op.zero_point)
         return MaskedSoftmaxWorkload(positions, spans, len(rows), op.room, context, epilogue)
 
-    def space(self, workload: MaskedSoftmaxWorkload) -> Space:
-        knobs = {
+    def sizes(self, workload: MaskedSoftmaxWorkload) -> Mapping[str, Sequence[KnobValue]]:
+        return {
             "blocks": even_sizes(len(workload.spans)),
             "places": even_sizes(max(span.bound for span in workload.spans)),
         }
-        return Space(knobs, lambda chosen: self._misfit(workload, chosen))
 
-    def _misfit(self, workload: MaskedSoftmaxWorkload, knobs: Knobs) -> str:
-        """Which scratchpad is too small, or an empty string."""
-        blocks, positions = int(knobs["blocks"]), int(knobs["places"])
-        needs = _needs(workload, blocks, positions, self.machine.params)
-        return workload.context.budget.lack(needs)
-
-    def plan(self, workload: MaskedSoftmaxWorkload, fixed: Knobs) -> Plan | Refusal:
-        return self.cheapest(workload, fixed)
+    def needs(self, workload: MaskedSoftmaxWorkload, knobs: Knobs) -> Mapping[str, int]:
+        """Some blocks at a time are multiplied at some positions at a time."""
+        w, blocks, positions = workload, int(knobs["blocks"]), int(knobs["places"])
+        tiles = group_tiles(w.spans, blocks)
+        size, slots = min(blocks, len(w.spans)), 1 + (len(tiles) > 1)
+        chunk = positions * max(g.count for groups in tiles for g in groups)
+        # Maximum, inverse and limit stay. Exponentials are summed up beside the sums and parts of
+        # them; then there are steps of the chain; at last, exponentials that are masked and
+        # limited.
+        staying, summing = size * (2 + bool(w.room)), 2 * (size + chunk)
+        return {
+            "inp": slots * max(map(count_scores, tiles)),
+            "tmp": staying + max(summing, size * (1 + PARTS), 3 * chunk),
+            "out": 3 * chunk,
+            "par": REQUANT_ENTRIES + self.machine.params.table_entries + w.rows,
+        }
 
     def predict(self, workload: MaskedSoftmaxWorkload, knobs: Knobs) -> int:
         """Passes of the vector unit: each waits for the first result of the one before;
@@ -144,22 +150,3 @@ class MaskedSoftmax(AcceleratorTemplate[MaskedSoftmaxWorkload]):
 def most_mask_rows(params: HwParams) -> int:
     """The most rows of masks that par has room for, beside the table and what requantises."""
     return max(0, params.par_depth - REQUANT_ENTRIES - params.table_entries)
-
-
-def _needs(
-    w: MaskedSoftmaxWorkload, blocks: int, positions: int, params: HwParams
-) -> dict[str, int]:
-    """Entries of the scratchpads for tiles of ``blocks`` blocks, multiplied at ``positions`` at a
-    time."""
-    tiles = group_tiles(w.spans, blocks)
-    size, slots = min(blocks, len(w.spans)), 1 + (len(tiles) > 1)
-    chunk = positions * max(g.count for groups in tiles for g in groups)
-    # Maximum, inverse and limit stay. Exponentials are summed up beside the sums and parts of them;
-    # then there are steps of the chain; at last, exponentials that are masked and limited.
-    staying, summing = size * (2 + bool(w.room)), 2 * (size + chunk)
-    return {
-        "inp": slots * max(map(count_scores, tiles)),
-        "tmp": staying + max(summing, size * (1 + PARTS), 3 * chunk),
-        "out": 3 * chunk,
-        "par": REQUANT_ENTRIES + params.table_entries + w.rows,
-    }

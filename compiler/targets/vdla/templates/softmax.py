@@ -7,15 +7,14 @@ of the vector unit. One chain of operators inverts the sums of several blocks of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
 import numpy as np
 
 from .....isa.params import HwParams
-from ....choose.space import Knobs, Refusal, Space, Workload
-from ....choose.template import Plan
+from ....choose.space import Knobs, KnobValue, Refusal
 from ....graph.ir import Graph, Node
 from ....graph.ops.softmax import (
     HALF_BITS,
@@ -42,7 +41,7 @@ from ..expressions import (
     split_tiles,
 )
 from ..machine import Budget, Context, Machine
-from .base import AcceleratorTemplate, Track, blocked_shape, uniform_parameters
+from .base import Tiled, Track, WithinBudget, blocked_shape, uniform_parameters
 
 #: The axis of the positions of an image [1, C, N, 1].
 POSITIONS = 2
@@ -54,7 +53,7 @@ STEP_OPS, LAST_OPS = 5, 8
 
 
 @dataclass(frozen=True)
-class SoftmaxWorkload(Workload):
+class SoftmaxWorkload(WithinBudget):
     """Rows along ``places`` of ``channel_blocks`` blocks of channels; ``room`` as of the
     operator."""
 
@@ -65,7 +64,7 @@ class SoftmaxWorkload(Workload):
     epilogue: Epilogue = field(compare=False)
 
 
-class Softmax(AcceleratorTemplate[SoftmaxWorkload]):
+class Softmax(Tiled[SoftmaxWorkload]):
     """Maximum, sum of exponentials and inverse of ``blocks`` blocks of channels at a time; then
     exponentials times inverses of ``places`` at a time. There are no virtual threads: the parts of
     the inverses would all live in tmp at the same time."""
@@ -95,21 +94,15 @@ class Softmax(AcceleratorTemplate[SoftmaxWorkload]):
         channel_blocks, positions, _ = blocked_shape(graph[node.inputs[0]].shape, self.machine)
         return SoftmaxWorkload(channel_blocks, positions, op.room, context, Epilogue(op.zero_point))
 
-    def space(self, workload: SoftmaxWorkload) -> Space:
-        knobs = {
+    def sizes(self, workload: SoftmaxWorkload) -> Mapping[str, Sequence[KnobValue]]:
+        return {
             "blocks": even_sizes(workload.channel_blocks),
             "places": even_sizes(workload.places),
         }
-        return Space(knobs, lambda chosen: self._misfit(workload, chosen))
 
-    def _misfit(self, workload: SoftmaxWorkload, knobs: Knobs) -> str:
-        """Which scratchpad is too small, or an empty string."""
+    def needs(self, workload: SoftmaxWorkload, knobs: Knobs) -> Mapping[str, int]:
         blocks, positions = int(knobs["blocks"]), int(knobs["places"])
-        needs = _needs(workload.places, workload.room, blocks, positions, self.machine.params)
-        return workload.context.budget.lack(needs)
-
-    def plan(self, workload: SoftmaxWorkload, fixed: Knobs) -> Plan | Refusal:
-        return self.cheapest(workload, fixed)
+        return _needs(workload.places, workload.room, blocks, positions, self.machine.params)
 
     def predict(self, workload: SoftmaxWorkload, knobs: Knobs) -> int:
         """As for a row of vectors, whose passes are those over all positions; and the chains."""
