@@ -273,11 +273,11 @@ COMPILER = (
                  "::test_a_table_behind_a_convolution_does_not_wait_for_whole_rows")),
     Mutant("tiles of an image go block by block", "compiler", tile_positions,
            "sizes, (1, 0)", "sizes[::-1], (0, 1)", SUITS_READER),
-    Mutant("a first tile waits for nothing", "compiler", planner.plan_products.__wrapped__,
-           "context.maker_cycles * fitting", "0 * fitting",
+    Mutant("a first tile waits for nothing", "compiler", planner.ProductShape.waits,
+           "context.maker_cycles * pixels", "0 * pixels",
            tests("compiler/targets/vdla/test_suits_reader.py"
                  "::test_the_first_tile_is_small_where_its_image_takes_long"),
-           caches=(planner.plan_products,)),
+           caches=(planner.plan_tiles,)),
     Mutant("the tensor core does not know its image's maker", "compiler",
            sharing.share_scratchpads, "maker_cycles=maker_cycles(node)", "maker_cycles=0",
            tests("compiler/targets/vdla/test_suits_reader.py"
@@ -289,7 +289,7 @@ COMPILER = (
     Mutant("columns are skipped beside many products", "compiler", planner.skips_cols,
            "SCARCE_SHARE * ", "0 * ", SKIPPED_COLUMNS),
     Mutant("rows of which columns are skipped are padded", "compiler", planner._lacks_rows,
-           "shape.skips_cols", "False", SKIPPED_COLUMNS, caches=(planner.plan_products,)),
+           "shape.skips_cols", "False", SKIPPED_COLUMNS, caches=(planner.plan_tiles,)),
     Mutant("sums of parts are passed on", "compiler", patterns.fusable_buffers,
            "read_otherwise |= reads - {stmt.buffer}", "pass",
            tests("compiler/targets/vdla/test_squeeze.py"
@@ -320,7 +320,7 @@ COMPILER = (
     Mutant("tiles of padding only", "compiler", planner._has_blank_tile,
            "(size <= before) | (last <= behind)", "False",
            tests("compiler/targets/vdla/templates/test_grouped.py::test_no_tile_sees_padding_only"),
-           (planner.plan_products,)),
+           (planner.plan_tiles,)),
     Mutant("groups beyond the last block", "compiler", Grouped.find_groups,
            "if fits and", "if",
            tests("compiler/targets/vdla/templates/test_grouped.py::test_groups_fill_whole_blocks")),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ....isa.encoding import INT8_BITS, INT32_BITS
 from ....isa.params import HwParams
@@ -44,6 +45,15 @@ class Window:
         return positions(height, kh, sh, top + bottom, dh), positions(
             width, kw, sw, left + right, dw
         )
+
+    def sizes(self, height: int, width: int) -> dict[str, Any]:
+        """The fields of a :class:`~.cost.tiling.Shape` for an image, by name."""
+        rows, cols = self.output(height, width)
+        (kh, kw), (sh, sw), (dh, dw) = self.kernel, self.strides, self.dilations
+        return {
+            "oh": rows, "ow": cols, "kh": kh, "kw": kw, "stride_h": sh, "stride_w": sw,
+            "dilation_h": dh, "dilation_w": dw, "blank": self.blank(height, width),
+        }  # fmt: skip
 
     def blank(self, height: int, width: int) -> tuple[Pair, Pair]:
         """The numbers of rows of results that see only padding, before the others and behind them;

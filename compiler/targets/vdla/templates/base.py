@@ -17,7 +17,8 @@ from ....graph.arithmetic.requant import Requant
 from ....graph.ir import Graph, Node
 from ....graph.ops.base import Shape
 from ....tir.ir import PrimFunc
-from ..cost.tiling import VTHREADS, ConvShape, Tiling, even_sizes
+from ..cost.tiling import VTHREADS, Tiling, make_tiling, plan_tiles
+from ..cost.tiling import Shape as TiledShape
 from ..machine import Context, Machine
 
 W = TypeVar("W", bound=Workload)
@@ -133,6 +134,55 @@ class Tiled(AcceleratorTemplate[V]):
         return plan.cycles or 0
 
 
+class PlannedTiles(AcceleratorTemplate[V]):
+    """A template whose knobs are a tiling of a convolution or of windows."""
+
+    @abstractmethod
+    def shape(self, workload: V) -> TiledShape:
+        """What is tiled."""
+
+    def space(self, workload: V) -> Space:
+        shape, budget = self.shape(workload), workload.context.budget
+
+        def check(columns: Mapping[str, np.ndarray]) -> np.ndarray:
+            return _by_tilings(columns, lambda t: {"fits": shape.fits(t, budget)})["fits"] > 0
+
+        knobs = {**shape.sizes, "order": shape.orders, "vthreads": VTHREADS}
+        return Space(knobs, lambda knobs: shape.misfit(make_tiling(knobs), budget), check)
+
+    def plan(self, workload: V, fixed: Knobs) -> Plan | Refusal:
+        shape, wanted = self.shape(workload), tuple(sorted(fixed.items()))
+        found = plan_tiles(shape, workload.context, self.machine, wanted)
+        if isinstance(found, str):
+            return Refusal(found)
+        names = (*shape.sizes, "order", "vthreads")
+        return Plan({name: getattr(found[0], name) for name in names}, found[1])
+
+    def predict(self, workload: V, knobs: Knobs) -> int:
+        return self.shape(workload).cycles(make_tiling(knobs), self.machine)
+
+    def estimates(self, workload: V, columns: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        shape = self.shape(workload)
+        return _by_tilings(columns, lambda tiles: shape.estimates(tiles, self.machine))
+
+
+def _by_tilings(
+    columns: Mapping[str, np.ndarray], estimate: Callable[[Tiling], Mapping[str, np.ndarray]]
+) -> dict[str, np.ndarray]:
+    """What is known of many tilings, [tilings] by name. ``columns`` are the knobs; ``estimate``
+    takes tilings of one order and number of threads at a time.
+    """
+    found: dict[str, np.ndarray] = {}
+    orders, vthreads = columns["order"], columns["vthreads"]
+    for order, threads in sorted(set(zip(orders.tolist(), vthreads.tolist(), strict=True))):
+        mine = (orders == order) & (vthreads == threads)
+        sizes = {n: v[mine] for n, v in columns.items() if n not in ("order", "vthreads")}
+        tiles = make_tiling({**sizes, "order": order, "vthreads": threads})
+        for name, values in estimate(tiles).items():
+            found.setdefault(name, np.zeros(len(orders)))[mine] = values
+    return found
+
+
 class InPlace(Template[Workload]):
     """A template whose operators need no instruction: their operands lie where the result does."""
 
@@ -145,60 +195,6 @@ def blocked_shape(shape: Shape, machine: Machine) -> tuple[int, int, int]:
     _, channels, *spatial = shape
     height, width = spatial or (1, 1)
     return blocks(channels, machine.params), height, width
-
-
-def tiling_space(shape: ConvShape, orders: tuple[str, ...], chunks: bool) -> dict:
-    """The knobs of a tiling, with their legal values; ``chunks`` says whether input channels are
-    loaded a few at a time.
-    """
-    knobs: dict = {
-        "oc_blocks": even_sizes(shape.oc_blocks),
-        "rows": even_sizes(shape.oh),
-        "cols": even_sizes(shape.ow),
-    }
-    if chunks:
-        knobs["ic_blocks"] = even_sizes(shape.ic_blocks)
-    return knobs | {"order": orders, "vthreads": VTHREADS}
-
-
-def make_tiling(knobs: Knobs) -> Tiling:
-    """A tiling from its knobs."""
-    values = dict(knobs)
-    values.setdefault("ic_blocks", values["oc_blocks"])
-    return Tiling(**values)  # type: ignore[arg-type]
-
-
-def estimate_tilings(
-    columns: Mapping[str, np.ndarray], estimate: Callable[[Tiling], Mapping[str, np.ndarray]]
-) -> dict[str, np.ndarray]:
-    """What a cost model estimates of many tilings, [tilings] by name. ``columns`` are the knobs;
-    ``estimate`` takes tilings of one order and number of threads at a time.
-    """
-    found: dict[str, np.ndarray] = {}
-    orders, vthreads = columns["order"], columns["vthreads"]
-    for order, threads in sorted(set(zip(orders.tolist(), vthreads.tolist(), strict=True))):
-        mine = (orders == order) & (vthreads == threads)
-        sizes = {n: v[mine] for n, v in columns.items() if n not in ("order", "vthreads")}
-        tiles = make_tiling({**sizes, "order": order, "vthreads": threads})  # type: ignore[arg-type]
-        for name, values in estimate(tiles).items():
-            found.setdefault(name, np.zeros(len(orders)))[mine] = values
-    return found
-
-
-def check_tilings(
-    columns: Mapping[str, np.ndarray], fits: Callable[[Tiling], np.ndarray]
-) -> np.ndarray:
-    """Which of many tilings fit, as :func:`estimate_tilings`: bool [tilings]."""
-    return estimate_tilings(columns, lambda tiles: {"fits": fits(tiles)})["fits"] > 0
-
-
-def list_knobs(tiling: Tiling, chunks: bool) -> Knobs:
-    """The knobs of a tiling."""
-    knobs = {
-        "oc_blocks": tiling.oc_blocks, "rows": tiling.rows, "cols": tiling.cols,
-        "ic_blocks": tiling.ic_blocks, "order": tiling.order, "vthreads": tiling.vthreads,
-    }  # fmt: skip
-    return knobs if chunks else {name: v for name, v in knobs.items() if name != "ic_blocks"}
 
 
 def requant_parameters(bias: np.ndarray, requant: Requant, machine: Machine) -> np.ndarray:

@@ -9,8 +9,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from .....runtime.layout import pack_weight
-from ....choose.space import Knobs, Refusal, Space, Workload
-from ....choose.template import Plan
+from ....choose.space import Knobs, Refusal
 from ....graph.arithmetic.requant import INT8_MAX, INT8_MIN
 from ....graph.ir import Graph, Node
 from ....graph.ops.convolution import QConv2d
@@ -20,17 +19,7 @@ from ....te.schedule import Schedule, create_schedule
 from ....te.tensor import IterVar, Tensor, compute, placeholder, reduce_axis, sum_of
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
-from ..cost.tiling import (
-    ConvShape,
-    Tiling,
-    plan_products,
-    product_orders,
-    products_cycles,
-    products_estimates,
-    products_fit,
-    products_misfit,
-    skips_cols,
-)
+from ..cost.tiling import ProductShape, Tiling, make_tiling, plan_tiles, skips_cols
 from ..expressions import (
     REQUANT_ENTRIES,
     Epilogue,
@@ -45,15 +34,11 @@ from ..expressions import (
 )
 from ..machine import Context, Machine
 from .base import (
-    AcceleratorTemplate,
+    PlannedTiles,
     Track,
+    WithinBudget,
     blocked_shape,
-    check_tilings,
-    estimate_tilings,
-    list_knobs,
-    make_tiling,
     requant_parameters,
-    tiling_space,
 )
 
 #: A convolution whose groups do not make whole blocks (``grouped.py``) is computed as a convolution
@@ -63,13 +48,11 @@ from .base import (
 MOST_GROUPS, MOST_GROUPED_CHANNELS = 8, 128
 
 
-class TensorCoreWorkload(Workload):
+class TensorCoreWorkload(WithinBudget):
     """Products that are planned as a convolution."""
 
-    context: Context
-
     @property
-    def shape(self) -> ConvShape:
+    def shape(self) -> ProductShape:
         """The convolution as the planner sees it."""
         raise NotImplementedError
 
@@ -77,48 +60,21 @@ class TensorCoreWorkload(Workload):
 W = TypeVar("W", bound=TensorCoreWorkload)
 
 
-class OnTensorCore(AcceleratorTemplate[W]):
+class OnTensorCore(PlannedTiles[W]):
     """Products on the tensor core: their knobs are tilings of a convolution."""
 
     track = Track.TENSOR
 
-    def space(self, workload: W) -> Space:
-        shape, budget = workload.shape, workload.context.budget
-        return Space(
-            tiling_space(shape, product_orders(shape), chunks=True),
-            lambda knobs: products_misfit(make_tiling(knobs), shape, budget),
-            lambda columns: check_tilings(
-                columns, lambda tiles: products_fit(tiles, shape, budget)
-            ),
-        )
-
-    def plan(self, workload: W, fixed: Knobs) -> Plan | Refusal:
-        wanted = tuple(sorted(fixed.items()))
-        found = plan_products(workload.shape, workload.context, self.machine, wanted)
-        if isinstance(found, str):
-            return Refusal(found)
-        return Plan(list_knobs(found[0], True), found[1])
-
-    def predict(self, workload: W, knobs: Knobs) -> int:
-        return products_cycles(make_tiling(knobs), workload.shape, self.machine)
-
-    def estimates(self, workload: W, columns: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        return estimate_tilings(
-            columns, lambda t: products_estimates(t, workload.shape, self.machine)
-        )
+    def shape(self, workload: W) -> ProductShape:
+        return workload.shape
 
     def rows_first(self, workload: W) -> bool:
-        tiling = self._tiling(workload)
-        return tiling is not None and bool(tiling.rows_first(workload.shape))
+        found = plan_tiles(workload.shape, workload.context, self.machine)
+        return not isinstance(found, str) and bool(workload.shape.rows_first(found[0]))
 
     def reads_parts(self, workload: W) -> bool:
-        tiling = self._tiling(workload)
-        return tiling is not None and bool(tiling.reads_parts(workload.shape))
-
-    def _tiling(self, workload: W) -> Tiling | None:
-        """The planner's tiling, if one fits."""
-        found = plan_products(workload.shape, workload.context, self.machine)
-        return None if isinstance(found, str) else found[0]
+        found = plan_tiles(workload.shape, workload.context, self.machine)
+        return not isinstance(found, str) and bool(workload.shape.reads_parts(found[0]))
 
 
 @dataclass(frozen=True)
@@ -141,13 +97,16 @@ class ProductsWorkload(TensorCoreWorkload):
     skips_cols: bool = field(compare=False)
 
     @property
-    def shape(self) -> ConvShape:
+    def groups_of_blocks(self) -> tuple[int, ...]:
+        """The extent of the dimension of groups before the blocks of channels, if there is one."""
+        return ()
+
+    @property
+    def shape(self) -> ProductShape:
         """The convolution as the planner sees it."""
-        window = self.window
-        return ConvShape(
-            self.ic_blocks, self.oc_blocks, *window.output(self.height, self.width),
-            *window.kernel, *window.strides, *window.dilations, parts=self.parts,
-            blank=window.blank(self.height, self.width), skips_cols=self.skips_cols,
+        return ProductShape(
+            ic_blocks=self.ic_blocks, oc_blocks=self.oc_blocks, parts=self.parts,
+            skips_cols=self.skips_cols, **self.window.sizes(self.height, self.width),
         )  # fmt: skip
 
 
@@ -223,7 +182,9 @@ class Products(OnTensorCore[ProductsWorkload]):
         """The bias in ``param`` contains ``-x_zero_point * sum(weight)``."""
         stages, out = self.expression(workload)
         tensors = (out, stages.acc, stages.image, stages.weight, stages.par)
-        s = schedule_products(*tensors, (0, 1, 2), make_tiling(knobs), self.machine)
+        rows = 1 + len(workload.groups_of_blocks)
+        tiled = (0, rows, rows + 1)
+        s = schedule_products(*tensors, tiled, make_tiling(knobs), self.machine)
         return lower(s, [stages.data, stages.weight, stages.par, out], name)
 
     def expression(self, workload: ProductsWorkload) -> tuple[Stages, Tensor]:
@@ -233,15 +194,14 @@ class Products(OnTensorCore[ProductsWorkload]):
 
     def stages(self, workload: ProductsWorkload) -> Stages:
         """The operands, and the sums of products."""
-        params = self.machine.params
+        params, groups = self.machine.params, workload.groups_of_blocks
         batch, block = params.batch, params.block
-        size = (workload.ic_blocks, workload.height, workload.width, batch, block)
+        size = (*groups, workload.ic_blocks, workload.height, workload.width, batch, block)
         data = placeholder(size, "int8", "data")
-        part, kernel = part_axes(workload.parts), workload.window.kernel
-        taps = (*(axis.extent for axis in part), *kernel)
-        blocks = (workload.oc_blocks, workload.ic_blocks)
-        weight = placeholder((*blocks, *taps, block, block), "int8", "weight")
-        par = placeholder((workload.oc_blocks, REQUANT_ENTRIES, block), "int32", "param")
+        part, results = part_axes(workload.parts), (*groups, workload.oc_blocks)
+        taps = (*(axis.extent for axis in part), *workload.window.kernel)
+        weight = placeholder((*results, workload.ic_blocks, *taps, block, block), "int8", "weight")
+        par = placeholder((*results, REQUANT_ENTRIES, block), "int32", "param")
         window, pad_value = workload.window, workload.pad_value
         acc, image = sums_of_products(window, pad_value, data, weight, part, workload.skips_cols)
         return Stages(data, weight, par, image, acc)
@@ -250,20 +210,23 @@ class Products(OnTensorCore[ProductsWorkload]):
         op, (weight, bias) = node.op, (graph[name].data for name in node.inputs[1:])
         assert isinstance(op, QConv2d | QDense) and weight is not None and bias is not None
         kernel = weight.reshape(*weight.shape, *(1,) * (4 - weight.ndim))
-        groups = op.groups if isinstance(op, QConv2d) else 1
+        groups, together = op.groups if isinstance(op, QConv2d) else 1, self.together(graph, node)
         packed = [
-            pack_weight(merge_groups(part, groups, groups), self.machine.params)
+            pack_weight(merge_groups(part, groups, together), self.machine.params)
             for part in split_int8(kernel)
         ]
-        together = packed[0] if len(packed) == 1 else np.stack(packed, 2)
         folded = folded_bias(kernel, bias, op.x_zero_point)
         return {
-            "weight": together,
+            "weight": packed[0] if len(packed) == 1 else np.stack(packed, 2),
             "requantisation": requant_parameters(folded, op.requant, self.machine),
         }
 
+    def together(self, graph: Graph, node: Node) -> int:
+        """Groups that are computed as one: all."""
+        return node.op.groups if isinstance(node.op, QConv2d) else 1
 
-# ---- shared with convolutions in groups and transposed ones --------------------------------------
+
+# ---- shared with transposed convolutions and products of activations ----------------------------
 
 
 def sums_of_products(

@@ -19,10 +19,10 @@ from ....te.tensor import Tensor, compute, placeholder
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
 from ....tir.passes.share_buffers import share_buffers
-from ..cost.tiling import ConvShape, rows_through_tmp
+from ..cost.tiling import ProductShape, make_tiling, rows_through_tmp
 from ..expressions import REQUANT_ENTRIES, Epilogue, lookup_int8, requantized
 from ..machine import Context, Machine
-from .base import make_tiling, uniform_parameters
+from .base import uniform_parameters
 from .channel_bias import addition_constants
 from .convolution import FusedEpilogue, Products, ProductsWorkload, schedule_products
 from .lookup_table import table_words
@@ -144,7 +144,7 @@ class FusedProductsWorkload(ProductsWorkload):
         return _BY_NAME[self.fused]
 
     @property
-    def shape(self) -> ConvShape:
+    def shape(self) -> ProductShape:
         """The convolution, the room for its results in ``tmp``, and the other image."""
         through = self.context.budget.tmp // self.kind.in_tmp
         return replace(super().shape, through_tmp=through, adds_image=self.kind.adds_image)

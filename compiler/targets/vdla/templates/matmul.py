@@ -31,7 +31,7 @@ from ....te.schedule import Schedule, create_schedule
 from ....te.tensor import IterVar, Tensor, compute, placeholder, reduce_axis, sum_of
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
-from ..cost.tiling import ConvShape, Tiling
+from ..cost.tiling import ProductShape, Tiling, make_tiling
 from ..expressions import (
     REQUANT_ENTRIES,
     Epilogue,
@@ -42,7 +42,7 @@ from ..expressions import (
     vthread_tiles,
 )
 from ..machine import Budget, Context
-from .base import make_tiling, requant_parameters
+from .base import requant_parameters
 from .convolution import OnTensorCore, TensorCoreWorkload, sums_of_products
 
 
@@ -69,10 +69,10 @@ class ActivationsWorkload(TensorCoreWorkload):
     epilogue: Epilogue = field(compare=False)
 
     @property
-    def shape(self) -> ConvShape:
+    def shape(self) -> ProductShape:
         """A group's products as the planner sees them."""
-        return ConvShape(
-            self.ic_blocks, self.oc_blocks, self.places, 1, 1, 1,
+        return ProductShape(
+            ic_blocks=self.ic_blocks, oc_blocks=self.oc_blocks, oh=self.places, ow=1, kh=1, kw=1,
             sums_weights=self.sums_weights, sums_inputs=self.sums_inputs,
         )  # fmt: skip
 

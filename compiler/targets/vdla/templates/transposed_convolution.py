@@ -21,10 +21,10 @@ from ....te.expr import Expr
 from ....te.tensor import Tensor, compute, placeholder, reduce_axis, sum_of
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
-from ..cost.tiling import ConvShape
+from ..cost.tiling import ProductShape, make_tiling
 from ..expressions import REQUANT_ENTRIES, Epilogue, padded, requantized
 from ..machine import Context
-from .base import blocked_shape, make_tiling, requant_parameters
+from .base import blocked_shape, requant_parameters
 from .convolution import OnTensorCore, TensorCoreWorkload, folded_bias, schedule_products
 
 
@@ -43,12 +43,13 @@ class TransposedWorkload(TensorCoreWorkload):
     epilogue: Epilogue = field(compare=False)
 
     @property
-    def shape(self) -> ConvShape:
+    def shape(self) -> ProductShape:
         """The convolution as the planner sees it: one phase, and the number of phases."""
         rows, cols = self.rows, self.cols
-        return ConvShape(
-            self.ic_blocks, self.oc_blocks, rows.positions, cols.positions, rows.taps, cols.taps,
-            skips_rows=False, phases=rows.stride * cols.stride,
+        return ProductShape(
+            ic_blocks=self.ic_blocks, oc_blocks=self.oc_blocks, oh=rows.positions,
+            ow=cols.positions, kh=rows.taps, kw=cols.taps, skips_rows=False,
+            phases=rows.stride * cols.stride,
             shift_h=rows.reach - rows.taps, shift_w=cols.reach - cols.taps,
         )  # fmt: skip
 

@@ -11,8 +11,7 @@ import numpy as np
 
 from .....isa.params import HwParams
 from .....runtime.layout import pack_depthwise_weight
-from ....choose.space import Knobs, Refusal, Space, Workload
-from ....choose.template import Plan
+from ....choose.space import Knobs, Refusal
 from ....graph.arithmetic.requant import INT8_MIN
 from ....graph.ir import Graph, Node
 from ....graph.ops.convolution import QConv2d
@@ -22,17 +21,7 @@ from ....te.schedule import Schedule, create_schedule
 from ....te.tensor import IterVar, Tensor, compute, max_of, placeholder, reduce_axis, sum_of
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
-from ..cost.tiling import (
-    ConvShape,
-    Tiling,
-    plan_windows,
-    slide_cols,
-    window_cycles,
-    window_estimates,
-    window_fit,
-    window_misfit,
-    window_orders,
-)
+from ..cost.tiling import Tiling, WindowShape, make_tiling, slide_cols
 from ..expressions import (
     REQUANT_ENTRIES,
     Epilogue,
@@ -48,15 +37,11 @@ from ..expressions import (
 )
 from ..machine import Context
 from .base import (
-    AcceleratorTemplate,
+    PlannedTiles,
     Track,
+    WithinBudget,
     blocked_shape,
-    check_tilings,
-    estimate_tilings,
-    list_knobs,
-    make_tiling,
     requant_parameters,
-    tiling_space,
     uniform_parameters,
 )
 from .convolution import folded_bias, split_int8
@@ -129,7 +114,7 @@ def plan_slide(
 
 
 @dataclass(frozen=True)
-class WindowWorkload(Workload):
+class WindowWorkload(WithinBudget):
     """Channels reduced over a window: pooling, or ("weighted sum") depthwise convolution, where
     each weight is the sum of ``parts`` int8 values. The image is padded with ``pad_value``.
     """
@@ -144,19 +129,17 @@ class WindowWorkload(Workload):
     pad_value: int = field(compare=False)
     epilogue: Epilogue = field(compare=False)
 
-    def shape(self, slide: Slide | None) -> ConvShape:
+    def shape(self, slide: Slide | None) -> WindowShape:
         """The windows as the planner sees them."""
-        window = self.window
-        kh, kw = window.kernel
-        shape = ConvShape(
-            self.blocks, self.blocks, *window.output(self.height, self.width), kh,
-            slide.cols if slide else kw, *window.strides, *window.dilations, skips_rows=False,
-            parts=self.parts, blank=window.blank(self.height, self.width),
-            sums=slide.sums if slide else 1,
+        shape = WindowShape(
+            oc_blocks=self.blocks, parts=self.parts, weighted=self.weighted,
+            **self.window.sizes(self.height, self.width),
         )  # fmt: skip
+        if slide is None:
+            return shape
+        shape = replace(shape, kw=slide.cols, sums=slide.sums)
         entries = (shape.taps + REQUANT_ENTRIES) * self.blocks
-        resident = slide is not None and entries <= self.context.budget.par
-        return replace(shape, resident=resident)
+        return replace(shape, resident=entries <= self.context.budget.par)
 
     @property
     def weighted(self) -> bool:
@@ -164,7 +147,7 @@ class WindowWorkload(Workload):
         return self.kind == "weighted sum"
 
 
-class Windows(AcceleratorTemplate[WindowWorkload]):
+class Windows(PlannedTiles[WindowWorkload]):
     """Windows on the vector unit: a maximum, a sum, or a sum of products."""
 
     name = "windows"
@@ -221,40 +204,9 @@ class Windows(AcceleratorTemplate[WindowWorkload]):
         window, size = workload.window, (workload.height, workload.width)
         return plan_slide(window, *size, self.machine.params.vector_window, workload.parts)
 
-    def shape(self, workload: WindowWorkload) -> ConvShape:
+    def shape(self, workload: WindowWorkload) -> WindowShape:
         """The windows as the planner sees them."""
         return workload.shape(self.slide(workload))
-
-    def space(self, workload: WindowWorkload) -> Space:
-        shape, weighted, budget = self.shape(workload), workload.weighted, workload.context.budget
-        knobs = tiling_space(shape, window_orders(weighted), chunks=False)
-        return Space(
-            knobs,
-            lambda knobs: window_misfit(make_tiling(knobs), shape, weighted, budget),
-            lambda columns: check_tilings(
-                columns, lambda t: window_fit(t, shape, weighted, budget)
-            ),
-        )
-
-    def plan(self, workload: WindowWorkload, fixed: Knobs) -> Plan | Refusal:
-        given = tuple(sorted(fixed.items()))
-        context, weighted = workload.context, workload.weighted
-        found = plan_windows(self.shape(workload), weighted, context, self.machine, given)
-        if isinstance(found, str):
-            return Refusal(found)
-        return Plan(list_knobs(found[0], chunks=False), found[1])
-
-    def predict(self, workload: WindowWorkload, knobs: Knobs) -> int:
-        shape = self.shape(workload)
-        return window_cycles(make_tiling(knobs), shape, workload.weighted, self.machine)
-
-    def estimates(
-        self, workload: WindowWorkload, columns: Mapping[str, np.ndarray]
-    ) -> Mapping[str, np.ndarray]:
-        shape, weighted = self.shape(workload), workload.weighted
-        return estimate_tilings(
-            columns, lambda t: window_estimates(t, shape, weighted, self.machine)
-        )
 
     def context_used(self, workload: WindowWorkload, knobs: Knobs) -> Hashable:
         return self.shape(workload).resident
