@@ -215,6 +215,18 @@ def vthread_tiles(stage: Stage, loops: Sequence[IterVar], vthreads: int) -> Iter
     return thread
 
 
+def schedule_sums(s: Schedule, sums: Tensor, params: HwParams, chunk: int | None = None) -> IterVar:
+    """Let the tensor core make sums that run over blocks of channels, others, and the channels of
+    a block. Returns the loop over chunks of as many blocks of channels, or of all, which is outside
+    the loops over the sums: all of them are set to zero before the first product."""
+    *positions, b, i = sums.axes
+    blocks, *taps, channels = sums.reduce_axes
+    outer, inner = s[sums].split(blocks, chunk or blocks.extent)
+    s[sums].reorder(outer, *positions, inner, *taps, b, i, channels)
+    s[sums].tensorize(b, gemm_intrin(params))
+    return outer
+
+
 def tile_row(stage: Stage, size: int, vthreads: int) -> IterVar:
     """Tile a row of vectors, run tiles in order on alternating virtual threads, and return the loop
     that a tile's producers are computed at."""

@@ -8,10 +8,11 @@ after the other. What two parts share, the tensor core and the vector unit compu
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
 from math import inf
+from typing import NamedTuple
 
 from ....choose.space import Knobs, KnobValue
 from ..expressions import REQUANT_ENTRIES, Window
@@ -28,8 +29,7 @@ BLOCK_CYCLES = 16
 HALO = 1.2
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(NamedTuple):
     """Rows and columns of results that are computed together, and the virtual threads that take
     blocks of channels in turn."""
 
@@ -37,15 +37,10 @@ class Part:
     cols: int
     vthreads: int
 
-    @staticmethod
-    def of(knobs: Knobs) -> Part:
+    @classmethod
+    def of(cls, knobs: Knobs) -> Part:
         """The part with some knobs."""
-        return Part(int(knobs["rows"]), int(knobs["cols"]), int(knobs["vthreads"]))
-
-    @property
-    def knobs(self) -> Knobs:
-        """Its knobs."""
-        return {"rows": self.rows, "cols": self.cols, "vthreads": self.vthreads}
+        return cls(*(int(knobs[name]) for name in cls._fields))
 
 
 @dataclass(frozen=True)
@@ -202,18 +197,13 @@ def _covered(results: int, size: int, stride: int, kernel: int, before: int, ext
     return total
 
 
-def usable(context: Context) -> Budget:
-    """What the operator may use. Micro-ops of the next one are loaded while its own are in use."""
-    return replace(context.budget, uop=context.budget.uop // 2)
-
-
 def cost_ratio(expansion: Expansion, context: Context, machine: Machine) -> float:
     """What one operator costs, for each cycle that two cost; infinity where it does not fit."""
     found = plan_expansion(expansion, context, machine)
     if isinstance(found, str):
         return inf
     price = load_price(context)
-    cost = expansion.cost(Part.of(found[0]), usable(context), machine, price)
+    cost = expansion.cost(Part.of(found[0]), context.budget.for_tiles(), machine, price)
     return cost / expansion.apart_cost(machine, price)
 
 
@@ -223,7 +213,7 @@ def plan_expansion(
 ) -> tuple[Knobs, int] | str:
     """The cheapest part that has the ``fixed`` knobs, and its predicted cycles; or which
     scratchpad is too small."""
-    budget, price = usable(context), load_price(context)
+    budget, price = context.budget.for_tiles(), load_price(context)
     wanted = {"vthreads": machine.vthreads, **dict(fixed)}
     choices = [[wanted[name]] if name in wanted else values
                for name, values in expansion.knobs.items()]  # fmt: skip
@@ -232,4 +222,4 @@ def plan_expansion(
     if not fitting:
         return f"windows of products: {budget.lack(expansion.needs(parts[0], budget))}"
     best = min(fitting, key=lambda p: expansion.cost(p, budget, machine, price))
-    return best.knobs, expansion.cycles(best, budget, machine)
+    return best._asdict(), expansion.cycles(best, budget, machine)

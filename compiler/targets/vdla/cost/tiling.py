@@ -165,13 +165,13 @@ class Shape(ABC):
 
     def misfit(self, tile: Tiling, budget: Budget) -> str:
         """Which scratchpad a tiling exceeds, or what else is wrong with it, or an empty string."""
-        if (lack := _of_tilings(budget).lack(self.needs(tile))) or not _has_blank_tile(tile, self):
+        if (lack := budget.for_tiles().lack(self.needs(tile))) or not _has_blank_tile(tile, self):
             return lack
         return f"a tile of {tile.rows} x {tile.cols} results would see padding only"
 
     def fits(self, tiles: Tiling, budget: Budget) -> np.ndarray:
         """Which of many tilings fit the scratchpads and can be loaded: bool [tilings]."""
-        usable = _of_tilings(budget)
+        usable = budget.for_tiles()
         within = (need <= usable.of(name) for name, need in self.needs(tiles).items())
         return reduce(np.logical_and, within) & ~_has_blank_tile(tiles, self)
 
@@ -531,18 +531,22 @@ def plan_tiles(
     orders = shape.orders if "order" in dict(fixed) else shape.orders_to_plan(context)
     candidates: list[_Candidates] = []
     for tiles in _tilings(shape, orders, vthreads, fixed):
-        fitting = _pick(tiles, shape.fits(tiles, context.budget))
-        work = shape.work(fitting, machine)
-        candidates.append(_Candidates(fitting, work, shape.waits(fitting, context)))
-    if not any(len(c) for c in candidates):
+        tiles = _pick(tiles, shape.fits(tiles, context.budget))
+        work = shape.work(tiles, machine)
+        besides = _cost_besides(work, shape, context, machine) + shape.waits(tiles, context)
+        candidates.append((tiles, work, besides))
+    if not any(len(besides) for *_, besides in candidates):
         least = replace(Tiling(1, 1, 1, 1, orders[-1], vthreads), **dict(fixed))  # type: ignore[arg-type]
         reason = shape.misfit(least, context.budget)
         kernel = f"{shape.noun} {shape.kh}x{shape.kw}"
         return f"{kernel}: no tile fits with {least.vthreads} virtual threads, {reason}"
-    wanted = [c.where(shape.deliver(c.tiles, context)) for c in candidates]
-    candidates = wanted if any(len(c) for c in wanted) else candidates
-    prices = _Prices.of(context, machine, shape.tile_price(context))
-    return _fastest(candidates, machine.memory, prices)
+    delivering = [shape.deliver(tiles, context) for tiles, *_ in candidates]
+    if any(mask.any() for mask in delivering):
+        candidates = [
+            (_pick(tiles, mask), _pick(work, mask), besides[mask])
+            for (tiles, work, besides), mask in zip(candidates, delivering, strict=True)
+        ]
+    return _fastest(candidates, machine.memory)
 
 
 def load_price(context: Context) -> float:
@@ -571,71 +575,36 @@ def _pick(record: _Record, which: np.ndarray | int) -> _Record:
     return replace(record, **picked)
 
 
-@dataclass(frozen=True)
-class _Candidates:
-    """Tilings of one order of loops, their work, and the cycles for which the first tile waits for
-    the operator that makes its image.
-    """
-
-    tiles: Tiling
-    work: Work
-    waits: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.tiles.rows)
-
-    def where(self, mask: np.ndarray) -> _Candidates:
-        """Some of them."""
-        return _Candidates(_pick(self.tiles, mask), _pick(self.work, mask), self.waits[mask])
+#: Tilings of one order of loops, their work, and what they cost besides their cycles.
+_Candidates = tuple[Tiling, "Work", np.ndarray]
 
 
-@dataclass(frozen=True)
-class _Prices:
-    """What a tiling costs other operators: for a cycle of the load unit, for a cycle in which
-    instructions are fetched, and for a tile.
-    """
-
-    load: float
-    fetch: float
-    tile: int
-
-    @classmethod
-    def of(cls, context: Context, machine: Machine, tile: int = 0) -> _Prices:
-        """The prices for an operator."""
-        cycles = _fetch_cycles(machine)
-        return cls(load_price(context), insn_price(context, machine) / cycles, tile)
-
-    def cost(self, work: Work) -> Each:
-        """What all tiles cost."""
-        tiles = work.changes * work.tiles
-        return self.load * work.load_cycles + tiles * (self.fetch * work.fetch + self.tile)
+def _cost_besides(work: Work, shape: Shape, context: Context, machine: Machine) -> Each:
+    """What all tiles cost other operators: the load unit's cycles, those in which instructions are
+    fetched, and tiles that the vector unit takes over."""
+    fetch_price = insn_price(context, machine) / _fetch_cycles(machine)
+    each = fetch_price * work.fetch + shape.tile_price(context)
+    return load_price(context) * work.load_cycles + work.changes * work.tiles * each
 
 
-def _fastest(
-    candidates: Sequence[_Candidates], memory: MemoryParams, prices: _Prices
-) -> tuple[Tiling, int]:
+def _fastest(candidates: Sequence[_Candidates], memory: MemoryParams) -> tuple[Tiling, int]:
     """Find the tiling of the least cost, and the cycles of its replay. The cost is these cycles,
-    those for which the first tile waits, and those that the tiling costs other operators. Tilings
-    are tried in the order of a lower bound of their cost, until that bound reaches the least cost
-    so far.
+    and what the tiling costs besides. Tilings are tried in the order of a lower bound of their
+    cost, until that bound reaches the least cost so far.
     """
-    besides = [prices.cost(c.work) + c.waits for c in candidates]
-    bounds = np.concatenate(
-        [c.work.bound_cycles + more for c, more in zip(candidates, besides, strict=True)]
-    )
+    bounds = np.concatenate([work.bound_cycles + besides for _, work, besides in candidates])
     # Of equal bounds, the smaller tile comes first, then the earlier order of loops.
-    sizes = [np.concatenate([getattr(c.tiles, n) for c in candidates]) for n in _SIZES]
-    first = np.cumsum([0, *(len(c) for c in candidates)])
+    sizes = [np.concatenate([getattr(tiles, n) for tiles, *_ in candidates]) for n in _SIZES]
+    first = np.cumsum([0, *(len(besides) for *_, besides in candidates)])
     best: tuple[float, Tiling, float] | None = None
     for chosen in np.lexsort((*reversed(sizes), bounds)).tolist():
         if best is not None and bounds[chosen] >= best[0]:
             break
         group = int(np.searchsorted(first, chosen, "right")) - 1
-        index = chosen - int(first[group])
-        tile = _pick(candidates[group].tiles, index)
-        work = _pick(candidates[group].work, index)
-        cycles = _replay(work, memory, tile.vthreads).item()
-        cost = cycles + besides[group][index]
+        (tiles, work, besides), index = candidates[group], chosen - int(first[group])
+        tile = _pick(tiles, index)
+        cycles = _replay(_pick(work, index), memory, tile.vthreads).item()
+        cost = cycles + besides[index]
         if best is None or cost < best[0]:
             best = cost, tile, cycles
     assert best is not None
@@ -748,13 +717,6 @@ def _lacks_rows(tile: Tiling, shape: ProductShape) -> np.ndarray:
     """Whether the last tile has fewer rows of an image whose columns are skipped. Nothing would be
     loaded for the others, but a load whose columns are single entries cannot pad rows."""
     return np.logical_and(shape.skips_cols, shape.oh % tile.rows != 0)
-
-
-def _of_tilings(budget: Budget) -> Budget:
-    """What a tiling may use. Micro-ops of the next operator are loaded while those of this one are
-    in use.
-    """
-    return replace(budget, uop=budget.uop // 2)
 
 
 @dataclass(frozen=True)

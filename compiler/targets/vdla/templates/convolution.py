@@ -25,10 +25,10 @@ from ..expressions import (
     Epilogue,
     Window,
     attach,
-    gemm_intrin,
     padded,
     part_axes,
     requantized,
+    schedule_sums,
     split_tiles,
     vthread_tiles,
 )
@@ -300,11 +300,7 @@ def schedule_products(
     s[image].set_scope("inp")
     sizes = (tiling.oc_blocks, tiling.rows, tiling.cols)
     (channels, rows, cols), (channel, *_) = split_tiles(s[out], sizes, tiled)
-    *positions, b, i = acc.axes
-    cb, *taps, ci = acc.reduce_axes
-    cb_outer, cb_inner = s[acc].split(cb, tiling.ic_blocks)
-    s[acc].reorder(cb_outer, *positions, cb_inner, *taps, b, i, ci)
-    s[acc].tensorize(b, gemm_intrin(machine.params))
+    chunks = schedule_sums(s, acc, machine.params, tiling.ic_blocks)
     # The tensors that stay on chip, and the loop in whose body each one stays.
     staying: dict[Tensor, IterVar] = {}
     match tiling.order:
@@ -330,7 +326,7 @@ def schedule_products(
         if tensor in staying:
             s[tensor].compute_at(s[out], staying[tensor])
         else:
-            s[tensor].compute_at(s[acc], cb_outer)
+            s[tensor].compute_at(s[acc], chunks)
     if tiling.vthreads > 1:
         for tensor in staying:
             s[tensor].double_buffer()

@@ -48,9 +48,9 @@ from ..expressions import (
     REQUANT_ENTRIES,
     Epilogue,
     attach,
-    gemm_intrin,
     lookup_int32,
     requantized,
+    schedule_sums,
     split_tiles,
 )
 from ..machine import Budget, Context, Machine
@@ -163,11 +163,8 @@ class RowFactors(Tiled[RowDigitsWorkload]):
         s[squares].reorder(squares.axes[0], k, e, *squares.axes[1:])
         attach(s, {turned: "acc"}, s[squares], squares.axes[0])
         s[turned].double_buffer()
-        for tensor, summed, lane in ((total, cb, ci), (turned, once, cj)):
-            *rows, b, i = tensor.axes
-            begin, steps = s[tensor].split(summed, summed.extent)
-            s[tensor].reorder(begin, *rows, steps, b, i, lane)
-            s[tensor].tensorize(b, gemm_intrin(params))
+        for tensor in (total, turned):
+            schedule_sums(s, tensor, params)
         func = lower(s, [x, unit, one, *tables, out], name)
         return share_buffers(unroll_loops(func), "tmp")
 
@@ -342,18 +339,11 @@ class Normalise(Tiled[NormaliseWorkload]):
         if not knobs["resident"]:
             tiles[par_tile] = "par"
         attach(s, tiles, s[out], channels)
-        for tensor in (
-            x_tile,
-            local,
-            digit_tile,
-            pairs,
-            *([] if knobs["resident"] else [par_tile]),
-        ):
+        for tensor in (x_tile, local, digit_tile, pairs):
             s[tensor].double_buffer()
-        *rows, b, i = pairs.axes
-        begin, steps = s[pairs].split(d, d.extent)
-        s[pairs].reorder(begin, *rows, steps, b, i, ci)
-        s[pairs].tensorize(b, gemm_intrin(params))
+        if not knobs["resident"]:
+            s[par_tile].double_buffer()
+        schedule_sums(s, pairs, params)
         return lower(s, [x, found, spreading, par, out], name)
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:

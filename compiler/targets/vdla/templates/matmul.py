@@ -36,8 +36,8 @@ from ..expressions import (
     REQUANT_ENTRIES,
     Epilogue,
     Window,
-    gemm_intrin,
     requantized,
+    schedule_sums,
     split_tiles,
     vthread_tiles,
 )
@@ -342,13 +342,7 @@ class _Stages:
         if tiling.oc_blocks > 1:
             s[local].double_buffer()
         for tensor in (self.acc, *(sums.total for sums in self.sums)):
-            *positions, b, i = tensor.axes
-            cb, *rest, ci = tensor.reduce_axes
-            # Sums begin before the loops over positions, so that these are loops of one
-            # instruction.
-            begin, steps = s[tensor].split(cb, cb.extent)
-            s[tensor].reorder(begin, *positions, steps, *rest, b, i, ci)
-            s[tensor].tensorize(b, gemm_intrin(params))
+            schedule_sums(s, tensor, params)
         return s
 
     def _schedule_sums(

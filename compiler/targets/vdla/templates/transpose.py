@@ -24,8 +24,8 @@ from ..cost.tiling import VTHREADS, even_sizes, read_cycles, row_cycles
 from ..expressions import (
     REQUANT_ENTRIES,
     Epilogue,
-    gemm_intrin,
     requantized,
+    schedule_sums,
     split_tiles,
     vthread_tiles,
 )
@@ -133,9 +133,7 @@ class GroupsTransposed(Tiled[TransposedWorkload]):
         s[acc].set_scope("acc")
         for tensor in (tiles, acc, par_tile):
             s[tensor].compute_at(s[out], tile)
-        *rows, b, i = acc.axes
-        s[acc].reorder(once, *rows, b, i, ci)
-        s[acc].tensorize(b, gemm_intrin(params))
+        schedule_sums(s, acc, params)
         s[out].unroll(row)
         s[local].compute_at(s[out], row)
         if sizes[1] > 1:
