@@ -76,10 +76,9 @@ from vdla.compiler.targets.vdla.templates import (
 from vdla.compiler.targets.vdla.templates import (
     matmul as activations,
 )
-from vdla.compiler.targets.vdla.templates.channel_bias import addition_constants
-from vdla.compiler.targets.vdla.templates.channel_scale import ChannelProducts
+from vdla.compiler.targets.vdla.templates.channels import ChannelProducts, addition_constants
+from vdla.compiler.targets.vdla.templates.convolution import Grouped
 from vdla.compiler.targets.vdla.templates.global_average import Means
-from vdla.compiler.targets.vdla.templates.grouped import Grouped
 from vdla.compiler.targets.vdla.templates.layer_norm import Normalise, RowFactors
 from vdla.compiler.targets.vdla.templates.lookup_table import table_words
 from vdla.compiler.targets.vdla.templates.masked_softmax_loops import Loops

@@ -39,21 +39,17 @@ from .rewrite.matmul_as_convolution import Limits, matmul_as_convolution
 from .rewrite.pack_windows import pack_windows
 from .rewrite.reshape_blocks import reshape_blocks
 from .templates.base import AcceleratorTemplate
-from .templates.channel_bias import ChannelAddition
-from .templates.channel_scale import ChannelProducts
+from .templates.channels import ChannelAddition, ChannelProducts
 from .templates.concat_slice import CopiedPositions
-from .templates.convolution import Products
+from .templates.convolution import Grouped, Products
 from .templates.elementwise import ELEMENTWISE
 from .templates.fused_products import FusedProducts
 from .templates.global_average import Means
-from .templates.grouped import Grouped
 from .templates.inverted_residual import InvertedResiduals
 from .templates.layer_norm import Normalise, RowFactors, most_norm_channels, normalised_by_host
-from .templates.lookup_table import LookupTables
-from .templates.masked_softmax import MaskedSoftmax, most_mask_rows
+from .templates.lookup_table import LookupTables, TableMeans, TableProducts
 from .templates.matmul import Activations, tile_step
-from .templates.softmax import Softmax, longest_row
-from .templates.squeeze_tables import TableMeans, TableProducts
+from .templates.softmax import MaskedSoftmax, Softmax, longest_row, most_mask_rows
 from .templates.transpose import GroupsTransposed
 from .templates.transposed_convolution import Transposed
 from .templates.views import Concatenated, Reshaped

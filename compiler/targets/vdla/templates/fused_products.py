@@ -23,7 +23,7 @@ from ..cost.tiling import ProductShape, make_tiling, rows_through_tmp
 from ..expressions import REQUANT_ENTRIES, Epilogue, lookup_int8, requantized
 from ..machine import Context, Machine
 from .base import uniform_parameters
-from .channel_bias import addition_constants
+from .channels import addition_constants
 from .convolution import FusedEpilogue, Products, ProductsWorkload, schedule_products
 from .lookup_table import table_words
 
