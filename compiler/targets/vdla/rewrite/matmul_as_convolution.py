@@ -168,8 +168,7 @@ class _Images:
         """Append the product of two images, and its way back to a matrix. Rows are its positions,
         and columns its channels, in whole blocks; where a softmax follows, its operands are
         exchanged, and so are rows and columns."""
-        op, (a, b) = node.op, node.inputs
-        assert isinstance(op, QMatMul)
+        op, (a, b) = node.op_as(QMatMul), node.inputs
         *lead, rows, depth = self[a].shape
         groups, columns = prod(lead), self[b].shape[-1]
         # The image comes first, then what is read as weights.

@@ -72,8 +72,7 @@ class ChannelProducts(Tiled[ChannelProductWorkload]):
         return "on the vector unit"
 
     def workload(self, graph: Graph, node: Node, context: Context) -> ChannelProductWorkload:
-        op = node.op
-        assert isinstance(op, QMul)
+        op = node.op_as(QMul)
         channel_blocks, height, width = blocked_shape(graph[node.inputs[0]].shape, self.machine)
         zeros = op.zero_a, op.zero_b
         return ChannelProductWorkload(
@@ -144,8 +143,7 @@ class ChannelProducts(Tiled[ChannelProductWorkload]):
         return lower(s, [x, factor, par, *constants, out], name)
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
-        op = node.op
-        assert isinstance(op, QMul)
+        op = node.op_as(QMul)
         multiplier, shift = int(op.requant.multiplier[0]), int(op.requant.shift[0])
         return {"requantisation": uniform_parameters(0, multiplier, shift, self.machine)}
 
@@ -173,8 +171,7 @@ class ChannelAddition(Tiled[ChannelAdditionWorkload]):
         return "on the vector unit, its constants as biases"
 
     def workload(self, graph: Graph, node: Node, context: Context) -> ChannelAdditionWorkload:
-        op = node.op
-        assert isinstance(op, QAddChannels)
+        op = node.op_as(QAddChannels)
         channel_blocks, positions, _ = blocked_shape(graph[node.inputs[0]].shape, self.machine)
         epilogue = Epilogue(op.zero_point)
         return ChannelAdditionWorkload(channel_blocks, positions, context, op.mult, epilogue)

@@ -114,8 +114,7 @@ class ScaledAddition(_Addition[ScaledWorkload]):
         return "on the vector unit"
 
     def workload(self, graph: Graph, node: Node, context: Context) -> ScaledWorkload:
-        op = node.op
-        assert isinstance(op, QAdd)
+        op = node.op_as(QAdd)
         entries = prod(blocked_shape(graph[node.inputs[0]].shape, self.machine))
         factors, epilogue = (op.mult_a, op.mult_b), Epilogue(op.zero_point, op.lo, op.hi)
         return ScaledWorkload(entries, 2, context, factors, epilogue)
@@ -144,8 +143,7 @@ class ScaledAddition(_Addition[ScaledWorkload]):
         )  # fmt: skip
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
-        op = node.op
-        assert isinstance(op, QAdd)
+        op = node.op_as(QAdd)
         return {"requantisation": uniform_parameters(op.const, 1, op.shift, self.machine)}
 
 
@@ -165,8 +163,7 @@ class LiftedAddition(_Addition[LiftedWorkload]):
         return "on the vector unit, the factors in two parts"
 
     def workload(self, graph: Graph, node: Node, context: Context) -> LiftedWorkload:
-        op = node.op
-        assert isinstance(op, QAddFixed)
+        op = node.op_as(QAddFixed)
         found, entries = _lifts(op), prod(blocked_shape(graph[node.inputs[0]].shape, self.machine))
         assert found is not None
         steps = sum(map(_step_count, found))
@@ -190,8 +187,7 @@ class LiftedAddition(_Addition[LiftedWorkload]):
         )  # fmt: skip
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
-        op = node.op
-        assert isinstance(op, QAddFixed)
+        op = node.op_as(QAddFixed)
         multiplier, shift = int(op.requant.multiplier[0]), int(op.requant.shift[0])
         return {"requantisation": uniform_parameters(0, multiplier, shift, self.machine)}
 

@@ -201,8 +201,7 @@ class FusedProducts(Products):
         return share_buffers(func, "tmp") if others else func
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
-        op = node.op
-        assert isinstance(op, FusedPair)
+        op = node.op_as(FusedPair)
         found = super().constants(graph, _products_of(node))
         kind = _kind(node)
         return {**found, kind.label: kind.constants(op.last, self.machine)}
@@ -214,6 +213,5 @@ def _kind(node: Node) -> FusedKind:
 
 def _products_of(node: Node) -> Node:
     """The node without its epilogue."""
-    op = node.op
-    assert isinstance(op, FusedPair)
+    op = node.op_as(FusedPair)
     return replace(node, op=op.first, inputs=node.inputs[:3])

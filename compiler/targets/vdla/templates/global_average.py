@@ -44,8 +44,7 @@ class Means(Tiled[MeanWorkload]):
 
     def handles(self, graph: Graph, node: Node) -> bool:
         """Windows take the image as a whole, where each virtual thread has room for it."""
-        op = node.op
-        assert isinstance(op, QAvgPool)
+        op = node.op_as(QAvgPool)
         _, height, width = blocked_shape(graph[node.inputs[0]].shape, self.machine)
         is_mean = op.kernel == (height, width) and not any(op.pads)
         return is_mean and height * width > self._room and self.sums(height * width)
@@ -64,8 +63,7 @@ class Means(Tiled[MeanWorkload]):
         return "on the vector unit, as sums of parts"
 
     def workload(self, graph: Graph, node: Node, context: Context) -> MeanWorkload:
-        op = node.op
-        assert isinstance(op, QAvgPool)
+        op = node.op_as(QAvgPool)
         channel_blocks, height, width = blocked_shape(graph[node.inputs[0]].shape, self.machine)
         return MeanWorkload(
             channel_blocks, height * width, context, Epilogue.from_requant(op.requant)
@@ -139,8 +137,7 @@ class Means(Tiled[MeanWorkload]):
         return lower(s, [x, par, *constants, out], name)
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
-        op = node.op
-        assert isinstance(op, QAvgPool)
+        op = node.op_as(QAvgPool)
         bias = -op.x_zero_point * op.kernel[0] * op.kernel[1]
         multiplier, shift = int(op.requant.multiplier[0]), int(op.requant.shift[0])
         return {"requantisation": uniform_parameters(bias, multiplier, shift, self.machine)}

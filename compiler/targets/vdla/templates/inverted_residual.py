@@ -90,8 +90,7 @@ class InvertedResiduals(Tiled[InvertedResidualWorkload]):
 
     def handles(self, graph: Graph, node: Node) -> bool:
         """Whether a 1x1 convolution comes first, and a window slides over its result."""
-        op, (_, weight, _, taps, _) = node.op, (graph[name] for name in node.inputs[:5])
-        assert isinstance(op, QConvWindow)
+        op, (_, weight, _, taps, _) = node.op_as(QConvWindow), graph.operands(node)
         first, last = _convolution(op), op.last
         plain = first.groups == 1 and first.strides == (1, 1) and not any(first.pads)
         if not plain or weight.shape[2:] != (1, 1):
@@ -112,8 +111,7 @@ class InvertedResiduals(Tiled[InvertedResidualWorkload]):
         return Context(Budget.whole(params).without(memories), beside=True, scarce_loads=True)
 
     def workload(self, graph: Graph, node: Node, context: Context) -> InvertedResidualWorkload:
-        op, weight = node.op, graph[node.inputs[3]]
-        assert isinstance(op, QConvWindow)
+        op, weight = node.op_as(QConvWindow), graph[node.inputs[3]]
         first, has_table = _convolution(op), isinstance(op.first, QConvTable)
         if has_table:
             context = replace(
@@ -214,8 +212,7 @@ class InvertedResiduals(Tiled[InvertedResidualWorkload]):
         return share_buffers(func, "tmp", in_place=True)
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
-        op, (image, *operands) = node.op, node.inputs
-        assert isinstance(op, QConvWindow)
+        op, (image, *operands) = node.op_as(QConvWindow), node.inputs
         first = replace(node, op=_convolution(op), inputs=(image, *operands[:2]))
         last = replace(node, op=op.last, inputs=(image, *operands[2:]))
         windows, tables = Windows(self.machine).constants(graph, last), {}

@@ -86,8 +86,7 @@ class RowFactors(Tiled[RowDigitsWorkload]):
         return "sums on the tensor core and by a table, Newton's steps on the vector unit"
 
     def workload(self, graph: Graph, node: Node, context: Context) -> RowDigitsWorkload:
-        op, [x], params = node.op, graph.operands(node), self.machine.params
-        assert isinstance(op, RowDigits)
+        op, [x], params = node.op_as(RowDigits), graph.operands(node), self.machine.params
         sizes = blocks(x.shape[1], params), x.shape[2], blocks(x.shape[2], params)
         return RowDigitsWorkload(*sizes, context, op.numbers)
 
@@ -265,8 +264,7 @@ class Normalise(Tiled[NormaliseWorkload]):
         return "on the vector unit, its factors spread to all lanes by the tensor core"
 
     def workload(self, graph: Graph, node: Node, context: Context) -> NormaliseWorkload:
-        op, x, params = node.op, graph[node.inputs[0]], self.machine.params
-        assert isinstance(op, QNormalise)
+        op, x, params = node.op_as(QNormalise), graph[node.inputs[0]], self.machine.params
         sizes = blocks(x.shape[1], params), x.shape[2], blocks(x.shape[2], params)
         return NormaliseWorkload(*sizes, context, Epilogue(op.norm.zero_point))
 
@@ -347,8 +345,7 @@ class Normalise(Tiled[NormaliseWorkload]):
         return lower(s, [x, found, spreading, par, out], name)
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
-        op, params = node.op, self.machine.params
-        assert isinstance(op, QNormalise)
+        op, params = node.op_as(QNormalise), self.machine.params
         column = np.eye(params.block, dtype=np.int8)[:, None].repeat(params.block, axis=1)
         spreading = np.stack([column * np.int8(weight) for weight in DIGIT_WEIGHTS])
         bias, multiplier, shift = op.norm.parameters

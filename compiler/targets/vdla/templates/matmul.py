@@ -117,8 +117,7 @@ class Activations(OnTensorCore[ActivationsWorkload]):
         return None
 
     def workload(self, graph: Graph, node: Node, context: Context) -> ActivationsWorkload:
-        op, (a, b) = node.op, graph.operands(node)
-        assert isinstance(op, QGroupMatMul)
+        op, (a, b) = node.op_as(QGroupMatMul), graph.operands(node)
         depth = a.shape[1] // op.groups // self.machine.params.block
         sizes = (op.groups, depth, a.shape[2], op.places, b.shape[2])
         return self._make_workload(op, *sizes, context)
@@ -180,8 +179,7 @@ class Activations(OnTensorCore[ActivationsWorkload]):
         return find_tile_reach(graph[node.inputs[1]], self.machine.params)
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
-        op, params = node.op, self.machine.params
-        assert isinstance(op, QGroupMatMul)
+        op, params = node.op_as(QGroupMatMul), self.machine.params
         w = self.workload(graph, node, Context(Budget.whole(params)))
         ones = np.ones((params.block, params.block), np.int8)
         found: dict[str, np.ndarray] = {}

@@ -97,8 +97,7 @@ class Softmax(Tiled[SoftmaxWorkload]):
         return "on the vector unit, by its table and Newton's steps"
 
     def workload(self, graph: Graph, node: Node, context: Context) -> SoftmaxWorkload:
-        op = node.op
-        assert isinstance(op, QTableSoftmax)
+        op = node.op_as(QTableSoftmax)
         channel_blocks, positions, _ = blocked_shape(graph[node.inputs[0]].shape, self.machine)
         return SoftmaxWorkload(channel_blocks, positions, op.room, context, Epilogue(op.zero_point))
 
@@ -226,8 +225,7 @@ class MaskedSoftmax(Tiled[MaskedSoftmaxWorkload]):
         return find_visible_keys(visible.reshape(-1, visible.shape[-1]), self.machine.params.block)
 
     def workload(self, graph: Graph, node: Node, context: Context) -> MaskedSoftmaxWorkload:
-        op = node.op
-        assert isinstance(op, QTableSoftmax)
+        op = node.op_as(QTableSoftmax)
         _, positions, _ = blocked_shape(graph[node.inputs[0]].shape, self.machine)
         spans, rows = self._spans(graph, node)
         epilogue = Epilogue(op.zero_point)
@@ -288,8 +286,7 @@ class MaskedSoftmax(Tiled[MaskedSoftmaxWorkload]):
         return Loops(image, tiles, int(knobs["places"]), params).program(name)
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
-        op = node.op
-        assert isinstance(op, QTableSoftmax)
+        op = node.op_as(QTableSoftmax)
         found, (_, rows) = softmax_constants(op, self.machine), self._spans(graph, node)
         masks = np.where(rows, 0, APART).astype("<i4")
         return {**found, "mask": masks} if len(rows) else found

@@ -62,8 +62,7 @@ class GroupsTransposed(Tiled[TransposedWorkload]):
         return "a product with the identity matrix on the tensor core"
 
     def workload(self, graph: Graph, node: Node, context: Context) -> TransposedWorkload:
-        op, [x], params = node.op, graph.operands(node), self.machine.params
-        assert isinstance(op, TransposeGroups)
+        op, [x], params = node.op_as(TransposeGroups), graph.operands(node), self.machine.params
         channel_blocks = x.shape[1] // op.groups // params.block
         tiles = blocks(x.shape[2], params)
         return TransposedWorkload(op.groups, channel_blocks, tiles, x.shape[2], context, op.fill)
@@ -144,8 +143,7 @@ class GroupsTransposed(Tiled[TransposedWorkload]):
         return find_tile_reach(graph[node.inputs[0]], self.machine.params)
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
-        op, params = node.op, self.machine.params
-        assert isinstance(op, TransposeGroups)
+        op, params = node.op_as(TransposeGroups), self.machine.params
         positions = graph[node.inputs[0]].shape[2]
         identity = np.eye(params.block, dtype=np.int8)
         once = Requant(np.array([MULTIPLIER], np.int32), np.array([SHIFT], np.int32), op.fill)

@@ -61,15 +61,14 @@ class Transposed(OnTensorCore[TransposedWorkload]):
     ops = (QConvTranspose2d,)
 
     def takes(self, graph: Graph, node: Node) -> str | Refusal:
-        op = node.op
-        assert isinstance(op, QConvTranspose2d)
+        op = node.op_as(QConvTranspose2d)
         if _phases(graph, node):
             return "transposed convolution on the tensor core, phase by phase"
         return Refusal(f"a result of {op.size} that strides {op.strides} do not divide")
 
     def workload(self, graph: Graph, node: Node, context: Context) -> TransposedWorkload:
-        op, phases = node.op, _phases(graph, node)
-        assert isinstance(op, QConvTranspose2d) and phases is not None
+        op, phases = node.op_as(QConvTranspose2d), _phases(graph, node)
+        assert phases is not None
         oc_blocks, _, _ = blocked_shape(graph.result(node).shape, self.machine)
         image = blocked_shape(graph[node.inputs[0]].shape, self.machine)
         epilogue = Epilogue.from_requant(op.requant)
@@ -111,8 +110,7 @@ class Transposed(OnTensorCore[TransposedWorkload]):
 
 def _phases(graph: Graph, node: Node) -> tuple[Subpixel, Subpixel] | None:
     """The decomposition of rows and of columns, if there is one."""
-    op = node.op
-    assert isinstance(op, QConvTranspose2d)
+    op = node.op_as(QConvTranspose2d)
     kernel = graph[node.inputs[1]].shape[2:]
     return subpixels((kernel[0], kernel[1]), op.strides, op.before, op.size)
 

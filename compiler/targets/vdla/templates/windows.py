@@ -188,8 +188,8 @@ class Windows(PlannedTiles[WindowWorkload]):
                 window = Window(op.kernel, op.strides, op.pads)
                 epilogue = Epilogue.from_requant(op.requant)
                 return WindowWorkload("sum", *image, window, 1, context, op.x_zero_point, epilogue)
-        op, weight = node.op, graph[node.inputs[1]]
-        assert isinstance(op, QConv2d) and weight.data is not None
+        op, weight = node.op_as(QConv2d), graph[node.inputs[1]]
+        assert weight.data is not None
         kernel = weight.shape[2], weight.shape[3]
         return WindowWorkload(
             "weighted sum", *image, Window(kernel, op.strides, op.pads, op.dilations),
@@ -244,8 +244,8 @@ class Windows(PlannedTiles[WindowWorkload]):
                 count = op.kernel[0] * op.kernel[1]
                 bias = np.full(self.machine.params.block, -op.x_zero_point * count, np.int32)
                 return {"requantisation": requant_parameters(bias, op.requant, self.machine)}
-        op, (weight, bias) = node.op, (graph[name].data for name in node.inputs[1:])
-        assert isinstance(op, QConv2d) and weight is not None and bias is not None
+        op, (weight, bias) = node.op_as(QConv2d), (graph[name].data for name in node.inputs[1:])
+        assert weight is not None and bias is not None
         params = self.machine.params
         _, height, width = blocked_shape(graph[node.inputs[0]].shape, self.machine)
         kernel = weight.shape[2], weight.shape[3]
