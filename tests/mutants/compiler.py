@@ -365,7 +365,7 @@ COMPILER = (
            "count * w.a_zero_point * w.b_zero_point", "0",
            tests(f"{PRODUCTS}_equal_the_interpreter")),
     Mutant("sums of inputs with the first zero point", "compiler",
-           activations._Stages.build.__func__, "ones, w.b_zero_point", "ones, w.a_zero_point",
+           activations.Activations.schedule, "ones, w.b_zero_point", "ones, w.a_zero_point",
            tests(f"{PRODUCTS}_equal_the_interpreter")),
     Mutant("memory ends with an operand", "compiler", Activations.reach,
            "find_tile_reach(graph[node.inputs[1]], self.machine.params)", "{}",

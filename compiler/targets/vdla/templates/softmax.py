@@ -11,10 +11,11 @@ sees take no work but the store of the zero point.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -22,17 +23,18 @@ from .....isa.params import HwParams
 from .....isa.timing import PARAM_ITERATIONS, VECTOR_DEPTH
 from ....choose.space import Knobs, KnobValue, Refusal
 from ....graph.ir import Graph, Node
+from ....graph.ops.normalisation import Row
 from ....graph.ops.softmax import (
-    HALF_BITS,
     MOST_KEYS,
     MOST_ROOM,
     PRODUCT_BITS,
     QTableSoftmax,
     first_inverse,
+    newton,
     newton_steps,
     sums,
 )
-from ....te.expr import Const, Expr, minimum
+from ....te.expr import Expr, minimum
 from ....te.schedule import Schedule, create_schedule
 from ....te.tensor import Tensor, compute, placeholder
 from ....tir.ir import PrimFunc
@@ -338,45 +340,30 @@ class Chain:
     def __init__(self, total: Tensor):
         self.total = total
         self.homes: dict[Tensor, Tensor] = {}
+        #: The latest operator, and the inverses that all steps begin with.
+        self.made, self.inverses = total, [total]
 
     def inverse(self, keys: int, room: int) -> Tensor:
         """``graph.ops.softmax.inverses`` of the sums."""
-        total, bits = self.total, PRODUCT_BITS - room
-        inverse = None
+        total = Row.from_tensor(self.total, self.one_pass)
+        inverse: Any = first_inverse(keys)
         for _ in range(newton_steps(keys)):
-            before, factor = inverse, _factor(inverse, first_inverse(keys))
-            inverse = self.line(
-                lambda at, of=factor: total[at] * of(at),
-                lambda at, x: x[at] >> HALF_BITS,
-                lambda at, x: x[at] + (2 << HALF_BITS),
-                lambda at, x, of=factor: x[at] * of(at),
-                lambda at, x: x[at] >> HALF_BITS,
-            )
-            if before is not None:
-                self.homes[before] = inverse
-        assert inverse is not None
-        last = inverse
-        refined = self.line(
-            lambda at: total[at] * last[at],
-            lambda at, x: x[at] + (1 << PRODUCT_BITS),
-            lambda at, x: x[at] * last[at],
-            lambda at, x: x[at] + (1 << (bits - 1)),
-            lambda at, x: x[at] >> bits,
-        )
-        coarse = self.line(lambda at: last[at] << room) if room else last
-        found = self.line(lambda at: coarse[at] + refined[at])
-        self.homes |= dict.fromkeys((last, refined, coarse), found)
-        return found
+            inverse = newton(total, inverse)
+            self.inverses.append(self.made)
+        bits = PRODUCT_BITS - room
+        rest = (total * inverse + (1 << PRODUCT_BITS)) * inverse
+        refined = rest + (1 << (bits - 1)) >> bits
+        _ = (inverse << room if room else inverse) + refined
+        # An inverse lives until the next one is found.
+        self.homes |= zip(self.inverses[1:], [*self.inverses[2:], self.made], strict=True)
+        return self.made
 
-    def line(self, first: Callable[..., Expr], *rules: Callable[..., Expr]) -> Tensor:
-        """Operators in a row: each takes the result of the one before."""
-        shape = self.total.shape
-        x = compute(shape, lambda *at: first(at), f"chain{len(self.homes)}")
-        for rule in rules:
-            name = f"chain{len(self.homes)}"
-            self.homes[x] = compute(shape, lambda *at, x=x, rule=rule: rule(at, x), name)
-            x = self.homes[x]
-        return x
+    def one_pass(self, row: Row) -> Row:
+        """A stage of the result of an operator."""
+        self.made = compute(row.shape, row.rule, f"chain{len(self.homes)}")
+        operands = (x for x in self.made.inputs if x not in self.inverses)
+        self.homes |= dict.fromkeys(operands, self.made)
+        return Row.from_tensor(self.made, row.each)
 
     def schedule(self, s: Schedule, blocks: int) -> None:
         """Compute each operator in its home, for all ``blocks`` of a tile at once."""
@@ -385,11 +372,6 @@ class Chain:
             if home not in loops:
                 loops[home], _ = s[home].split(home.axes[0], blocks)
             attach(s, {tensor: "tmp"}, s[home], loops[home])
-
-
-def _factor(inverse: Tensor | None, first: int) -> Callable[[tuple[Expr, ...]], Expr]:
-    """An element of the inverses; the first inverse is a number."""
-    return lambda at: Const(first) if inverse is None else inverse[at]
 
 
 def _row(at: tuple[Expr, ...]) -> tuple[Expr, ...]:
