@@ -297,7 +297,7 @@ COMPILER = (
            'astype("int32") - of_factor', 'astype("int32") - zero',
            tests("compiler/targets/vdla/test_squeeze.py::test_a_product_equals_the_interpreter")),
     Mutant("factors of a residual change places", "compiler", fusing._fuse,
-           "replace(add, mult_a=b, mult_b=a)", "add",
+           "replace(last, mult_a=b, mult_b=a)", "last",
            tests("compiler/targets/vdla/templates/test_convolution_residual.py::test_which_images_are_added")),
     Mutant("a table with the values of -128 first", "compiler", table_words,
            "np.roll(op.table, len(op.table) // 2)", "op.table",

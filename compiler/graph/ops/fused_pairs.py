@@ -3,7 +3,7 @@ convolutions of an inverted residual."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -80,6 +80,12 @@ class QConvAdd(FusedPair):
     last: QAdd
 
     others = 1
+
+
+#: How an operator is fused into the convolution that makes its operand.
+EPILOGUES: Mapping[type[Op], type[FusedPair]] = {
+    QAddChannels: QConvAddChannels, QTable: QConvTable, QAdd: QConvAdd,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
