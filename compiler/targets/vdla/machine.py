@@ -86,3 +86,7 @@ class Context:
     beside: bool = False
     scarce_loads: bool = False
     maker_cycles: int = 0
+
+    def without(self, entries: Mapping[str, int]) -> Context:
+        """The context with a budget less these ``entries``, by scratchpad."""
+        return replace(self, budget=self.budget.without(entries))

@@ -1,8 +1,8 @@
-"""Choose parts of an image for a convolution whose results stay on chip until windows slide over
-them (``templates/inverted_residual.py``).
+"""Choose tiles for a fused inverted residual (``templates/inverted_residual.py``): the expanded
+image stays on chip until the windows of a depthwise convolution slide over it.
 
-For each part, the operands of the convolution are loaded once, and all blocks of channels pass, one
-after the other. What two parts share, the tensor core and the vector unit compute twice.
+For each tile, the operands of the expansion are loaded once, and all blocks of channels pass, one
+after the other. The halo of a tile is computed again.
 """
 
 from __future__ import annotations
@@ -24,14 +24,13 @@ VTHREADS = (1, 2, 3, 4)
 #: Cycles of the vector unit for a block of channels besides its iterations: two PARAM, and the
 #: first cycles of instructions.
 BLOCK_CYCLES = 16
-#: How often a depthwise convolution of its own reads an element of its image, because tiles share
-#: rows and columns.
+#: How often a depthwise convolution of its own reads an element of its image, with the halos.
 HALO = 1.2
 
 
 class Part(NamedTuple):
-    """Rows and columns of results that are computed together, and the virtual threads that take
-    blocks of channels in turn."""
+    """A tile: rows and columns of results, and the virtual threads that take blocks of channels in
+    turn."""
 
     rows: int
     cols: int
@@ -45,8 +44,8 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Expansion:
-    """A convolution of one place to ``blocks`` blocks of channels, and windows over its result,
-    which slide: an iteration has ``sums`` products, and a row of the kernel ``phases`` iterations.
+    """A 1x1 convolution to ``blocks`` blocks of channels, and windows that slide over its result:
+    an iteration has ``sums`` products, and a row of the kernel ``phases`` iterations.
     """
 
     ic_blocks: int
@@ -129,8 +128,8 @@ class Expansion:
             "uop": 2 * self.ic_blocks,
         }
 
-    def computed_places(self, part: Part) -> float:
-        """Places of a block that are computed, in all parts together."""
+    def computed_positions(self, part: Part) -> float:
+        """Positions of a block that are computed, in all tiles together."""
         top, left, *_ = self.window.pads
         (kh, kw), (sh, sw) = self.window.kernel, self.window.strides
         oh, ow = self.size
@@ -166,7 +165,7 @@ class Expansion:
         beats = params.entry_bytes("inp") / params.bus_bytes
         oh, ow = self.size
         mean_rows, mean_cols = oh / -(-oh // part.rows), ow / -(-ow // part.cols)
-        places = self.computed_places(part) / tiles
+        places = self.computed_positions(part) / tiles
         leaving = part.rows // self.leaving(part, budget)
         vector = self.passes * places + self.iterations(mean_rows, mean_cols) + BLOCK_CYCLES
         vector = (vector + INSN_CYCLES * leaving) * params.vector_passes

@@ -627,11 +627,9 @@ def row_cycles(
     row = WindowShape(oc_blocks=1, oh=1, ow=entries, kh=1, kw=1, weighted=False)
     tile = Tiling(1, 1, size, 1, "stream", vthreads)
     inp = operands * _load_cycles(1, size * machine.params.entry_bytes("inp"), machine)
-    vector = passes * (size + INSN_CYCLES)
-    fetch = (operands + passes + 2) * _fetch_cycles(machine)
+    vector, insns = passes * (size + INSN_CYCLES), operands + passes + 2
     store, tiles = _store_cycles(tile, row, machine), -(-entries // size)
-    work = Work(1, tiles, 1, 1, 0.0, inp, 0.0, vector, 0.0, store, fetch)
-    return round(_replay(work, machine.memory, vthreads).item())
+    return round(steps_cycles(1, tiles, 0.0, inp, 0.0, vector, store, insns, vthreads, machine))
 
 
 def steps_cycles(

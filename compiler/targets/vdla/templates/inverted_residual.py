@@ -114,9 +114,7 @@ class InvertedResiduals(Tiled[InvertedResidualWorkload]):
         op, weight = node.op_as(QConvWindow), graph[node.inputs[3]]
         first, has_table = _convolution(op), isinstance(op.first, QConvTable)
         if has_table:
-            context = replace(
-                context, budget=context.budget.without({"par": self.machine.params.table_entries})
-            )
+            context = context.without({"par": self.machine.params.table_entries})
         ic_blocks, height, width = blocked_shape(graph[node.inputs[0]].shape, self.machine)
         blocks, _, _ = blocked_shape(graph.result(node).shape, self.machine)
         kernel = weight.shape[2], weight.shape[3]

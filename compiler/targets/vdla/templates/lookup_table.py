@@ -128,8 +128,7 @@ class _FusedTable(AcceleratorTemplate[W]):
 
     def workload(self, graph: Graph, node: Node, context: Context) -> W:
         """The table is in ``par``, too."""
-        entries = {"par": self.machine.params.table_entries}
-        beside = replace(context, budget=context.budget.without(entries))
+        beside = context.without({"par": self.machine.params.table_entries})
         return super().workload(graph, _last(node), beside)
 
     def reader(self) -> tuple[Callable[[Expr], Expr], tuple[Tensor, ...]]:

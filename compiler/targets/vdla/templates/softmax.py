@@ -51,7 +51,14 @@ from ..expressions import (
 )
 from ..machine import Budget, Context, Machine
 from .base import Tiled, Track, WithinBudget, blocked_shape, uniform_parameters
-from .masked_softmax_loops import APART, PARTS, Image, Loops, count_scores, group_tiles
+from .masked_softmax_loops import (
+    APART,
+    PARTS,
+    Loops,
+    MaskedSoftmaxWorkload,
+    count_scores,
+    group_tiles,
+)
 
 #: The axis of the positions of an image [1, C, N, 1].
 POSITIONS = 2
@@ -177,19 +184,6 @@ class Softmax(Tiled[SoftmaxWorkload]):
         return softmax_constants(node.op, self.machine)
 
 
-@dataclass(frozen=True)
-class MaskedSoftmaxWorkload(WithinBudget):
-    """Rows along ``places`` of a block of channels for each of ``spans``, with ``rows`` rows of
-    masks; ``room`` as of the operator."""
-
-    places: int
-    spans: tuple[VisibleKeys, ...]
-    rows: int
-    room: int
-    context: Context
-    epilogue: Epilogue = field(compare=False)
-
-
 class MaskedSoftmax(Tiled[MaskedSoftmaxWorkload]):
     """Maximum, sum of exponentials and inverse of ``blocks`` blocks of channels at a time; then
     exponentials times inverses of ``places`` at a time, of all blocks of a tile that see the same
@@ -282,10 +276,8 @@ class MaskedSoftmax(Tiled[MaskedSoftmaxWorkload]):
     def schedule(self, workload: MaskedSoftmaxWorkload, knobs: Knobs, name: str) -> PrimFunc:
         """Parameters: as those of :meth:`.softmax.Softmax.schedule`, with the rows of masks (int32
         [rows, block]), if there are any, before out."""
-        params, w = self.machine.params, workload
-        image = Image(w.places, w.rows, w.room, w.epilogue)
-        tiles = group_tiles(w.spans, int(knobs["blocks"]))
-        return Loops(image, tiles, int(knobs["places"]), params).program(name)
+        blocks, positions = int(knobs["blocks"]), int(knobs["places"])
+        return Loops(workload, blocks, positions, self.machine.params).program(name)
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
         op = node.op_as(QTableSoftmax)
