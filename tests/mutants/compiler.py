@@ -197,7 +197,7 @@ COMPILER = (
     *(Mutant(f"loop programs do not depend on {what}", "compiler", template.context_used,
              old, "return None", tests("compiler/targets/vdla/lower/test_loop_programs.py"))
       for what, template, old in (
-          ("constants that stay", Windows, "return self.shape(workload).resident"),
+          ("constants that stay", Windows, "return workload.shape.resident"),
           ("the order of results", ChannelProducts, "return workload.rows_first"),
           ("rows in tmp", fused_products.FusedProducts,
            "return rows_through_tmp(make_tiling(knobs), workload.shape)"),

@@ -163,6 +163,15 @@ class Shape(ABC):
         """What a tile costs other operators."""
         return 0
 
+    def rows_first(self, tile: Tiling) -> Each:
+        """Whether all channels of some pixels are computed before those of others."""
+        oc_tiles, pixel_tiles = self.count_tiles(tile)
+        return (pixel_tiles > 1) & ((oc_tiles == 1) | (tile.order == "pixels"))
+
+    def reads_parts(self, tile: Tiling) -> Each:
+        """Whether all channels of some pixels are read before those of others."""
+        return self.count_tiles(tile)[1] > 1
+
     def misfit(self, tile: Tiling, budget: Budget) -> str:
         """Which scratchpad a tiling exceeds, or what else is wrong with it, or an empty string."""
         if (lack := budget.for_tiles().lack(self.needs(tile))) or not _has_blank_tile(tile, self):
@@ -262,14 +271,8 @@ class ProductShape(Shape):
     def sizes(self) -> dict[str, list[int]]:
         return {**super().sizes, "ic_blocks": even_sizes(self.ic_blocks)}
 
-    def rows_first(self, tile: Tiling) -> Each:
-        """Whether all channels of some pixels are computed before those of others."""
-        oc_tiles, pixel_tiles = self.count_tiles(tile)
-        return (pixel_tiles > 1) & ((oc_tiles == 1) | (tile.order == "pixels"))
-
     def reads_parts(self, tile: Tiling) -> Each:
-        """Whether all channels of some pixels are read before those of others."""
-        return (self.count_tiles(tile)[1] > 1) & (not self.grouped)
+        return super().reads_parts(tile) & (not self.grouped)
 
     def deliver(self, tiles: Tiling, context: Context) -> np.ndarray:
         if context.rows_first is None:
@@ -627,9 +630,10 @@ def row_cycles(
     row = WindowShape(oc_blocks=1, oh=1, ow=entries, kh=1, kw=1, weighted=False)
     tile = Tiling(1, 1, size, 1, "stream", vthreads)
     inp = operands * _load_cycles(1, size * machine.params.entry_bytes("inp"), machine)
-    vector, insns = passes * (size + INSN_CYCLES), operands + passes + 2
+    # The vector unit takes the tensor core's place, as in the work of windows.
+    compute, insns = passes * (size + INSN_CYCLES), operands + passes + 2
     store, tiles = _store_cycles(tile, row, machine), -(-entries // size)
-    return round(steps_cycles(1, tiles, 0.0, inp, 0.0, vector, store, insns, vthreads, machine))
+    return round(steps_cycles(1, tiles, 0.0, inp, compute, 0.0, store, insns, vthreads, machine))
 
 
 def steps_cycles(

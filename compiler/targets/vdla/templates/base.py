@@ -134,15 +134,23 @@ class Tiled(AcceleratorTemplate[V]):
         return plan.cycles or 0
 
 
-class PlannedTiles(AcceleratorTemplate[V]):
-    """A template whose knobs are a tiling of a convolution or of windows."""
+class PlannedWorkload(WithinBudget):
+    """A convolution, or windows, whose tiles a planner chooses."""
 
+    @property
     @abstractmethod
-    def shape(self, workload: V) -> TiledShape:
+    def shape(self) -> TiledShape:
         """What is tiled."""
 
-    def space(self, workload: V) -> Space:
-        shape, budget = self.shape(workload), workload.context.budget
+
+P = TypeVar("P", bound=PlannedWorkload)
+
+
+class PlannedTiles(AcceleratorTemplate[P]):
+    """A template whose knobs are a tiling of a convolution or of windows."""
+
+    def space(self, workload: P) -> Space:
+        shape, budget = workload.shape, workload.context.budget
 
         def check(columns: Mapping[str, np.ndarray]) -> np.ndarray:
             return _by_tilings(columns, lambda t: {"fits": shape.fits(t, budget)})["fits"] > 0
@@ -150,20 +158,28 @@ class PlannedTiles(AcceleratorTemplate[V]):
         knobs = {**shape.sizes, "order": shape.orders, "vthreads": VTHREADS}
         return Space(knobs, lambda knobs: shape.misfit(make_tiling(knobs), budget), check)
 
-    def plan(self, workload: V, fixed: Knobs) -> Plan | Refusal:
-        shape, wanted = self.shape(workload), tuple(sorted(fixed.items()))
+    def plan(self, workload: P, fixed: Knobs) -> Plan | Refusal:
+        shape, wanted = workload.shape, tuple(sorted(fixed.items()))
         found = plan_tiles(shape, workload.context, self.machine, wanted)
         if isinstance(found, str):
             return Refusal(found)
         names = (*shape.sizes, "order", "vthreads")
         return Plan({name: getattr(found[0], name) for name in names}, found[1])
 
-    def predict(self, workload: V, knobs: Knobs) -> int:
-        return self.shape(workload).cycles(make_tiling(knobs), self.machine)
+    def predict(self, workload: P, knobs: Knobs) -> int:
+        return workload.shape.cycles(make_tiling(knobs), self.machine)
 
-    def estimates(self, workload: V, columns: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        shape = self.shape(workload)
+    def estimates(self, workload: P, columns: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        shape = workload.shape
         return _by_tilings(columns, lambda tiles: shape.estimates(tiles, self.machine))
+
+    def rows_first(self, workload: P) -> bool:
+        found = plan_tiles(workload.shape, workload.context, self.machine)
+        return not isinstance(found, str) and bool(workload.shape.rows_first(found[0]))
+
+    def reads_parts(self, workload: P) -> bool:
+        found = plan_tiles(workload.shape, workload.context, self.machine)
+        return not isinstance(found, str) and bool(workload.shape.reads_parts(found[0]))
 
 
 def _by_tilings(

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import gcd, lcm
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from ....te.schedule import Schedule, create_schedule
 from ....te.tensor import IterVar, Tensor, compute, placeholder, reduce_axis, sum_of
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
-from ..cost.tiling import ProductShape, Tiling, make_tiling, plan_tiles, skips_cols
+from ..cost.tiling import ProductShape, Tiling, make_tiling, skips_cols
 from ..expressions import (
     REQUANT_ENTRIES,
     Epilogue,
@@ -42,8 +42,8 @@ from ..expressions import (
 from ..machine import Context, Machine
 from .base import (
     PlannedTiles,
+    PlannedWorkload,
     Track,
-    WithinBudget,
     blocked_shape,
     requant_parameters,
 )
@@ -54,37 +54,8 @@ from .base import (
 MOST_GROUPS, MOST_GROUPED_CHANNELS = 8, 128
 
 
-class TensorCoreWorkload(WithinBudget):
-    """Products that are planned as a convolution."""
-
-    @property
-    def shape(self) -> ProductShape:
-        """The convolution as the planner sees it."""
-        raise NotImplementedError
-
-
-W = TypeVar("W", bound=TensorCoreWorkload)
-
-
-class OnTensorCore(PlannedTiles[W]):
-    """Products on the tensor core: their knobs are tilings of a convolution."""
-
-    track = Track.TENSOR
-
-    def shape(self, workload: W) -> ProductShape:
-        return workload.shape
-
-    def rows_first(self, workload: W) -> bool:
-        found = plan_tiles(workload.shape, workload.context, self.machine)
-        return not isinstance(found, str) and bool(workload.shape.rows_first(found[0]))
-
-    def reads_parts(self, workload: W) -> bool:
-        found = plan_tiles(workload.shape, workload.context, self.machine)
-        return not isinstance(found, str) and bool(workload.shape.reads_parts(found[0]))
-
-
 @dataclass(frozen=True)
-class ProductsWorkload(TensorCoreWorkload):
+class ProductsWorkload(PlannedWorkload):
     """A convolution in blocks of channels; a dense layer is a convolution of a single pixel.
 
     Each weight is the sum of ``parts`` int8 values. The image is padded with ``pad_value``, the
@@ -147,11 +118,12 @@ class FusedEpilogue(NamedTuple):
     other: tuple[Tensor, Tensor] | None = None
 
 
-class Products(OnTensorCore[ProductsWorkload]):
+class Products(PlannedTiles[ProductsWorkload]):
     """Convolution and dense layer: ``acc += inp . wgt``, block by block of channels."""
 
     name = "products"
     ops = (QConv2d, QDense)
+    track = Track.TENSOR
 
     def handles(self, graph: Graph, node: Node) -> bool:
         weight = graph[node.inputs[1]].shape

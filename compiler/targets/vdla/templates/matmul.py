@@ -43,12 +43,12 @@ from ..expressions import (
     vthread_tiles,
 )
 from ..machine import Budget, Context
-from .base import requant_parameters
-from .convolution import OnTensorCore, TensorCoreWorkload, sums_of_products
+from .base import PlannedTiles, PlannedWorkload, Track, requant_parameters
+from .convolution import sums_of_products
 
 
 @dataclass(frozen=True)
-class ActivationsWorkload(TensorCoreWorkload):
+class ActivationsWorkload(PlannedWorkload):
     """Products of two images in ``groups``: each of ``places`` of the first, which has
     ``image_places``, with each of ``others`` of the second, which make ``oc_blocks`` blocks of
     results. Both have ``ic_blocks`` blocks of channels in each group. ``sums_weights`` and
@@ -78,11 +78,12 @@ class ActivationsWorkload(TensorCoreWorkload):
         )  # fmt: skip
 
 
-class Activations(OnTensorCore[ActivationsWorkload]):
+class Activations(PlannedTiles[ActivationsWorkload]):
     """Products of two activations. A tile has all channels, and does not reach over groups."""
 
     name = "activations"
     ops = (QMatMul, QGroupMatMul)
+    track = Track.TENSOR
 
     def takes(self, graph: Graph, node: Node) -> str | Refusal:
         """A QMatMul becomes a QGroupMatMul before it is computed (``matmul_as_convolution``)."""

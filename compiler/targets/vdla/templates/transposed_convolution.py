@@ -24,12 +24,12 @@ from ....tir.lower import lower
 from ..cost.tiling import ProductShape, make_tiling
 from ..expressions import REQUANT_ENTRIES, Epilogue, padded, requantized
 from ..machine import Context
-from .base import blocked_shape, requant_parameters
-from .convolution import OnTensorCore, TensorCoreWorkload, folded_bias, schedule_products
+from .base import PlannedTiles, PlannedWorkload, Track, blocked_shape, requant_parameters
+from .convolution import folded_bias, schedule_products
 
 
 @dataclass(frozen=True)
-class TransposedWorkload(TensorCoreWorkload):
+class TransposedWorkload(PlannedWorkload):
     """A transposed convolution in blocks of channels, with the phases of rows and of columns."""
 
     ic_blocks: int
@@ -54,11 +54,12 @@ class TransposedWorkload(TensorCoreWorkload):
         )  # fmt: skip
 
 
-class Transposed(OnTensorCore[TransposedWorkload]):
+class Transposed(PlannedTiles[TransposedWorkload]):
     """Transposed convolution on the tensor core, phase by phase."""
 
     name = "transposed"
     ops = (QConvTranspose2d,)
+    track = Track.TENSOR
 
     def takes(self, graph: Graph, node: Node) -> str | Refusal:
         op = node.op_as(QConvTranspose2d)

@@ -38,8 +38,8 @@ from ..expressions import (
 from ..machine import Context
 from .base import (
     PlannedTiles,
+    PlannedWorkload,
     Track,
-    WithinBudget,
     blocked_shape,
     requant_parameters,
     uniform_parameters,
@@ -114,9 +114,10 @@ def plan_slide(
 
 
 @dataclass(frozen=True)
-class WindowWorkload(WithinBudget):
+class WindowWorkload(PlannedWorkload):
     """Channels reduced over a window: pooling, or ("weighted sum") depthwise convolution, where
-    each weight is the sum of ``parts`` int8 values. The image is padded with ``pad_value``.
+    each weight is the sum of ``parts`` int8 values. The image is padded with ``pad_value``. The
+    windows ``slide``, or make one product after the other.
     """
 
     kind: Kind
@@ -128,16 +129,18 @@ class WindowWorkload(WithinBudget):
     context: Context
     pad_value: int = field(compare=False)
     epilogue: Epilogue = field(compare=False)
+    slide: Slide | None = field(default=None, compare=False)
 
-    def shape(self, slide: Slide | None) -> WindowShape:
+    @property
+    def shape(self) -> WindowShape:
         """The windows as the planner sees them."""
         shape = WindowShape(
             oc_blocks=self.blocks, parts=self.parts, weighted=self.weighted,
             **self.window.sizes(self.height, self.width),
         )  # fmt: skip
-        if slide is None:
+        if self.slide is None:
             return shape
-        shape = replace(shape, kw=slide.cols, sums=slide.sums)
+        shape = replace(shape, kw=self.slide.cols, sums=self.slide.sums)
         entries = (shape.taps + REQUANT_ENTRIES) * self.blocks
         return replace(shape, resident=entries <= self.context.budget.par)
 
@@ -191,25 +194,16 @@ class Windows(PlannedTiles[WindowWorkload]):
         op, weight = node.op_as(QConv2d), graph[node.inputs[1]]
         assert weight.data is not None
         kernel = weight.shape[2], weight.shape[3]
+        window = Window(kernel, op.strides, op.pads, op.dilations)
+        parts = len(split_int8(weight.data))
         return WindowWorkload(
-            "weighted sum", *image, Window(kernel, op.strides, op.pads, op.dilations),
-            len(split_int8(weight.data)), context, op.x_zero_point,
+            "weighted sum", *image, window, parts, context, op.x_zero_point,
             Epilogue.from_requant(op.requant),
+            plan_slide(window, *image[1:], self.machine.params.vector_window, parts),
         )  # fmt: skip
 
-    def slide(self, workload: WindowWorkload) -> Slide | None:
-        """How a window slides, if it does."""
-        if not workload.weighted:
-            return None
-        window, size = workload.window, (workload.height, workload.width)
-        return plan_slide(window, *size, self.machine.params.vector_window, workload.parts)
-
-    def shape(self, workload: WindowWorkload) -> WindowShape:
-        """The windows as the planner sees them."""
-        return workload.shape(self.slide(workload))
-
     def context_used(self, workload: WindowWorkload, knobs: Knobs) -> Hashable:
-        return self.shape(workload).resident
+        return workload.shape.resident
 
     def schedule(self, workload: WindowWorkload, knobs: Knobs, name: str) -> PrimFunc:
         """Parameters of the program: data; for a weighted sum the weights, int8 [blocks, KH, KW,
@@ -220,7 +214,7 @@ class Windows(PlannedTiles[WindowWorkload]):
         params, blocks, weighted = self.machine.params, workload.blocks, workload.weighted
         size = (blocks, workload.height, workload.width, params.batch, params.block)
         data = placeholder(size, "int8", "data")
-        part, slide = part_axes(workload.parts), self.slide(workload)
+        part, slide = part_axes(workload.parts), workload.slide
         kh, kw = workload.window.kernel
         taps = (*(axis.extent for axis in part), kh, slide.phases if slide else kw)
         dtype = "int32" if slide else "int8"
@@ -231,7 +225,7 @@ class Windows(PlannedTiles[WindowWorkload]):
         reduced, image = _reduced(workload, data, wide, part, slide)
         out = requantized(reduced, par, workload.epilogue, per_channel=weighted)
         tensors = (out, reduced, image, par, wide if weighted else None)
-        resident = self.shape(workload).resident
+        resident = workload.shape.resident
         s = _schedule(*tensors, part, make_tiling(knobs), resident)
         return lower(s, [data, *([weight] if weighted else []), par, out], name)
 
