@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from .ops.base import Misfit, Op, Type
 from .ops.quantisation import Quant
 from .text import array_text
 
+Kind = TypeVar("Kind", bound=Op)
 #: dtype names of tensors and the NumPy types that hold them.
 DTYPES: dict[str, type[np.generic]] = {
     "float32": np.float32,
@@ -69,6 +71,11 @@ class Node:
     target: str = ""
     reason: str = ""
     shares: Mapping[str, int] = field(default_factory=dict, hash=False)
+
+    def op_as(self, kind: type[Kind]) -> Kind:
+        """The operator, which is of this class."""
+        assert isinstance(self.op, kind)
+        return self.op
 
 
 @dataclass(frozen=True, eq=False)

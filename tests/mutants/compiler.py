@@ -77,10 +77,9 @@ from vdla.compiler.targets.vdla.templates import (
 from vdla.compiler.targets.vdla.templates import (
     matmul as activations,
 )
-from vdla.compiler.targets.vdla.templates.channel_bias import addition_constants
-from vdla.compiler.targets.vdla.templates.channel_scale import ChannelProducts
+from vdla.compiler.targets.vdla.templates.channels import ChannelProducts, addition_constants
+from vdla.compiler.targets.vdla.templates.convolution import Grouped
 from vdla.compiler.targets.vdla.templates.global_average import Means
-from vdla.compiler.targets.vdla.templates.grouped import Grouped
 from vdla.compiler.targets.vdla.templates.layer_norm import Normalise, RowFactors
 from vdla.compiler.targets.vdla.templates.lookup_table import table_words
 from vdla.compiler.targets.vdla.templates.masked_softmax_loops import Loops
@@ -199,7 +198,7 @@ COMPILER = (
     *(Mutant(f"loop programs do not depend on {what}", "compiler", template.context_used,
              old, "return None", tests("compiler/targets/vdla/lower/test_loop_programs.py"))
       for what, template, old in (
-          ("constants that stay", Windows, "return self.shape(workload).resident"),
+          ("constants that stay", Windows, "return workload.shape.resident"),
           ("the order of results", ChannelProducts, "return workload.rows_first"),
           ("rows in tmp", fused_products.FusedProducts,
            "return rows_through_tmp(make_tiling(knobs), workload.shape)"),
@@ -235,8 +234,8 @@ COMPILER = (
            "SHARES[IMAGE_PARTS][-1]", "SHARES[IMAGE_PARTS][0]",
            tests("compiler/targets/vdla/plan/test_shares.py"
                  "::test_images_come_in_parts_where_that_saves_cycles")),
-    Mutant("instructions of means cost nothing", "compiler", Means.plan,
-           "price * self.insns(workload, knobs)", "0",
+    Mutant("instructions of means cost nothing", "compiler", Means.cost,
+           "price * self.insns(workload, plan.knobs)", "0",
            tests("compiler/targets/vdla/test_squeeze.py"
                  "::test_where_loads_are_scarce_sums_have_few_instructions")),
     Mutant("threads share the copies of weights", "compiler", _Copies.visit,
@@ -279,11 +278,11 @@ COMPILER = (
                  "::test_a_table_behind_a_convolution_does_not_wait_for_whole_rows")),
     Mutant("tiles of an image go block by block", "compiler", tile_positions,
            "sizes, (1, 0)", "sizes[::-1], (0, 1)", SUITS_READER),
-    Mutant("a first tile waits for nothing", "compiler", planner.plan_products.__wrapped__,
-           "context.maker_cycles * fitting", "0 * fitting",
+    Mutant("a first tile waits for nothing", "compiler", planner.ProductShape.waits,
+           "context.maker_cycles * pixels", "0 * pixels",
            tests("compiler/targets/vdla/test_suits_reader.py"
                  "::test_the_first_tile_is_small_where_its_image_takes_long"),
-           caches=(planner.plan_products,)),
+           caches=(planner.plan_tiles,)),
     Mutant("the tensor core does not know its image's maker", "compiler",
            sharing.share_scratchpads, "maker_cycles=maker_cycles(node)", "maker_cycles=0",
            tests("compiler/targets/vdla/test_suits_reader.py"
@@ -295,7 +294,7 @@ COMPILER = (
     Mutant("columns are skipped beside many products", "compiler", planner.skips_cols,
            "SCARCE_SHARE * ", "0 * ", SKIPPED_COLUMNS),
     Mutant("rows of which columns are skipped are padded", "compiler", planner._lacks_rows,
-           "shape.skips_cols", "False", SKIPPED_COLUMNS, caches=(planner.plan_products,)),
+           "shape.skips_cols", "False", SKIPPED_COLUMNS, caches=(planner.plan_tiles,)),
     Mutant("sums of parts are passed on", "compiler", patterns.fusable_buffers,
            "read_otherwise |= reads - {stmt.buffer}", "pass",
            tests("compiler/targets/vdla/test_squeeze.py"
@@ -304,7 +303,7 @@ COMPILER = (
            'astype("int32") - of_factor', 'astype("int32") - zero',
            tests("compiler/targets/vdla/test_squeeze.py::test_a_product_equals_the_interpreter")),
     Mutant("factors of a residual change places", "compiler", fusing._fuse,
-           "replace(add, mult_a=b, mult_b=a)", "add",
+           "replace(last, mult_a=b, mult_b=a)", "last",
            tests("compiler/targets/vdla/templates/test_convolution_residual.py::test_which_images_are_added")),
     Mutant("a table with the values of -128 first", "compiler", table_words,
            "np.roll(op.table, len(op.table) // 2)", "op.table",
@@ -326,7 +325,7 @@ COMPILER = (
     Mutant("tiles of padding only", "compiler", planner._has_blank_tile,
            "(size <= before) | (last <= behind)", "False",
            tests("compiler/targets/vdla/templates/test_grouped.py::test_no_tile_sees_padding_only"),
-           (planner.plan_products,)),
+           (planner.plan_tiles,)),
     Mutant("groups beyond the last block", "compiler", Grouped.find_groups,
            "if fits and", "if",
            tests("compiler/targets/vdla/templates/test_grouped.py::test_groups_fill_whole_blocks")),
@@ -372,7 +371,7 @@ COMPILER = (
            "count * w.a_zero_point * w.b_zero_point", "0",
            tests(f"{PRODUCTS}_equal_the_interpreter")),
     Mutant("sums of inputs with the first zero point", "compiler",
-           activations._Stages.build.__func__, "ones, w.b_zero_point", "ones, w.a_zero_point",
+           activations.Activations.schedule, "ones, w.b_zero_point", "ones, w.a_zero_point",
            tests(f"{PRODUCTS}_equal_the_interpreter")),
     Mutant("memory ends with an operand", "compiler", Activations.reach,
            "find_tile_reach(graph[node.inputs[1]], self.machine.params)", "{}",

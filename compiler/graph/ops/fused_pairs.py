@@ -3,7 +3,7 @@ convolutions of an inverted residual."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -26,6 +26,7 @@ class FusedPair(Op):
     first: Op
     last: Op
 
+    fusion = Fusion.REDUCTION
     #: How many operands ``last`` has besides the result of ``first``.
     others: ClassVar[int] = 0
 
@@ -62,8 +63,6 @@ class QConvAddChannels(FusedPair):
     first: QConv2d
     last: QAddChannels
 
-    fusion = Fusion.REDUCTION
-
 
 @dataclass(frozen=True, eq=False)
 class QConvTable(FusedPair):
@@ -71,8 +70,6 @@ class QConvTable(FusedPair):
 
     first: QConv2d
     last: QTable
-
-    fusion = Fusion.REDUCTION
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,8 +79,13 @@ class QConvAdd(FusedPair):
     first: QConv2d
     last: QAdd
 
-    fusion = Fusion.REDUCTION
     others = 1
+
+
+#: How an operator is fused into the convolution that makes its operand.
+EPILOGUES: Mapping[type[Op], type[FusedPair]] = {
+    QAddChannels: QConvAddChannels, QTable: QConvTable, QAdd: QConvAdd,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,8 +94,6 @@ class QTableMean(FusedPair):
 
     first: QTable
     last: QAvgPool
-
-    fusion = Fusion.REDUCTION
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +115,6 @@ class QConvWindow(FusedPair):
     first: QConv2d | QConvTable
     last: QConv2d
 
-    fusion = Fusion.REDUCTION
     others = 2
 
     def macs(self, *shapes: Shape) -> int:

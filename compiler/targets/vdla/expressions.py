@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ....isa.encoding import INT8_BITS, INT32_BITS
 from ....isa.params import HwParams
@@ -44,6 +45,15 @@ class Window:
         return positions(height, kh, sh, top + bottom, dh), positions(
             width, kw, sw, left + right, dw
         )
+
+    def sizes(self, height: int, width: int) -> dict[str, Any]:
+        """The fields of a :class:`~.cost.tiling.Shape` for an image, by name."""
+        rows, cols = self.output(height, width)
+        (kh, kw), (sh, sw), (dh, dw) = self.kernel, self.strides, self.dilations
+        return {
+            "oh": rows, "ow": cols, "kh": kh, "kw": kw, "stride_h": sh, "stride_w": sw,
+            "dilation_h": dh, "dilation_w": dw, "blank": self.blank(height, width),
+        }  # fmt: skip
 
     def blank(self, height: int, width: int) -> tuple[Pair, Pair]:
         """The numbers of rows of results that see only padding, before the others and behind them;
@@ -203,6 +213,18 @@ def vthread_tiles(stage: Stage, loops: Sequence[IterVar], vthreads: int) -> Iter
     _, thread = stage.split(tile, min(vthreads, tile.extent))
     stage.vthread(thread)
     return thread
+
+
+def schedule_sums(s: Schedule, sums: Tensor, params: HwParams, chunk: int | None = None) -> IterVar:
+    """Let the tensor core make sums that run over blocks of channels, others, and the channels of
+    a block. Returns the loop over chunks of as many blocks of channels, or of all, which is outside
+    the loops over the sums: all of them are set to zero before the first product."""
+    *positions, b, i = sums.axes
+    blocks, *taps, channels = sums.reduce_axes
+    outer, inner = s[sums].split(blocks, chunk or blocks.extent)
+    s[sums].reorder(outer, *positions, inner, *taps, b, i, channels)
+    s[sums].tensorize(b, gemm_intrin(params))
+    return outer
 
 
 def tile_row(stage: Stage, size: int, vthreads: int) -> IterVar:

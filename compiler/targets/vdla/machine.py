@@ -52,6 +52,11 @@ class Budget:
         """The entries of one scratchpad."""
         return getattr(self, scratchpad)
 
+    def for_tiles(self) -> Budget:
+        """What tiles may use: micro-ops of the next operator are loaded while those of this one are
+        in use."""
+        return replace(self, uop=self.uop // 2)
+
     def lack(self, needs: Mapping[str, int]) -> str:
         """Which scratchpad has fewer entries than are needed, or an empty string."""
         for name, entries in needs.items():
@@ -81,3 +86,7 @@ class Context:
     beside: bool = False
     scarce_loads: bool = False
     maker_cycles: int = 0
+
+    def without(self, entries: Mapping[str, int]) -> Context:
+        """The context with a budget less these ``entries``, by scratchpad."""
+        return replace(self, budget=self.budget.without(entries))

@@ -35,25 +35,21 @@ from .plan.scratchpads import share_scratchpads
 from .rewrite.absorb_flatten import absorb_flatten
 from .rewrite.dense_as_convolution import dense_as_convolution
 from .rewrite.fit_layout import fit_layout
-from .rewrite.matmul_as_convolution import matmul_as_convolution
+from .rewrite.matmul_as_convolution import Limits, matmul_as_convolution
 from .rewrite.pack_windows import pack_windows
 from .rewrite.reshape_blocks import reshape_blocks
 from .templates.base import AcceleratorTemplate
-from .templates.channel_bias import ChannelAddition
-from .templates.channel_scale import ChannelProducts
+from .templates.channels import ChannelAddition, ChannelProducts
 from .templates.concat_slice import CopiedPositions
-from .templates.convolution import Products
+from .templates.convolution import Grouped, Products
 from .templates.elementwise import ELEMENTWISE
 from .templates.fused_products import FusedProducts
 from .templates.global_average import Means
-from .templates.grouped import Grouped
 from .templates.inverted_residual import InvertedResiduals
 from .templates.layer_norm import Normalise, RowFactors, most_norm_channels, normalised_by_host
-from .templates.lookup_table import LookupTables
-from .templates.masked_softmax import MaskedSoftmax, most_mask_rows
+from .templates.lookup_table import LookupTables, TableMeans, TableProducts
 from .templates.matmul import Activations, tile_step
-from .templates.softmax import Softmax, longest_row
-from .templates.squeeze_tables import TableMeans, TableProducts
+from .templates.softmax import MaskedSoftmax, Softmax, longest_row, most_mask_rows
 from .templates.transpose import GroupsTransposed
 from .templates.transposed_convolution import Transposed
 from .templates.views import Concatenated, Reshaped
@@ -125,21 +121,14 @@ class Accelerator(Target):
     def graph_passes(self, chooser: Chooser) -> Sequence[tuple[str, GraphPass]]:
         params = self.machine.params
         most_pixels = min(params.wgt_depth, params.inp_depth) // 8
+        limits = Limits(
+            params.block, bool(params.vector_table), longest_row(params), most_mask_rows(params),
+            most_norm_channels(params), tile_step(params),
+        )  # fmt: skip
         return (
             ("absorb_flatten", partial(absorb_flatten, most_pixels=most_pixels)),
             ("dense_as_convolution", partial(dense_as_convolution, batch=params.batch)),
-            (
-                "matmul_as_convolution",
-                partial(
-                    matmul_as_convolution,
-                    block=params.block,
-                    has_table=bool(params.vector_table),
-                    longest_row=longest_row(params),
-                    most_mask_rows=most_mask_rows(params),
-                    most_channels=most_norm_channels(params),
-                    tile_step=tile_step(params),
-                ),
-            ),
+            ("matmul_as_convolution", partial(matmul_as_convolution, limits=limits)),
             ("fit_layout", partial(fit_layout, params=params)),
             ("pack_windows", partial(pack_windows, packs=partial(self._packs, chooser))),
             ("reshape_blocks", partial(reshape_blocks, block=params.block)),

@@ -1,17 +1,18 @@
-"""Choose parts of an image for a convolution whose results stay on chip until windows slide over
-them (``templates/inverted_residual.py``).
+"""Choose tiles for a fused inverted residual (``templates/inverted_residual.py``): the expanded
+image stays on chip until the windows of a depthwise convolution slide over it.
 
-For each part, the operands of the convolution are loaded once, and all blocks of channels pass, one
-after the other. What two parts share, the tensor core and the vector unit compute twice.
+For each tile, the operands of the expansion are loaded once, and all blocks of channels pass, one
+after the other. The halo of a tile is computed again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
 from math import inf
+from typing import NamedTuple
 
 from ....choose.space import Knobs, KnobValue
 from ..expressions import REQUANT_ENTRIES, Window
@@ -23,35 +24,28 @@ VTHREADS = (1, 2, 3, 4)
 #: Cycles of the vector unit for a block of channels besides its iterations: two PARAM, and the
 #: first cycles of instructions.
 BLOCK_CYCLES = 16
-#: How often a depthwise convolution of its own reads an element of its image, because tiles share
-#: rows and columns.
+#: How often a depthwise convolution of its own reads an element of its image, with the halos.
 HALO = 1.2
 
 
-@dataclass(frozen=True)
-class Part:
-    """Rows and columns of results that are computed together, and the virtual threads that take
-    blocks of channels in turn."""
+class Part(NamedTuple):
+    """A tile: rows and columns of results, and the virtual threads that take blocks of channels in
+    turn."""
 
     rows: int
     cols: int
     vthreads: int
 
-    @staticmethod
-    def of(knobs: Knobs) -> Part:
+    @classmethod
+    def of(cls, knobs: Knobs) -> Part:
         """The part with some knobs."""
-        return Part(int(knobs["rows"]), int(knobs["cols"]), int(knobs["vthreads"]))
-
-    @property
-    def knobs(self) -> Knobs:
-        """Its knobs."""
-        return {"rows": self.rows, "cols": self.cols, "vthreads": self.vthreads}
+        return cls(*(int(knobs[name]) for name in cls._fields))
 
 
 @dataclass(frozen=True)
 class Expansion:
-    """A convolution of one place to ``blocks`` blocks of channels, and windows over its result,
-    which slide: an iteration has ``sums`` products, and a row of the kernel ``phases`` iterations.
+    """A 1x1 convolution to ``blocks`` blocks of channels, and windows that slide over its result:
+    an iteration has ``sums`` products, and a row of the kernel ``phases`` iterations.
     """
 
     ic_blocks: int
@@ -134,8 +128,8 @@ class Expansion:
             "uop": 2 * self.ic_blocks,
         }
 
-    def computed_places(self, part: Part) -> float:
-        """Places of a block that are computed, in all parts together."""
+    def computed_positions(self, part: Part) -> float:
+        """Positions of a block that are computed, in all tiles together."""
         top, left, *_ = self.window.pads
         (kh, kw), (sh, sw) = self.window.kernel, self.window.strides
         oh, ow = self.size
@@ -171,7 +165,7 @@ class Expansion:
         beats = params.entry_bytes("inp") / params.bus_bytes
         oh, ow = self.size
         mean_rows, mean_cols = oh / -(-oh // part.rows), ow / -(-ow // part.cols)
-        places = self.computed_places(part) / tiles
+        places = self.computed_positions(part) / tiles
         leaving = part.rows // self.leaving(part, budget)
         vector = self.passes * places + self.iterations(mean_rows, mean_cols) + BLOCK_CYCLES
         vector = (vector + INSN_CYCLES * leaving) * params.vector_passes
@@ -202,18 +196,13 @@ def _covered(results: int, size: int, stride: int, kernel: int, before: int, ext
     return total
 
 
-def usable(context: Context) -> Budget:
-    """What the operator may use. Micro-ops of the next one are loaded while its own are in use."""
-    return replace(context.budget, uop=context.budget.uop // 2)
-
-
 def cost_ratio(expansion: Expansion, context: Context, machine: Machine) -> float:
     """What one operator costs, for each cycle that two cost; infinity where it does not fit."""
     found = plan_expansion(expansion, context, machine)
     if isinstance(found, str):
         return inf
     price = load_price(context)
-    cost = expansion.cost(Part.of(found[0]), usable(context), machine, price)
+    cost = expansion.cost(Part.of(found[0]), context.budget.for_tiles(), machine, price)
     return cost / expansion.apart_cost(machine, price)
 
 
@@ -223,7 +212,7 @@ def plan_expansion(
 ) -> tuple[Knobs, int] | str:
     """The cheapest part that has the ``fixed`` knobs, and its predicted cycles; or which
     scratchpad is too small."""
-    budget, price = usable(context), load_price(context)
+    budget, price = context.budget.for_tiles(), load_price(context)
     wanted = {"vthreads": machine.vthreads, **dict(fixed)}
     choices = [[wanted[name]] if name in wanted else values
                for name, values in expansion.knobs.items()]  # fmt: skip
@@ -232,4 +221,4 @@ def plan_expansion(
     if not fitting:
         return f"windows of products: {budget.lack(expansion.needs(parts[0], budget))}"
     best = min(fitting, key=lambda p: expansion.cost(p, budget, machine, price))
-    return best.knobs, expansion.cycles(best, budget, machine)
+    return best._asdict(), expansion.cycles(best, budget, machine)

@@ -32,8 +32,7 @@ class Packing(Decision[PackingWorkload]):
 
     def workload(self, graph: Graph, node: Node) -> PackingWorkload | None:
         """The workload of a convolution; None where there is no choice."""
-        op = node.op
-        assert isinstance(op, QConv2d)
+        op = node.op_as(QConv2d)
         _, channels, kernel_h, kernel_w = graph[node.inputs[1]].shape
         taps = kernel_h * kernel_w
         if op.groups > 1 or op.dilations != (1, 1) or taps == 1:

@@ -20,7 +20,7 @@ from ..rewrite.fuse_tables_into_readers import fuse_tables_into_readers
 from ..rewrite.order_by_first_use import order_by_first_use
 from ..templates.base import AcceleratorTemplate
 from ..templates.inverted_residual import InvertedResiduals
-from ..templates.squeeze_tables import TableMeans
+from ..templates.lookup_table import TableMeans
 from . import cache
 from .program import LinkedPart
 from .program_plan import (

@@ -101,7 +101,7 @@ def share_scratchpads(
             whole, rows_first=orders.get(node.output), maker_cycles=maker_cycles(node)
         )
         template, found = usual, None
-        workload = usual.workload(graph, node, _less(context, taken))
+        workload = usual.workload(graph, node, context.without(taken))
         if any(taken.values()):
             template, found = _attempt(chooser, usual, workload, node.name)
         if not isinstance(found, Choice):
@@ -157,10 +157,6 @@ def _values(workload: Workload) -> tuple:
     """All that a workload says but for its context, also what does not decide about speed."""
     names = (field.name for field in fields(workload))
     return tuple(getattr(workload, name) for name in names if name != "context")
-
-
-def _less(context: Context, taken: Mapping[str, int]) -> Context:
-    return replace(context, budget=context.budget.without(taken))
 
 
 def _wanted_orders(

@@ -16,6 +16,7 @@ from ....graph.ir import Graph, Node, Tensor
 from ....graph.ops.convolution import QConv2d
 from ....graph.ops.linear import QDense
 from ....graph.ops.movement import Reshape
+from ....graph.passes.dead_code import dead_code
 from ..machine import ACCELERATOR, HOST
 
 
@@ -35,7 +36,7 @@ def absorb_flatten(graph: Graph, most_pixels: int) -> Graph:
             tensors += made
         else:
             nodes.append(node)
-    return _without_unread(graph.with_nodes(nodes, *tensors))
+    return dead_code(graph.with_nodes(nodes, *tensors))
 
 
 def _flattens(
@@ -51,8 +52,7 @@ def _flattens(
 
 def _absorbed(graph: Graph, flatten: Node, node: Node) -> tuple[list[Node], list[Tensor]]:
     """The convolution and the Reshape behind it, and the new tensors."""
-    op, (_, weight_name, bias) = node.op, node.inputs
-    assert isinstance(op, QDense)
+    op, (_, weight_name, bias) = node.op_as(QDense), node.inputs
     image, weight, y = flatten.inputs[0], graph[weight_name], graph.result(node)
     assert weight.data is not None
     _, channels, height, width = graph[image].shape
@@ -64,14 +64,3 @@ def _absorbed(graph: Graph, flatten: Node, node: Node) -> tuple[list[Node], list
     name, reason = f"{node.name}.flat", "no data moves"
     back = Node(name, Reshape(y.shape), (pixel.name,), node.output, ACCELERATOR, reason)
     return [conv, back], [wide, pixel]
-
-
-def _without_unread(graph: Graph) -> Graph:
-    """Drop the Reshapes that nothing reads any more."""
-    readers = graph.consumers()
-    kept = [
-        node
-        for node in graph.nodes
-        if readers[node.output] or node.output in graph.outputs or not isinstance(node.op, Reshape)
-    ]
-    return graph.with_nodes(kept)

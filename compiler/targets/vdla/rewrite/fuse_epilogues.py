@@ -17,11 +17,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ....graph.ir import Graph, Node
-from ....graph.ops.base import Op
 from ....graph.ops.convolution import QConv2d
-from ....graph.ops.fused_pairs import QConvAdd, QConvAddChannels, QConvTable
-from ....graph.ops.group_matmul import QAddChannels
-from ....graph.ops.integer import QAdd, QTable
+from ....graph.ops.fused_pairs import EPILOGUES
+from ....graph.ops.integer import QAdd
 from ..machine import ACCELERATOR
 
 #: Whether to fuse an addition (the second node) into a convolution (the first one).
@@ -57,27 +55,19 @@ def fuse_epilogues(graph: Graph, adds_image: AddsImage) -> Graph:
     return graph.with_nodes(nodes)
 
 
-def _fuse(
-    graph: Graph,
-    source: Node,
-    node: Node,
-    adds_image: AddsImage,
-) -> Node | None:
+def _fuse(graph: Graph, source: Node, node: Node, adds_image: AddsImage) -> Node | None:
     """The node that fuses a convolution with its reader; None if they do not fuse."""
-    inputs = source.inputs
-    match source.op, node.op:
-        case QConv2d(groups=1) as conv, QAddChannels() as add:
-            op: Op = QConvAddChannels(conv, add)
-        case QConv2d(groups=1) as conv, QTable() as table:
-            op = QConvTable(conv, table)
-        case QConv2d(groups=1) as conv, QAdd(mult_a=a, mult_b=b) as add if a and b:
-            is_product = graph[inputs[1]].shape[2:] == (1, 1)
-            if not is_product or node.inputs[0] == node.inputs[1] or not adds_image(source, node):
-                return None
-            first, other = node.inputs
-            if first != source.output:
-                first, other, add = other, first, replace(add, mult_a=b, mult_b=a)
-            op, inputs = QConvAdd(conv, add), (*inputs, other)
-        case _:
+    conv, last, inputs = source.op, node.op, source.inputs
+    pair = EPILOGUES.get(type(last))
+    if pair is None or not (isinstance(conv, QConv2d) and conv.groups == 1):
+        return None
+    if isinstance(last, QAdd):
+        a, b = last.mult_a, last.mult_b
+        is_product = graph[inputs[1]].shape[2:] == (1, 1) and a and b
+        if not is_product or node.inputs[0] == node.inputs[1] or not adds_image(source, node):
             return None
-    return replace(source, op=op, inputs=inputs, output=node.output)
+        first, other = node.inputs
+        if first != source.output:
+            other, last = first, replace(last, mult_a=b, mult_b=a)
+        inputs = (*inputs, other)
+    return replace(source, op=pair(conv, last), inputs=inputs, output=node.output)

@@ -55,29 +55,34 @@ FACTORS = "what a normalisation multiplies and adds, for each place"
 TRANSPOSED = "channels and places change roles for a product of two activations"
 
 
-def matmul_as_convolution(
-    graph: Graph,
-    block: int,
-    has_table: bool = False,
-    longest_row: int = 0,
-    most_mask_rows: int = 0,
-    most_channels: int = 0,
-    tile_step: int = 1,
-) -> Graph:
-    """Rewrite the products of two activations that are on the accelerator, and what is around
-    them.
+@dataclass(frozen=True)
+class Limits:
+    """What the accelerator can do with matrices that are images.
 
-    Parameters
+    Attributes
     ----------
+    block : channels of a block
     has_table : a table takes the vector unit one pass
     longest_row : the most elements of a softmax on the vector unit
     most_mask_rows : the most different rows of its mask
     most_channels : the most channels of a layer normalisation
     tile_step : images are read as weights if their positions are a multiple of this
     """
+
+    block: int
+    has_table: bool = False
+    longest_row: int = 0
+    most_mask_rows: int = 0
+    most_channels: int = 0
+    tile_step: int = 1
+
+
+def matmul_as_convolution(graph: Graph, limits: Limits) -> Graph:
+    """Rewrite the products of two activations that are on the accelerator, and what is around
+    them."""
     if not any(map(_is_product, graph.nodes)):
         return graph
-    images = _Images(graph, block, has_table, longest_row, most_mask_rows, most_channels, tile_step)
+    images = _Images(graph, limits)
     for node in graph.nodes:
         node = images.fold_table(node)
         if _is_product(node):
@@ -110,12 +115,7 @@ class _Images:
     """The graph while it is rewritten: its nodes, the tensors that are new, and what makes each."""
 
     graph: Graph
-    block: int
-    has_table: bool
-    longest_row: int
-    most_mask_rows: int
-    most_channels: int
-    tile_step: int
+    limits: Limits
     nodes: list[Node] = field(default_factory=list)
     made: dict[str, Tensor] = field(default_factory=dict)
     producers: dict[str, Node] = field(default_factory=dict)
@@ -132,14 +132,16 @@ class _Images:
         if not isinstance(node.op, QTableSoftmax):
             return False
         shape = self.graph.result(node).shape
-        fits = shape[-1] <= self.longest_row and shape[-2] % self.tile_step == 0
+        fits = shape[-1] <= self.limits.longest_row and shape[-2] % self.limits.tile_step == 0
         if not (fits and node.op.axis == len(shape) - 1):
             return False
-        masks = [self.mask_rows(node, name) for name in node.inputs[1:]]
-        return all(
-            mask is not None and len(find_visible_keys(mask, self.block)[1]) <= self.most_mask_rows
-            for mask in masks
-        )
+        for mask in (self.mask_rows(node, name) for name in node.inputs[1:]):
+            if mask is None:
+                return False
+            _, rows = find_visible_keys(mask, self.limits.block)
+            if len(rows) > self.limits.most_mask_rows:
+                return False
+        return True
 
     def mask_rows(self, softmax: Node, name: str) -> np.ndarray | None:
         """The mask of a softmax along the last axis for all its rows, [rows, keys]; None if it is
@@ -157,69 +159,42 @@ class _Images:
         name = softmax.inputs[0]
         while (node := self.before.get(name)) is not None:
             node = self.fold_table(node)
-            if not (len(node.inputs) == 1 and self.is_cheap(node.op)):
+            if not (len(node.inputs) == 1 and isinstance(node.op, ELEMENTWISE)):
                 break
             name = node.inputs[0]
         return name
 
     def product(self, node: Node) -> None:
-        """Append the product of two images, and its way back to a matrix."""
-        op, (a, b) = node.op, node.inputs
-        assert isinstance(op, QMatMul)
-        if node.output in self.exchanged:
-            self.transposed_product(node)
-            return
-        *lead, positions, depth = self[a].shape
-        groups, others = prod(lead), self[b].shape[-1]
-        second, is_filled = self.operand(node, b, (groups, depth, others), op.b_zero_point)
-        first, _ = self.operand(
-            node, a, (groups, positions, depth), op.a_zero_point, rows=True, is_filled=is_filled
-        )
-        width = self.whole(others)
-        product = QGroupMatMul(
-            groups, width, positions, op.a_zero_point, op.b_zero_point, op.requant
-        )
-        names = (first, second)
-        image = self.add(
-            node.name, product, names, f"{node.output}.image", ACCELERATOR, node.reason
-        )
-        apart = self.without_fill(node, image, (groups, others, positions))
-        rows = self.moved(node, Transpose((0, 2, 1)), apart, "rows")
-        shape = self.graph.result(node).shape
-        back = Node(f"{node.name}.back", Reshape(shape), (rows,), node.output, HOST, WHY)
-        self.append(back)
-
-    def transposed_product(self, node: Node) -> None:
-        """Append the product of the operands exchanged, whose positions are the columns of the
-        matrix, and whose channels are its rows, in whole blocks."""
-        op, (a, b) = node.op, node.inputs
-        assert isinstance(op, QMatMul)
+        """Append the product of two images, and its way back to a matrix. Rows are its positions,
+        and columns its channels, in whole blocks; where a softmax follows, its operands are
+        exchanged, and so are rows and columns."""
+        op, (a, b) = node.op_as(QMatMul), node.inputs
         *lead, rows, depth = self[a].shape
         groups, columns = prod(lead), self[b].shape[-1]
-        second, is_filled = self.operand(node, a, (groups, rows, depth), op.a_zero_point, rows=True)
-        first, _ = self.operand(
-            node, b, (groups, depth, columns), op.b_zero_point, is_filled=is_filled
-        )
-        product = QGroupMatMul(
-            groups, self.whole(rows), columns, op.b_zero_point, op.a_zero_point, op.requant
-        )
-        image = self.add(
+        # The image comes first, then what is read as weights.
+        operands = [
+            (a, (groups, rows, depth), op.a_zero_point, True),
+            (b, (groups, depth, columns), op.b_zero_point, False),
+        ]
+        positions, channels = rows, columns
+        if exchanged := node.output in self.exchanged:
+            operands.reverse()
+            positions, channels = columns, rows
+        image, weights = operands
+        second, is_filled = self.operand(node, *weights)
+        first, _ = self.operand(node, *image, is_filled=is_filled)
+        width = self.whole(channels)
+        product = QGroupMatMul(groups, width, positions, image[2], weights[2], op.requant)
+        made = self.add(
             node.name, product, (first, second), f"{node.output}.image", ACCELERATOR, node.reason
         )
-        apart = self.without_fill(node, image, (groups, rows, columns))
-        shape = self.graph.result(node).shape
-        back = Node(f"{node.name}.back", Reshape(shape), (apart,), node.output, HOST, WHY)
-        self.append(back)
-
-    def without_fill(self, node: Node, image: str, shape: tuple[int, int, int]) -> str:
-        """The groups, channels and positions of an image apart, without the channels that fill
-        blocks."""
-        groups, channels, positions = shape
-        width = self.whole(channels)
-        apart = self.moved(node, Reshape((groups, width, positions)), image, "apart")
-        if width == channels:
-            return apart
-        return self.moved(node, Slice((0, 0, 0), (1, 1, 1), shape), apart, "kept")
+        made = self.moved(node, Reshape((groups, width, positions)), made, "apart")
+        if width != channels:  # without what fills blocks
+            some = Slice((0, 0, 0), (1, 1, 1), (groups, channels, positions))
+            made = self.moved(node, some, made, "kept")
+        if not exchanged:
+            made = self.moved(node, Transpose((0, 2, 1)), made, "rows")
+        self.moved_back(node, Reshape(self.graph.result(node).shape), made)
 
     def rewrite_softmax(self, node: Node) -> bool:
         """Append a softmax along the positions of an image that has the rows of its matrices as
@@ -255,13 +230,13 @@ class _Images:
         shape = self[source].shape
         if not (moves and self.is_column(source) and _is_matrix(order, shape)):
             return False
-        whole = shape[1] % self.block == shape[2] % self.tile_step == 0
-        fits = whole and shape[1] <= self.most_channels
+        whole = shape[1] % self.limits.block == shape[2] % self.limits.tile_step == 0
+        fits = whole and shape[1] <= self.limits.most_channels
         if node.op.axis != order.ndim - 1 or not fits:
             return False
-        op = RowDigits(node.op.numbers, self.block)
+        op = RowDigits(node.op.numbers, self.limits.block)
         digits = self.once(f"{node.name}.factors", op, source, FACTORS)
-        rest = QNormalise(replace(node.op, axis=1), self.block)
+        rest = QNormalise(replace(node.op, axis=1), self.limits.block)
         self.on_images(node, rest, (source, digits), moves, "on the vector unit")
         return True
 
@@ -317,13 +292,13 @@ class _Images:
         if found is None:
             return node
         op, source = found
-        target = ACCELERATOR if self.has_table else HOST
+        target = ACCELERATOR if self.limits.has_table else HOST
         return replace(node, op=op, inputs=(source,), target=target, reason=FUNCTION)
 
     def rewrite_elementwise(self, node: Node) -> bool:
         """Append an element-wise operator on images, if all its operands are images in one order,
         or the host can lay them out in that order; whether it does."""
-        if node.target != ACCELERATOR or not self.is_cheap(node.op):
+        if node.target != ACCELERATOR or not isinstance(node.op, ELEMENTWISE):
             return False
         found = [self.origin(name) for name in node.inputs]
         first = next((o for o in found if o[2] and self.is_column(o[0])), None)
@@ -340,10 +315,6 @@ class _Images:
                 return False
         self.on_images(node, node.op, tuple(inputs), first[2], node.reason)
         return True
-
-    def is_cheap(self, op: Op) -> bool:
-        """Whether an operator is an element-wise one of few passes."""
-        return isinstance(op, ELEMENTWISE)
 
     def rewrite_channel_bias(self, node: Node) -> bool:
         """Append a QAddChannels for a quantised addition of a constant to the channels of an image,
@@ -366,7 +337,11 @@ class _Images:
         image = self.add(node.name, op, inputs, f"{node.output}.image", ACCELERATOR, reason)
         for number, move in enumerate(moves[:-1]):
             image = self.moved(node, move, image, f"moved{number}")
-        self.append(Node(f"{node.name}.back", moves[-1], (image,), node.output, HOST, WHY))
+        self.moved_back(node, moves[-1], image)
+
+    def moved_back(self, node: Node, op: Op, image: str) -> None:
+        """Append the last move by the host, to a node's own result."""
+        self.append(Node(f"{node.name}.back", op, (image,), node.output, HOST, WHY))
 
     def lay_out_matrix(self, name: str, shape: tuple[int, ...]) -> str:
         """The image [1, C, N, 1] of a tensor whose elements are a matrix [N, C], by the host, which
@@ -395,7 +370,7 @@ class _Images:
         name: str,
         shape: tuple[int, int, int],
         zero_point: int,
-        rows: bool = False,
+        rows: bool,
         is_filled: bool = False,
     ) -> tuple[str, bool]:
         """The image of an operand, [1, groups * whole blocks, positions, 1], and whether its
@@ -526,7 +501,7 @@ class _Images:
 
     def whole(self, channels: int) -> int:
         """The number of channels, rounded up to whole blocks."""
-        return -(-channels // self.block) * self.block
+        return -(-channels // self.limits.block) * self.limits.block
 
     def __getitem__(self, name: str) -> Tensor:
         return self.made.get(name) or self.graph[name]

@@ -40,8 +40,7 @@ def pack_windows(graph: Graph, packs: Callable[[Graph, Node], bool]) -> Graph:
 
 def _packed(graph: Graph, node: Node) -> tuple[Node, Node, list[Tensor]]:
     """The packing on the host, the convolution of the windows, and the new tensors."""
-    op = node.op
-    assert isinstance(op, QConv2d)
+    op = node.op_as(QConv2d)
     x, weight = graph[node.inputs[0]], graph[node.inputs[1]]
     assert weight.data is not None
     pack = PackWindows(weight.shape[2:], op.strides, op.pads, op.x_zero_point)  # type: ignore[arg-type]

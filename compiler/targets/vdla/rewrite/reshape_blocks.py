@@ -78,8 +78,7 @@ def _permuted(
     graph: Graph, node: Node, order: np.ndarray, columns: bool
 ) -> tuple[Node, list[Tensor]]:
     """A dense layer whose operand, or result, has its elements in another order."""
-    op = node.op
-    assert isinstance(op, QDense)
+    op = node.op_as(QDense)
     weight, bias = (graph[name] for name in node.inputs[1:])
     assert weight.data is not None and bias.data is not None
     suffix = f".{node.output}.blocks"  # a weight may be another layer's, too

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from enum import IntEnum
 from fractions import Fraction
 from typing import ClassVar, TypeVar
@@ -11,16 +11,26 @@ from typing import ClassVar, TypeVar
 import numpy as np
 
 from .....runtime.layout import blocks, pack_parameters
-from ....choose.space import Knobs, Refusal, Space, Workload
+from ....choose.space import Knobs, KnobValue, Refusal, Space, Workload
 from ....choose.template import Plan, Template
 from ....graph.arithmetic.requant import Requant
 from ....graph.ir import Graph, Node
 from ....graph.ops.base import Shape
 from ....tir.ir import PrimFunc
-from ..cost.tiling import VTHREADS, ConvShape, Tiling, even_sizes
+from ..cost.tiling import VTHREADS, Tiling, make_tiling, plan_tiles
+from ..cost.tiling import Shape as TiledShape
 from ..machine import Context, Machine
 
 W = TypeVar("W", bound=Workload)
+
+
+class WithinBudget(Workload):
+    """A workload with a field for the context, whose budget its tiles must fit."""
+
+    context: Context
+
+
+V = TypeVar("V", bound=WithinBudget)
 
 
 class Track(IntEnum):
@@ -80,12 +90,34 @@ class AcceleratorTemplate(Template[W]):
         """
         return {}
 
-    def cheapest(
-        self, workload: W, fixed: Knobs, besides: Callable[[Knobs], float] = lambda knobs: 0
-    ) -> Plan | Refusal:
-        """The legal knobs of the fewest predicted cycles and what they cost ``besides``, with the
-        machine's virtual threads unless they are ``fixed`` or no knob: for templates whose spaces
-        are small."""
+    def rows_first(self, workload: W) -> bool:
+        """Whether the template's own plan delivers all channels of some pixels before others."""
+        return False
+
+    def reads_parts(self, workload: W) -> bool:
+        """Whether the template's own plan reads all channels of some pixels before others."""
+        return False
+
+
+class Tiled(AcceleratorTemplate[V]):
+    """A template whose knobs are sizes of tiles. Where it has no plan of its own, all of them are
+    compared."""
+
+    @abstractmethod
+    def sizes(self, workload: V) -> Mapping[str, Sequence[KnobValue]]:
+        """The knobs, with their values."""
+
+    @abstractmethod
+    def needs(self, workload: V, knobs: Knobs) -> Mapping[str, int]:
+        """Entries of scratchpads for tiles of these sizes."""
+
+    def space(self, workload: V) -> Space:
+        budget = workload.context.budget
+        return Space(self.sizes(workload), lambda chosen: budget.lack(self.needs(workload, chosen)))
+
+    def plan(self, workload: V, fixed: Knobs) -> Plan | Refusal:
+        """The legal knobs of the least cost, with the machine's virtual threads unless they are
+        ``fixed`` or no knob."""
         space, usual = self.space(workload), {"vthreads": self.machine.vthreads}
         wanted = {k: value for k, value in {**usual, **fixed}.items() if k in space.knobs}
         plans = [
@@ -95,15 +127,76 @@ class AcceleratorTemplate(Template[W]):
         ]
         if not plans:
             return Refusal(f"{self.name}: no tile fits{f' with {wanted}' if wanted else ''}")
-        return min(plans, key=lambda plan: (plan.cycles or 0) + besides(plan.knobs))
+        return min(plans, key=lambda plan: self.cost(workload, plan))
 
-    def rows_first(self, workload: W) -> bool:
-        """Whether the template's own plan delivers all channels of some pixels before others."""
-        return False
+    def cost(self, workload: V, plan: Plan) -> float:
+        """What a plan costs: its predicted cycles."""
+        return plan.cycles or 0
 
-    def reads_parts(self, workload: W) -> bool:
-        """Whether the template's own plan reads all channels of some pixels before others."""
-        return False
+
+class PlannedWorkload(WithinBudget):
+    """A convolution, or windows, whose tiles a planner chooses."""
+
+    @property
+    @abstractmethod
+    def shape(self) -> TiledShape:
+        """What is tiled."""
+
+
+P = TypeVar("P", bound=PlannedWorkload)
+
+
+class PlannedTiles(AcceleratorTemplate[P]):
+    """A template whose knobs are a tiling of a convolution or of windows."""
+
+    def space(self, workload: P) -> Space:
+        shape, budget = workload.shape, workload.context.budget
+
+        def check(columns: Mapping[str, np.ndarray]) -> np.ndarray:
+            return _by_tilings(columns, lambda t: {"fits": shape.fits(t, budget)})["fits"] > 0
+
+        knobs = {**shape.sizes, "order": shape.orders, "vthreads": VTHREADS}
+        return Space(knobs, lambda knobs: shape.misfit(make_tiling(knobs), budget), check)
+
+    def plan(self, workload: P, fixed: Knobs) -> Plan | Refusal:
+        shape, wanted = workload.shape, tuple(sorted(fixed.items()))
+        found = plan_tiles(shape, workload.context, self.machine, wanted)
+        if isinstance(found, str):
+            return Refusal(found)
+        names = (*shape.sizes, "order", "vthreads")
+        return Plan({name: getattr(found[0], name) for name in names}, found[1])
+
+    def predict(self, workload: P, knobs: Knobs) -> int:
+        return workload.shape.cycles(make_tiling(knobs), self.machine)
+
+    def estimates(self, workload: P, columns: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        shape = workload.shape
+        return _by_tilings(columns, lambda tiles: shape.estimates(tiles, self.machine))
+
+    def rows_first(self, workload: P) -> bool:
+        found = plan_tiles(workload.shape, workload.context, self.machine)
+        return not isinstance(found, str) and bool(workload.shape.rows_first(found[0]))
+
+    def reads_parts(self, workload: P) -> bool:
+        found = plan_tiles(workload.shape, workload.context, self.machine)
+        return not isinstance(found, str) and bool(workload.shape.reads_parts(found[0]))
+
+
+def _by_tilings(
+    columns: Mapping[str, np.ndarray], estimate: Callable[[Tiling], Mapping[str, np.ndarray]]
+) -> dict[str, np.ndarray]:
+    """What is known of many tilings, [tilings] by name. ``columns`` are the knobs; ``estimate``
+    takes tilings of one order and number of threads at a time.
+    """
+    found: dict[str, np.ndarray] = {}
+    orders, vthreads = columns["order"], columns["vthreads"]
+    for order, threads in sorted(set(zip(orders.tolist(), vthreads.tolist(), strict=True))):
+        mine = (orders == order) & (vthreads == threads)
+        sizes = {n: v[mine] for n, v in columns.items() if n not in ("order", "vthreads")}
+        tiles = make_tiling({**sizes, "order": order, "vthreads": threads})
+        for name, values in estimate(tiles).items():
+            found.setdefault(name, np.zeros(len(orders)))[mine] = values
+    return found
 
 
 class InPlace(Template[Workload]):
@@ -118,60 +211,6 @@ def blocked_shape(shape: Shape, machine: Machine) -> tuple[int, int, int]:
     _, channels, *spatial = shape
     height, width = spatial or (1, 1)
     return blocks(channels, machine.params), height, width
-
-
-def tiling_space(shape: ConvShape, orders: tuple[str, ...], chunks: bool) -> dict:
-    """The knobs of a tiling, with their legal values; ``chunks`` says whether input channels are
-    loaded a few at a time.
-    """
-    knobs: dict = {
-        "oc_blocks": even_sizes(shape.oc_blocks),
-        "rows": even_sizes(shape.oh),
-        "cols": even_sizes(shape.ow),
-    }
-    if chunks:
-        knobs["ic_blocks"] = even_sizes(shape.ic_blocks)
-    return knobs | {"order": orders, "vthreads": VTHREADS}
-
-
-def make_tiling(knobs: Knobs) -> Tiling:
-    """A tiling from its knobs."""
-    values = dict(knobs)
-    values.setdefault("ic_blocks", values["oc_blocks"])
-    return Tiling(**values)  # type: ignore[arg-type]
-
-
-def estimate_tilings(
-    columns: Mapping[str, np.ndarray], estimate: Callable[[Tiling], Mapping[str, np.ndarray]]
-) -> dict[str, np.ndarray]:
-    """What a cost model estimates of many tilings, [tilings] by name. ``columns`` are the knobs;
-    ``estimate`` takes tilings of one order and number of threads at a time.
-    """
-    found: dict[str, np.ndarray] = {}
-    orders, vthreads = columns["order"], columns["vthreads"]
-    for order, threads in sorted(set(zip(orders.tolist(), vthreads.tolist(), strict=True))):
-        mine = (orders == order) & (vthreads == threads)
-        sizes = {n: v[mine] for n, v in columns.items() if n not in ("order", "vthreads")}
-        tiles = make_tiling({**sizes, "order": order, "vthreads": threads})  # type: ignore[arg-type]
-        for name, values in estimate(tiles).items():
-            found.setdefault(name, np.zeros(len(orders)))[mine] = values
-    return found
-
-
-def check_tilings(
-    columns: Mapping[str, np.ndarray], fits: Callable[[Tiling], np.ndarray]
-) -> np.ndarray:
-    """Which of many tilings fit, as :func:`estimate_tilings`: bool [tilings]."""
-    return estimate_tilings(columns, lambda tiles: {"fits": fits(tiles)})["fits"] > 0
-
-
-def list_knobs(tiling: Tiling, chunks: bool) -> Knobs:
-    """The knobs of a tiling."""
-    knobs = {
-        "oc_blocks": tiling.oc_blocks, "rows": tiling.rows, "cols": tiling.cols,
-        "ic_blocks": tiling.ic_blocks, "order": tiling.order, "vthreads": tiling.vthreads,
-    }  # fmt: skip
-    return knobs if chunks else {name: v for name, v in knobs.items() if name != "ic_blocks"}
 
 
 def requant_parameters(bias: np.ndarray, requant: Requant, machine: Machine) -> np.ndarray:

@@ -5,14 +5,14 @@ of several images, are no memory in a row. Each image's positions are loaded, co
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
 
-from ....choose.space import Knobs, Refusal, Space, Workload
-from ....choose.template import Plan
+from ....choose.space import Knobs, KnobValue, Refusal
 from ....graph.ir import Graph, Node
 from ....graph.ops.base import Shape
 from ....graph.ops.group_matmul import POSITIONS
@@ -24,7 +24,7 @@ from ....tir.lower import lower
 from ..cost.tiling import VTHREADS, even_sizes, row_cycles
 from ..expressions import attach, split_tiles, vthread_tiles
 from ..machine import Context
-from .base import AcceleratorTemplate, Track, blocked_shape
+from .base import Tiled, Track, WithinBudget, blocked_shape
 
 
 class Part(NamedTuple):
@@ -36,7 +36,7 @@ class Part(NamedTuple):
 
 
 @dataclass(frozen=True)
-class CopyWorkload(Workload):
+class CopyWorkload(WithinBudget):
     """``parts`` of images of ``channel_blocks``, one behind another."""
 
     channel_blocks: int
@@ -44,7 +44,7 @@ class CopyWorkload(Workload):
     context: Context
 
 
-class CopiedPositions(AcceleratorTemplate[CopyWorkload]):
+class CopiedPositions(Tiled[CopyWorkload]):
     """At most ``positions`` of ``channel_blocks`` at a time."""
 
     name = "places moved"
@@ -73,23 +73,15 @@ class CopiedPositions(AcceleratorTemplate[CopyWorkload]):
         channel_blocks, *_ = blocked_shape(graph.result(node).shape, self.machine)
         return CopyWorkload(channel_blocks, tuple(parts), context)
 
-    def space(self, workload: CopyWorkload) -> Space:
-        knobs = {
+    def sizes(self, workload: CopyWorkload) -> Mapping[str, Sequence[KnobValue]]:
+        return {
             "channel_blocks": even_sizes(workload.channel_blocks),
             "places": even_sizes(max(part.count for part in workload.parts)),
             "vthreads": VTHREADS,
         }
-        return Space(knobs, lambda chosen: self._misfit(workload, chosen))
 
-    def _misfit(self, workload: CopyWorkload, knobs: Knobs) -> str:
-        """Which scratchpad is too small, or an empty string."""
-        names = ("channel_blocks", "places", "vthreads")
-        channel_blocks, positions, vthreads = (int(knobs[name]) for name in names)
-        vectors = channel_blocks * positions * vthreads
-        return workload.context.budget.lack({"inp": vectors, "out": vectors})
-
-    def plan(self, workload: CopyWorkload, fixed: Knobs) -> Plan | Refusal:
-        return self.cheapest(workload, fixed)
+    def needs(self, workload: CopyWorkload, knobs: Knobs) -> Mapping[str, int]:
+        return dict.fromkeys(("inp", "out"), prod(int(n) for n in knobs.values()))
 
     def predict(self, workload: CopyWorkload, knobs: Knobs) -> int:
         """As for a row of vectors, for each part."""

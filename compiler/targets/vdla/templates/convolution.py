@@ -1,16 +1,22 @@
-"""Convolutions and dense layers on the tensor core."""
+"""Convolutions and dense layers on the tensor core.
+
+Convolutions in groups are computed a few groups at a time, so that little is multiplied by the
+zeros between groups. Groups of few channels are taken together until they fill whole blocks.
+Channels, [blocks, H, W, batch, block], then are [groups, blocks of a group, H, W, batch, block],
+which lies in memory the same way.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from dataclasses import dataclass, field, replace
+from math import gcd, lcm
+from typing import NamedTuple
 
 import numpy as np
 
-from .....runtime.layout import pack_weight
-from ....choose.space import Knobs, Refusal, Space, Workload
-from ....choose.template import Plan
+from .....runtime.layout import blocks, pack_weight
+from ....choose.space import Knobs, Refusal
 from ....graph.arithmetic.requant import INT8_MAX, INT8_MIN
 from ....graph.ir import Graph, Node
 from ....graph.ops.convolution import QConv2d
@@ -20,109 +26,36 @@ from ....te.schedule import Schedule, create_schedule
 from ....te.tensor import IterVar, Tensor, compute, placeholder, reduce_axis, sum_of
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
-from ..cost.tiling import (
-    ConvShape,
-    Tiling,
-    plan_products,
-    product_orders,
-    products_cycles,
-    products_estimates,
-    products_fit,
-    products_misfit,
-    skips_cols,
-)
+from ..cost.tiling import ProductShape, Tiling, make_tiling, skips_cols
 from ..expressions import (
     REQUANT_ENTRIES,
     Epilogue,
     Window,
     attach,
-    gemm_intrin,
     padded,
     part_axes,
     requantized,
+    schedule_sums,
     split_tiles,
     vthread_tiles,
 )
 from ..machine import Context, Machine
 from .base import (
-    AcceleratorTemplate,
+    PlannedTiles,
+    PlannedWorkload,
     Track,
     blocked_shape,
-    check_tilings,
-    estimate_tilings,
-    list_knobs,
-    make_tiling,
     requant_parameters,
-    tiling_space,
 )
 
-#: A convolution whose groups do not make whole blocks (``grouped.py``) is computed as a convolution
-#: in one group, whose weights between groups are zero. That pays for at most MOST_GROUPS groups,
-#: or, as groups share blocks where channels are few, for at most MOST_GROUPED_CHANNELS input
-#: channels.
+#: A convolution whose groups do not make whole blocks is computed as a convolution in one group,
+#: whose weights between groups are zero. That pays for at most MOST_GROUPS groups, or, as groups
+#: share blocks where channels are few, for at most MOST_GROUPED_CHANNELS input channels.
 MOST_GROUPS, MOST_GROUPED_CHANNELS = 8, 128
 
 
-class TensorCoreWorkload(Workload):
-    """Products that are planned as a convolution."""
-
-    context: Context
-
-    @property
-    def shape(self) -> ConvShape:
-        """The convolution as the planner sees it."""
-        raise NotImplementedError
-
-
-W = TypeVar("W", bound=TensorCoreWorkload)
-
-
-class OnTensorCore(AcceleratorTemplate[W]):
-    """Products on the tensor core: their knobs are tilings of a convolution."""
-
-    track = Track.TENSOR
-
-    def space(self, workload: W) -> Space:
-        shape, budget = workload.shape, workload.context.budget
-        return Space(
-            tiling_space(shape, product_orders(shape), chunks=True),
-            lambda knobs: products_misfit(make_tiling(knobs), shape, budget),
-            lambda columns: check_tilings(
-                columns, lambda tiles: products_fit(tiles, shape, budget)
-            ),
-        )
-
-    def plan(self, workload: W, fixed: Knobs) -> Plan | Refusal:
-        wanted = tuple(sorted(fixed.items()))
-        found = plan_products(workload.shape, workload.context, self.machine, wanted)
-        if isinstance(found, str):
-            return Refusal(found)
-        return Plan(list_knobs(found[0], True), found[1])
-
-    def predict(self, workload: W, knobs: Knobs) -> int:
-        return products_cycles(make_tiling(knobs), workload.shape, self.machine)
-
-    def estimates(self, workload: W, columns: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        return estimate_tilings(
-            columns, lambda t: products_estimates(t, workload.shape, self.machine)
-        )
-
-    def rows_first(self, workload: W) -> bool:
-        tiling = self._tiling(workload)
-        return tiling is not None and bool(tiling.rows_first(workload.shape))
-
-    def reads_parts(self, workload: W) -> bool:
-        tiling = self._tiling(workload)
-        return tiling is not None and bool(tiling.reads_parts(workload.shape))
-
-    def _tiling(self, workload: W) -> Tiling | None:
-        """The planner's tiling, if one fits."""
-        found = plan_products(workload.shape, workload.context, self.machine)
-        return None if isinstance(found, str) else found[0]
-
-
 @dataclass(frozen=True)
-class ProductsWorkload(TensorCoreWorkload):
+class ProductsWorkload(PlannedWorkload):
     """A convolution in blocks of channels; a dense layer is a convolution of a single pixel.
 
     Each weight is the sum of ``parts`` int8 values. The image is padded with ``pad_value``, the
@@ -141,13 +74,16 @@ class ProductsWorkload(TensorCoreWorkload):
     skips_cols: bool = field(compare=False)
 
     @property
-    def shape(self) -> ConvShape:
+    def groups_of_blocks(self) -> tuple[int, ...]:
+        """The extent of the dimension of groups before the blocks of channels, if there is one."""
+        return ()
+
+    @property
+    def shape(self) -> ProductShape:
         """The convolution as the planner sees it."""
-        window = self.window
-        return ConvShape(
-            self.ic_blocks, self.oc_blocks, *window.output(self.height, self.width),
-            *window.kernel, *window.strides, *window.dilations, parts=self.parts,
-            blank=window.blank(self.height, self.width), skips_cols=self.skips_cols,
+        return ProductShape(
+            ic_blocks=self.ic_blocks, oc_blocks=self.oc_blocks, parts=self.parts,
+            skips_cols=self.skips_cols, **self.window.sizes(self.height, self.width),
         )  # fmt: skip
 
 
@@ -182,11 +118,12 @@ class FusedEpilogue(NamedTuple):
     other: tuple[Tensor, Tensor] | None = None
 
 
-class Products(OnTensorCore[ProductsWorkload]):
+class Products(PlannedTiles[ProductsWorkload]):
     """Convolution and dense layer: ``acc += inp . wgt``, block by block of channels."""
 
     name = "products"
     ops = (QConv2d, QDense)
+    track = Track.TENSOR
 
     def handles(self, graph: Graph, node: Node) -> bool:
         weight = graph[node.inputs[1]].shape
@@ -223,7 +160,9 @@ class Products(OnTensorCore[ProductsWorkload]):
         """The bias in ``param`` contains ``-x_zero_point * sum(weight)``."""
         stages, out = self.expression(workload)
         tensors = (out, stages.acc, stages.image, stages.weight, stages.par)
-        s = schedule_products(*tensors, (0, 1, 2), make_tiling(knobs), self.machine)
+        rows = 1 + len(workload.groups_of_blocks)
+        tiled = (0, rows, rows + 1)
+        s = schedule_products(*tensors, tiled, make_tiling(knobs), self.machine)
         return lower(s, [stages.data, stages.weight, stages.par, out], name)
 
     def expression(self, workload: ProductsWorkload) -> tuple[Stages, Tensor]:
@@ -233,15 +172,14 @@ class Products(OnTensorCore[ProductsWorkload]):
 
     def stages(self, workload: ProductsWorkload) -> Stages:
         """The operands, and the sums of products."""
-        params = self.machine.params
+        params, groups = self.machine.params, workload.groups_of_blocks
         batch, block = params.batch, params.block
-        size = (workload.ic_blocks, workload.height, workload.width, batch, block)
+        size = (*groups, workload.ic_blocks, workload.height, workload.width, batch, block)
         data = placeholder(size, "int8", "data")
-        part, kernel = part_axes(workload.parts), workload.window.kernel
-        taps = (*(axis.extent for axis in part), *kernel)
-        blocks = (workload.oc_blocks, workload.ic_blocks)
-        weight = placeholder((*blocks, *taps, block, block), "int8", "weight")
-        par = placeholder((workload.oc_blocks, REQUANT_ENTRIES, block), "int32", "param")
+        part, results = part_axes(workload.parts), (*groups, workload.oc_blocks)
+        taps = (*(axis.extent for axis in part), *workload.window.kernel)
+        weight = placeholder((*results, workload.ic_blocks, *taps, block, block), "int8", "weight")
+        par = placeholder((*results, REQUANT_ENTRIES, block), "int32", "param")
         window, pad_value = workload.window, workload.pad_value
         acc, image = sums_of_products(window, pad_value, data, weight, part, workload.skips_cols)
         return Stages(data, weight, par, image, acc)
@@ -250,20 +188,95 @@ class Products(OnTensorCore[ProductsWorkload]):
         op, (weight, bias) = node.op, (graph[name].data for name in node.inputs[1:])
         assert isinstance(op, QConv2d | QDense) and weight is not None and bias is not None
         kernel = weight.reshape(*weight.shape, *(1,) * (4 - weight.ndim))
-        groups = op.groups if isinstance(op, QConv2d) else 1
+        groups, together = op.groups if isinstance(op, QConv2d) else 1, self.together(graph, node)
         packed = [
-            pack_weight(merge_groups(part, groups, groups), self.machine.params)
+            pack_weight(merge_groups(part, groups, together), self.machine.params)
             for part in split_int8(kernel)
         ]
-        together = packed[0] if len(packed) == 1 else np.stack(packed, 2)
         folded = folded_bias(kernel, bias, op.x_zero_point)
         return {
-            "weight": together,
+            "weight": packed[0] if len(packed) == 1 else np.stack(packed, 2),
             "requantisation": requant_parameters(folded, op.requant, self.machine),
         }
 
+    def together(self, graph: Graph, node: Node) -> int:
+        """Groups that are computed as one: all."""
+        return node.op.groups if isinstance(node.op, QConv2d) else 1
 
-# ---- shared with convolutions in groups and transposed ones --------------------------------------
+
+@dataclass(frozen=True)
+class Groups:
+    """A convolution's groups, ``together`` of them as one: ``count`` of these, each with ``inputs``
+    blocks of input channels and ``outputs`` blocks of output channels.
+    """
+
+    together: int
+    count: int
+    inputs: int
+    outputs: int
+
+
+@dataclass(frozen=True)
+class GroupedWorkload(ProductsWorkload):
+    """A convolution in groups of blocks of channels."""
+
+    groups: int
+
+    @property
+    def groups_of_blocks(self) -> tuple[int, ...]:
+        return (self.groups,)
+
+    @property
+    def shape(self) -> ProductShape:
+        """Groups are in place of blocks of output channels, and the blocks of a group are results
+        that lie side by side."""
+        return replace(super().shape, oc_blocks=self.groups, phases=self.oc_blocks, grouped=True)
+
+
+class Grouped(Products):
+    """Convolution in groups on the tensor core. ``oc_blocks`` of a tile counts groups."""
+
+    name = "grouped"
+    ops = (QConv2d,)
+
+    def handles(self, graph: Graph, node: Node) -> bool:
+        return super().handles(graph, node) and self.find_groups(graph, node) is not None
+
+    def takes(self, graph: Graph, node: Node) -> str | Refusal:
+        assert isinstance(node.op, QConv2d)
+        return f"on the tensor core, in {node.op.groups} groups"
+
+    def workload(self, graph: Graph, node: Node, context: Context) -> GroupedWorkload:
+        groups = self.find_groups(graph, node)
+        assert groups is not None
+        plain = vars(super().workload(graph, node, context))
+        of_a_group = {"ic_blocks": groups.inputs, "oc_blocks": groups.outputs, "skips_cols": False}
+        return GroupedWorkload(**plain | of_a_group, groups=groups.count)
+
+    def together(self, graph: Graph, node: Node) -> int:
+        groups = self.find_groups(graph, node)
+        assert groups is not None
+        return groups.together
+
+    def find_groups(self, graph: Graph, node: Node) -> Groups | None:
+        """How groups are taken together; None where they do not make several groups of whole
+        blocks."""
+        assert isinstance(node.op, QConv2d)
+        params, count = self.machine.params, node.op.groups
+        outputs, inputs, *_ = graph[node.inputs[1]].shape
+        outputs //= count
+        fill = [params.block // gcd(params.block, channels) for channels in (inputs, outputs)]
+        taken = lcm(*fill)
+        found = Groups(
+            taken, -(-count // taken), blocks(taken * inputs, params),
+            blocks(taken * outputs, params),
+        )  # fmt: skip
+        whole = (found.count * found.inputs, found.count * found.outputs)
+        fits = whole == (blocks(count * inputs, params), blocks(count * outputs, params))
+        return found if fits and found.count > 1 else None
+
+
+# ---- shared with transposed convolutions and products of activations ----------------------------
 
 
 def sums_of_products(
@@ -337,11 +350,7 @@ def schedule_products(
     s[image].set_scope("inp")
     sizes = (tiling.oc_blocks, tiling.rows, tiling.cols)
     (channels, rows, cols), (channel, *_) = split_tiles(s[out], sizes, tiled)
-    *positions, b, i = acc.axes
-    cb, *taps, ci = acc.reduce_axes
-    cb_outer, cb_inner = s[acc].split(cb, tiling.ic_blocks)
-    s[acc].reorder(cb_outer, *positions, cb_inner, *taps, b, i, ci)
-    s[acc].tensorize(b, gemm_intrin(machine.params))
+    chunks = schedule_sums(s, acc, machine.params, tiling.ic_blocks)
     # The tensors that stay on chip, and the loop in whose body each one stays.
     staying: dict[Tensor, IterVar] = {}
     match tiling.order:
@@ -367,7 +376,7 @@ def schedule_products(
         if tensor in staying:
             s[tensor].compute_at(s[out], staying[tensor])
         else:
-            s[tensor].compute_at(s[acc], cb_outer)
+            s[tensor].compute_at(s[acc], chunks)
     if tiling.vthreads > 1:
         for tensor in staying:
             s[tensor].double_buffer()

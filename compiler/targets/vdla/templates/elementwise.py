@@ -8,13 +8,14 @@ multiplied separately. The result is exact to the last bit, whatever the scales.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
+from typing import TypeVar
 
 import numpy as np
 
-from ....choose.space import Knobs, Refusal, Space, Workload
+from ....choose.space import Knobs, KnobValue, Refusal
 from ....choose.template import Plan
 from ....graph.arithmetic.lift import FRACTION_BITS, Lift, lift
 from ....graph.ir import Graph, Node
@@ -27,11 +28,11 @@ from ....tir.lower import lower
 from ..cost.tiling import VTHREADS, row_cycles
 from ..expressions import REQUANT_ENTRIES, Epilogue, attach, requantized, tile_row
 from ..machine import Context, Machine
-from .base import AcceleratorTemplate, Track, blocked_shape, uniform_parameters
+from .base import Tiled, Track, WithinBudget, blocked_shape, uniform_parameters
 
 
 @dataclass(frozen=True)
-class AdditionWorkload(Workload):
+class AdditionWorkload(WithinBudget):
     """An addition of ``entries`` vectors. ``steps`` instructions of the vector unit come before the
     requantisation, each with a temporary of its own."""
 
@@ -57,76 +58,66 @@ class LiftedWorkload(AdditionWorkload):
     epilogue: Epilogue = field(compare=False)
 
 
-def row_space(workload: AdditionWorkload) -> Space:
+A = TypeVar("A", bound=AdditionWorkload)
+
+
+class _Addition(Tiled[A]):
     """``size`` vectors at a time, on alternating virtual threads."""
-    budget = workload.context.budget
-    knobs = {"size": range(1, min(workload.entries, budget.out, budget.inp) + 1)}
-    return Space(knobs | {"vthreads": VTHREADS}, lambda knobs: _misfit(workload, knobs))
+
+    track = Track.VECTOR
+
+    def sizes(self, workload: A) -> Mapping[str, Sequence[KnobValue]]:
+        budget = workload.context.budget
+        most = min(workload.entries, budget.out, budget.inp)
+        return {"size": range(1, most + 1), "vthreads": VTHREADS}
+
+    def needs(self, workload: A, knobs: Knobs) -> Mapping[str, int]:
+        entries = int(knobs["size"]) * int(knobs["vthreads"])
+        return {
+            "tmp": entries * workload.steps, "out": entries, "inp": 2 * entries,
+            "par": REQUANT_ENTRIES * int(knobs["vthreads"]),
+        }  # fmt: skip
+
+    def plan(self, workload: A, fixed: Knobs) -> Plan | Refusal:
+        """As many vectors at a time as fit. The number of virtual threads is the planner's, or less
+        where there is no room for a vector of each."""
+        budget = workload.context.budget
+        room = min(budget.tmp // workload.steps, budget.out, budget.par // REQUANT_ENTRIES)
+        vthreads = int(fixed.get("vthreads", min(self.machine.vthreads, room)))
+        if not vthreads:
+            return Refusal(
+                f"the addition needs {workload.steps} entries of tmp and {REQUANT_ENTRIES} of par, "
+                f"got {budget.tmp} and {budget.par}"
+            )
+        sizes = (budget.tmp // (workload.steps * vthreads), budget.out // vthreads)
+        size = min(workload.entries, *sizes, budget.inp // (2 * vthreads))
+        knobs = {"size": int(fixed.get("size", size)), "vthreads": vthreads}
+        reason = budget.lack(self.needs(workload, knobs)) or ("" if knobs["size"] else "no room")
+        if reason:
+            return Refusal(f"{reason} with {vthreads} virtual threads")
+        return Plan(knobs, self.predict(workload, knobs))
+
+    def predict(self, workload: A, knobs: Knobs) -> int:
+        """The vector unit passes over the vectors once for each step, and once for the
+        requantisation."""
+        size, vthreads = int(knobs["size"]), int(knobs["vthreads"])
+        return row_cycles(workload.entries, size, workload.steps + 1, 2, vthreads, self.machine)
 
 
-def _misfit(workload: AdditionWorkload, knobs: Knobs) -> str:
-    """Which scratchpad is too small for these knobs, or an empty string."""
-    budget, entries = workload.context.budget, int(knobs["size"]) * int(knobs["vthreads"])
-    needs = {
-        "tmp": entries * workload.steps, "out": entries, "inp": 2 * entries,
-        "par": REQUANT_ENTRIES * int(knobs["vthreads"]),
-    }  # fmt: skip
-    return budget.lack(needs)
-
-
-def row_plan(workload: AdditionWorkload, machine: Machine, fixed: Knobs) -> Plan | Refusal:
-    """As many vectors at a time as fit. The number of virtual threads is the planner's, or less
-    where there is no room for a vector of each.
-    """
-    budget = workload.context.budget
-    room = min(budget.tmp // workload.steps, budget.out, budget.par // REQUANT_ENTRIES)
-    vthreads = int(fixed.get("vthreads", min(machine.vthreads, room)))
-    if not vthreads:
-        return Refusal(
-            f"the addition needs {workload.steps} entries of tmp and {REQUANT_ENTRIES} of par, "
-            f"got {budget.tmp} and {budget.par}"
-        )
-    sizes = (budget.tmp // (workload.steps * vthreads), budget.out // vthreads)
-    size = min(workload.entries, *sizes, budget.inp // (2 * vthreads))
-    knobs = {"size": int(fixed.get("size", size)), "vthreads": vthreads}
-    if reason := _misfit(workload, knobs) or ("no room" if not knobs["size"] else ""):
-        return Refusal(f"{reason} with {vthreads} virtual threads")
-    return Plan(knobs, predict_row(workload, knobs, machine))
-
-
-def predict_row(workload: AdditionWorkload, knobs: Knobs, machine: Machine) -> int:
-    """The cycles that the cost model predicts: the vector unit passes over the vectors once for
-    each step, and once for the requantisation.
-    """
-    size, vthreads = int(knobs["size"]), int(knobs["vthreads"])
-    return row_cycles(workload.entries, size, workload.steps + 1, 2, vthreads, machine)
-
-
-class ScaledAddition(AcceleratorTemplate[ScaledWorkload]):
+class ScaledAddition(_Addition[ScaledWorkload]):
     """An addition whose factors fit int32."""
 
     name = "addition"
     ops = (QAdd,)
-    track = Track.VECTOR
 
     def takes(self, graph: Graph, node: Node) -> str | Refusal:
         return "on the vector unit"
 
     def workload(self, graph: Graph, node: Node, context: Context) -> ScaledWorkload:
-        op = node.op
-        assert isinstance(op, QAdd)
+        op = node.op_as(QAdd)
         entries = prod(blocked_shape(graph[node.inputs[0]].shape, self.machine))
         factors, epilogue = (op.mult_a, op.mult_b), Epilogue(op.zero_point, op.lo, op.hi)
         return ScaledWorkload(entries, 2, context, factors, epilogue)
-
-    def space(self, workload: ScaledWorkload) -> Space:
-        return row_space(workload)
-
-    def plan(self, workload: ScaledWorkload, fixed: Knobs) -> Plan | Refusal:
-        return row_plan(workload, self.machine, fixed)
-
-    def predict(self, workload: ScaledWorkload, knobs: Knobs) -> int:
-        return predict_row(workload, knobs, self.machine)
 
     def schedule(self, workload: ScaledWorkload, knobs: Knobs, name: str) -> PrimFunc:
         """Parameters: a, b, par ([1, 3, block]: constant, 1, shift), out."""
@@ -152,17 +143,15 @@ class ScaledAddition(AcceleratorTemplate[ScaledWorkload]):
         )  # fmt: skip
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
-        op = node.op
-        assert isinstance(op, QAdd)
+        op = node.op_as(QAdd)
         return {"requantisation": uniform_parameters(op.const, 1, op.shift, self.machine)}
 
 
-class LiftedAddition(AcceleratorTemplate[LiftedWorkload]):
+class LiftedAddition(_Addition[LiftedWorkload]):
     """TensorFlow Lite's addition, step by step."""
 
     name = "lifted addition"
     ops = (QAddFixed,)
-    track = Track.VECTOR
 
     def takes(self, graph: Graph, node: Node) -> str | Refusal:
         a, b = graph.operands(node)
@@ -174,22 +163,12 @@ class LiftedAddition(AcceleratorTemplate[LiftedWorkload]):
         return "on the vector unit, the factors in two parts"
 
     def workload(self, graph: Graph, node: Node, context: Context) -> LiftedWorkload:
-        op = node.op
-        assert isinstance(op, QAddFixed)
+        op = node.op_as(QAddFixed)
         found, entries = _lifts(op), prod(blocked_shape(graph[node.inputs[0]].shape, self.machine))
         assert found is not None
         steps = sum(map(_step_count, found))
         epilogue = Epilogue.from_requant(op.requant)
         return LiftedWorkload(entries, steps, context, found, op.subtract, epilogue)
-
-    def space(self, workload: LiftedWorkload) -> Space:
-        return row_space(workload)
-
-    def plan(self, workload: LiftedWorkload, fixed: Knobs) -> Plan | Refusal:
-        return row_plan(workload, self.machine, fixed)
-
-    def predict(self, workload: LiftedWorkload, knobs: Knobs) -> int:
-        return predict_row(workload, knobs, self.machine)
 
     def schedule(self, workload: LiftedWorkload, knobs: Knobs, name: str) -> PrimFunc:
         """Parameters: a, b, par ([1, 3, block]: 0, multiplier, shift), out."""
@@ -208,8 +187,7 @@ class LiftedAddition(AcceleratorTemplate[LiftedWorkload]):
         )  # fmt: skip
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
-        op = node.op
-        assert isinstance(op, QAddFixed)
+        op = node.op_as(QAddFixed)
         multiplier, shift = int(op.requant.multiplier[0]), int(op.requant.shift[0])
         return {"requantisation": uniform_parameters(0, multiplier, shift, self.machine)}
 

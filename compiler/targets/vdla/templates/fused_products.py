@@ -19,11 +19,11 @@ from ....te.tensor import Tensor, compute, placeholder
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
 from ....tir.passes.share_buffers import share_buffers
-from ..cost.tiling import ConvShape, rows_through_tmp
+from ..cost.tiling import ProductShape, make_tiling, rows_through_tmp
 from ..expressions import REQUANT_ENTRIES, Epilogue, lookup_int8, requantized
 from ..machine import Context, Machine
-from .base import make_tiling, uniform_parameters
-from .channel_bias import addition_constants
+from .base import uniform_parameters
+from .channels import addition_constants
 from .convolution import FusedEpilogue, Products, ProductsWorkload, schedule_products
 from .lookup_table import table_words
 
@@ -59,9 +59,7 @@ class FusedKind:
     par : the entries of ``par`` for the products, of so many
     express : the expressions, from the rounded results, ``numbers`` and the blocks of channels
     constants : the constants in ``par`` of an operator's second part
-    in_tmp : entries of ``tmp`` that a result has
     once : whether all channels have the same constants, which are loaded once
-    adds_image : whether another image is loaded, too
     """
 
     says: str
@@ -70,9 +68,7 @@ class FusedKind:
     par: Callable[[int, HwParams], int]
     express: Callable[[Tensor, Any, int, Machine], Expressed]
     constants: Callable[[Any, Machine], np.ndarray]
-    in_tmp: int = 1
     once: bool = True
-    adds_image: bool = False
 
 
 def _add_constants(rounded: Tensor, numbers: Any, blocks: int, machine: Machine) -> Expressed:
@@ -123,7 +119,6 @@ EPILOGUES: dict[type[FusedPair], FusedKind] = {
         lambda par, params: par - REQUANT_ENTRIES,
         _add_image,
         lambda last, machine: uniform_parameters(last.const, 1, last.shift, machine),
-        in_tmp=2, adds_image=True,
     ),
 }  # fmt: skip
 
@@ -133,10 +128,12 @@ _BY_NAME = {op.__name__: kind for op, kind in EPILOGUES.items()}
 
 @dataclass(frozen=True)
 class FusedProductsWorkload(ProductsWorkload):
-    """Products, the operator that they are ``fused`` in, and its numbers."""
+    """Products, the operator that they are ``fused`` in, its numbers, and how many ``others``
+    images it reads."""
 
     fused: str
     numbers: tuple[Hashable, ...] = field(compare=False)
+    others: int = field(compare=False)
 
     @property
     def kind(self) -> FusedKind:
@@ -144,10 +141,10 @@ class FusedProductsWorkload(ProductsWorkload):
         return _BY_NAME[self.fused]
 
     @property
-    def shape(self) -> ConvShape:
+    def shape(self) -> ProductShape:
         """The convolution, the room for its results in ``tmp``, and the other image."""
-        through = self.context.budget.tmp // self.kind.in_tmp
-        return replace(super().shape, through_tmp=through, adds_image=self.kind.adds_image)
+        through = self.context.budget.tmp // (1 + self.others)
+        return replace(super().shape, through_tmp=through, adds_image=self.others > 0)
 
 
 class FusedProducts(Products):
@@ -170,7 +167,7 @@ class FusedProducts(Products):
         context = replace(context, budget=replace(context.budget, par=par))
         plain = super().workload(graph, _products_of(node), context)
         return FusedProductsWorkload(
-            **vars(plain), fused=op.name, numbers=kind.numbers(op.last)
+            **vars(plain), fused=op.name, numbers=kind.numbers(op.last), others=op.others
         )  # fmt: skip
 
     def context_used(self, workload: ProductsWorkload, knobs: Knobs) -> Hashable:
@@ -201,8 +198,7 @@ class FusedProducts(Products):
         return share_buffers(func, "tmp") if others else func
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
-        op = node.op
-        assert isinstance(op, FusedPair)
+        op = node.op_as(FusedPair)
         found = super().constants(graph, _products_of(node))
         kind = _kind(node)
         return {**found, kind.label: kind.constants(op.last, self.machine)}
@@ -214,6 +210,5 @@ def _kind(node: Node) -> FusedKind:
 
 def _products_of(node: Node) -> Node:
     """The node without its epilogue."""
-    op = node.op
-    assert isinstance(op, FusedPair)
+    op = node.op_as(FusedPair)
     return replace(node, op=op.first, inputs=node.inputs[:3])

@@ -3,13 +3,13 @@ the sum of these."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from .....isa.encoding import VECTOR_EXTENT_BITS
-from ....choose.space import Knobs, Refusal, Space, Workload
+from ....choose.space import Knobs, KnobValue, Refusal
 from ....choose.template import Plan
 from ....graph.ir import Graph, Node
 from ....graph.ops.pooling import QAvgPool
@@ -21,11 +21,11 @@ from ....tir.lower import lower
 from ..cost.tiling import VTHREADS, insn_price, row_cycles
 from ..expressions import REQUANT_ENTRIES, Epilogue, attach, requantized, split_tiles, vthread_tiles
 from ..machine import Context
-from .base import AcceleratorTemplate, Track, blocked_shape, uniform_parameters
+from .base import Tiled, Track, WithinBudget, blocked_shape, uniform_parameters
 
 
 @dataclass(frozen=True)
-class MeanWorkload(Workload):
+class MeanWorkload(WithinBudget):
     """An image of ``channel_blocks`` times ``places`` vectors."""
 
     channel_blocks: int
@@ -34,7 +34,7 @@ class MeanWorkload(Workload):
     epilogue: Epilogue = field(compare=False)
 
 
-class Means(AcceleratorTemplate[MeanWorkload]):
+class Means(Tiled[MeanWorkload]):
     """``requantize(sum of x)``: chunks of ``part`` positions of one block of channels are loaded
     one after the other, and the sums of all chunks wait in tmp."""
 
@@ -44,8 +44,7 @@ class Means(AcceleratorTemplate[MeanWorkload]):
 
     def handles(self, graph: Graph, node: Node) -> bool:
         """Windows take the image as a whole, where each virtual thread has room for it."""
-        op = node.op
-        assert isinstance(op, QAvgPool)
+        op = node.op_as(QAvgPool)
         _, height, width = blocked_shape(graph[node.inputs[0]].shape, self.machine)
         is_mean = op.kernel == (height, width) and not any(op.pads)
         return is_mean and height * width > self._room and self.sums(height * width)
@@ -64,29 +63,25 @@ class Means(AcceleratorTemplate[MeanWorkload]):
         return "on the vector unit, as sums of parts"
 
     def workload(self, graph: Graph, node: Node, context: Context) -> MeanWorkload:
-        op = node.op
-        assert isinstance(op, QAvgPool)
+        op = node.op_as(QAvgPool)
         channel_blocks, height, width = blocked_shape(graph[node.inputs[0]].shape, self.machine)
         return MeanWorkload(
             channel_blocks, height * width, context, Epilogue.from_requant(op.requant)
         )
 
-    def space(self, workload: MeanWorkload) -> Space:
-        knobs = {"part": _chunk_sizes(workload.places), "vthreads": VTHREADS}
-        return Space(knobs, lambda chosen: self._misfit(workload, chosen))
+    def sizes(self, workload: MeanWorkload) -> Mapping[str, Sequence[KnobValue]]:
+        return {"part": _chunk_sizes(workload.places), "vthreads": VTHREADS}
 
-    def _misfit(self, workload: MeanWorkload, knobs: Knobs) -> str:
-        """Which scratchpad is too small, or an empty string."""
+    def needs(self, workload: MeanWorkload, knobs: Knobs) -> Mapping[str, int]:
         chunk, vthreads = int(knobs["part"]), int(knobs["vthreads"])
-        needs = {
+        return {
             "inp": chunk * vthreads, "tmp": workload.places // chunk, "out": 1,
             "par": REQUANT_ENTRIES,
         }  # fmt: skip
-        return workload.context.budget.lack(needs)
 
-    def plan(self, workload: MeanWorkload, fixed: Knobs) -> Plan | Refusal:
+    def cost(self, workload: MeanWorkload, plan: Plan) -> float:
         price = insn_price(workload.context, self.machine)
-        return self.cheapest(workload, fixed, lambda knobs: price * self.insns(workload, knobs))
+        return super().cost(workload, plan) + price * self.insns(workload, plan.knobs)
 
     def insns(self, workload: MeanWorkload, knobs: Knobs) -> int:
         """A load and a sum for each chunk; for each block of channels the sum of these, the mean
@@ -142,8 +137,7 @@ class Means(AcceleratorTemplate[MeanWorkload]):
         return lower(s, [x, par, *constants, out], name)
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
-        op = node.op
-        assert isinstance(op, QAvgPool)
+        op = node.op_as(QAvgPool)
         bias = -op.x_zero_point * op.kernel[0] * op.kernel[1]
         multiplier, shift = int(op.requant.multiplier[0]), int(op.requant.shift[0])
         return {"requantisation": uniform_parameters(bias, multiplier, shift, self.machine)}

@@ -3,20 +3,20 @@ unit. The expanded image stays on chip."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 import numpy as np
 
 from .....isa.params import HwParams
-from ....choose.space import Knobs, Refusal, Space, Workload
+from ....choose.space import Knobs, KnobValue, Refusal
 from ....choose.template import Plan
 from ....graph.ir import Graph, Node
 from ....graph.ops.convolution import QConv2d
 from ....graph.ops.fused_pairs import QConvTable, QConvWindow
 from ....te.expr import Expr
-from ....te.schedule import Schedule, create_schedule
+from ....te.schedule import create_schedule
 from ....te.tensor import Tensor, compute, placeholder, reduce_axis
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
@@ -28,22 +28,22 @@ from ..expressions import (
     Pads,
     Window,
     attach,
-    gemm_intrin,
     lookup_int32,
     padded,
     requantized,
+    schedule_sums,
     split_tiles,
     vthread_tiles,
 )
 from ..machine import Budget, Context
-from .base import AcceleratorTemplate, Track, blocked_shape
+from .base import Tiled, Track, WithinBudget, blocked_shape
 from .convolution import Products, sums_of_products
 from .lookup_table import table_words
 from .windows import Slide, Windows, plan_slide, slid
 
 
 @dataclass(frozen=True)
-class InvertedResidualWorkload(Workload):
+class InvertedResidualWorkload(WithinBudget):
     """An image of ``ic_blocks`` blocks, its 1x1 convolution to ``blocks`` blocks, and the windows
     of a depthwise convolution that slide over them."""
 
@@ -72,7 +72,7 @@ class InvertedResidualWorkload(Workload):
 SHARED = ("inp", "out", "par", "wgt", "acc")
 
 
-class InvertedResiduals(AcceleratorTemplate[InvertedResidualWorkload]):
+class InvertedResiduals(Tiled[InvertedResidualWorkload]):
     """Tile by tile of the image, and block by block of channels: products, which are rounded to
     ``tmp``, and windows over them."""
 
@@ -90,8 +90,7 @@ class InvertedResiduals(AcceleratorTemplate[InvertedResidualWorkload]):
 
     def handles(self, graph: Graph, node: Node) -> bool:
         """Whether a 1x1 convolution comes first, and a window slides over its result."""
-        op, (_, weight, _, taps, _) = node.op, (graph[name] for name in node.inputs[:5])
-        assert isinstance(op, QConvWindow)
+        op, (_, weight, _, taps, _) = node.op_as(QConvWindow), graph.operands(node)
         first, last = _convolution(op), op.last
         plain = first.groups == 1 and first.strides == (1, 1) and not any(first.pads)
         if not plain or weight.shape[2:] != (1, 1):
@@ -112,13 +111,10 @@ class InvertedResiduals(AcceleratorTemplate[InvertedResidualWorkload]):
         return Context(Budget.whole(params).without(memories), beside=True, scarce_loads=True)
 
     def workload(self, graph: Graph, node: Node, context: Context) -> InvertedResidualWorkload:
-        op, weight = node.op, graph[node.inputs[3]]
-        assert isinstance(op, QConvWindow)
+        op, weight = node.op_as(QConvWindow), graph[node.inputs[3]]
         first, has_table = _convolution(op), isinstance(op.first, QConvTable)
         if has_table:
-            context = replace(
-                context, budget=context.budget.without({"par": self.machine.params.table_entries})
-            )
+            context = context.without({"par": self.machine.params.table_entries})
         ic_blocks, height, width = blocked_shape(graph[node.inputs[0]].shape, self.machine)
         blocks, _, _ = blocked_shape(graph.result(node).shape, self.machine)
         kernel = weight.shape[2], weight.shape[3]
@@ -131,11 +127,11 @@ class InvertedResiduals(AcceleratorTemplate[InvertedResidualWorkload]):
             Epilogue.from_requant(op.last.requant),
         )  # fmt: skip
 
-    def space(self, workload: InvertedResidualWorkload) -> Space:
-        expansion, budget = workload.expansion, workload.context.budget
-        return Space(
-            expansion.knobs, lambda knobs: budget.lack(expansion.needs(Part.of(knobs), budget))
-        )
+    def sizes(self, workload: InvertedResidualWorkload) -> Mapping[str, Sequence[KnobValue]]:
+        return workload.expansion.knobs
+
+    def needs(self, workload: InvertedResidualWorkload, knobs: Knobs) -> Mapping[str, int]:
+        return workload.expansion.needs(Part.of(knobs), workload.context.budget)
 
     def plan(self, workload: InvertedResidualWorkload, fixed: Knobs) -> Plan | Refusal:
         given = tuple(sorted(fixed.items()))
@@ -208,14 +204,13 @@ class InvertedResiduals(AcceleratorTemplate[InvertedResidualWorkload]):
         own = [*(() if "wgt" in stays else [weights]), *(() if "par" in stays else constants)]
         for tensor in own:
             s[tensor].compute_at(s[out], block)
-        _order(s, acc, reduced)
-        s[acc].tensorize(acc.axes[-2], gemm_intrin(params))
+        schedule_sums(s, acc, params)
+        s[reduced].reorder(*reduced.reduce_axes, *reduced.axes)
         func = lower(s, [data, weight, par, words, last, *tables, out], name)
         return share_buffers(func, "tmp", in_place=True)
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
-        op, (image, *operands) = node.op, node.inputs
-        assert isinstance(op, QConvWindow)
+        op, (image, *operands) = node.op_as(QConvWindow), node.inputs
         first = replace(node, op=_convolution(op), inputs=(image, *operands[:2]))
         last = replace(node, op=op.last, inputs=(image, *operands[2:]))
         windows, tables = Windows(self.machine).constants(graph, last), {}
@@ -246,13 +241,3 @@ def _apply_table(
         )  # fmt: skip
 
     return compute(inside.shape, rule, "looked")
-
-
-def _order(s: Schedule, acc: Tensor, reduced: Tensor) -> None:
-    """Sums run outside over what they reduce, but for what an instruction does."""
-    *positions, b, i = acc.axes
-    cb, *taps, ci = acc.reduce_axes
-    # All sums are set to zero before the first product.
-    begin, cb = s[acc].split(cb, cb.extent)
-    s[acc].reorder(begin, *positions, cb, *taps, b, i, ci)
-    s[reduced].reorder(*reduced.reduce_axes, *reduced.axes)

@@ -11,15 +11,14 @@ one column of ones, and computes ``requantize(x * factor + offset)``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from .....isa.params import HwParams
 from .....runtime.layout import blocks, pack_parameters
-from ....choose.space import Knobs, Refusal, Space, Workload
-from ....choose.template import Plan
+from ....choose.space import Knobs, KnobValue, Refusal
 from ....graph.ir import Graph, Node
 from ....graph.ops.base import Shape
 from ....graph.ops.normalisation import (
@@ -49,13 +48,13 @@ from ..expressions import (
     REQUANT_ENTRIES,
     Epilogue,
     attach,
-    gemm_intrin,
     lookup_int32,
     requantized,
+    schedule_sums,
     split_tiles,
 )
 from ..machine import Budget, Context, Machine
-from .base import AcceleratorTemplate, Track
+from .base import Tiled, Track, WithinBudget
 from .matmul import find_tile_reach, tile_bytes, tile_step, weight_tiles
 
 #: Entries of tmp for each block of positions: the most values of the chain that live at one time.
@@ -65,7 +64,7 @@ CHAIN_OPS, WAIT_CYCLES = 100, 16
 
 
 @dataclass(frozen=True)
-class RowDigitsWorkload(Workload):
+class RowDigitsWorkload(WithinBudget):
     """Digits of ``places``, in ``tiles`` blocks, of ``channel_blocks`` blocks of channels."""
 
     channel_blocks: int
@@ -75,7 +74,7 @@ class RowDigitsWorkload(Workload):
     numbers: Numbers = field(compare=False)
 
 
-class RowFactors(AcceleratorTemplate[RowDigitsWorkload]):
+class RowFactors(Tiled[RowDigitsWorkload]):
     """Sums of ``tiles`` blocks of positions at a time, and one chain of operators for all of
     them."""
 
@@ -87,23 +86,15 @@ class RowFactors(AcceleratorTemplate[RowDigitsWorkload]):
         return "sums on the tensor core and by a table, Newton's steps on the vector unit"
 
     def workload(self, graph: Graph, node: Node, context: Context) -> RowDigitsWorkload:
-        op, [x], params = node.op, graph.operands(node), self.machine.params
-        assert isinstance(op, RowDigits)
+        op, [x], params = node.op_as(RowDigits), graph.operands(node), self.machine.params
         sizes = blocks(x.shape[1], params), x.shape[2], blocks(x.shape[2], params)
         return RowDigitsWorkload(*sizes, context, op.numbers)
 
-    def space(self, workload: RowDigitsWorkload) -> Space:
-        knobs = {"tiles": even_sizes(workload.tiles)}
-        return Space(knobs, lambda chosen: self._misfit(workload, chosen))
+    def sizes(self, workload: RowDigitsWorkload) -> Mapping[str, Sequence[KnobValue]]:
+        return {"tiles": even_sizes(workload.tiles)}
 
-    def _misfit(self, workload: RowDigitsWorkload, knobs: Knobs) -> str:
-        """Which scratchpad is too small, or an empty string."""
-        tiles = int(knobs["tiles"])
-        needs = _digits_needs(workload.channel_blocks, tiles, self.machine.params)
-        return workload.context.budget.lack(needs)
-
-    def plan(self, workload: RowDigitsWorkload, fixed: Knobs) -> Plan | Refusal:
-        return self.cheapest(workload, fixed)
+    def needs(self, workload: RowDigitsWorkload, knobs: Knobs) -> Mapping[str, int]:
+        return _digits_needs(workload.channel_blocks, int(knobs["tiles"]), self.machine.params)
 
     def predict(self, workload: RowDigitsWorkload, knobs: Knobs) -> int:
         """A tile's chain begins when its positions are there and summed; the next tile's positions
@@ -171,11 +162,8 @@ class RowFactors(AcceleratorTemplate[RowDigitsWorkload]):
         s[squares].reorder(squares.axes[0], k, e, *squares.axes[1:])
         attach(s, {turned: "acc"}, s[squares], squares.axes[0])
         s[turned].double_buffer()
-        for tensor, summed, lane in ((total, cb, ci), (turned, once, cj)):
-            *rows, b, i = tensor.axes
-            begin, steps = s[tensor].split(summed, summed.extent)
-            s[tensor].reorder(begin, *rows, steps, b, i, lane)
-            s[tensor].tensorize(b, gemm_intrin(params))
+        for tensor in (total, turned):
+            schedule_sums(s, tensor, params)
         func = lower(s, [x, unit, one, *tables, out], name)
         return share_buffers(unroll_loops(func), "tmp")
 
@@ -253,7 +241,7 @@ class _Chain:
 
 
 @dataclass(frozen=True)
-class NormaliseWorkload(Workload):
+class NormaliseWorkload(WithinBudget):
     """``channel_blocks`` times ``places``, in ``tiles`` blocks, of an image."""
 
     channel_blocks: int
@@ -263,7 +251,7 @@ class NormaliseWorkload(Workload):
     epilogue: Epilogue = field(compare=False)
 
 
-class Normalise(AcceleratorTemplate[NormaliseWorkload]):
+class Normalise(Tiled[NormaliseWorkload]):
     """``requantize(x * factor + offset)`` of ``channel_blocks`` of ``tiles`` blocks of positions at
     a time. The parameters of channels stay on chip if they are ``resident``, or are loaded with
     each tile."""
@@ -276,28 +264,21 @@ class Normalise(AcceleratorTemplate[NormaliseWorkload]):
         return "on the vector unit, its factors spread to all lanes by the tensor core"
 
     def workload(self, graph: Graph, node: Node, context: Context) -> NormaliseWorkload:
-        op, x, params = node.op, graph[node.inputs[0]], self.machine.params
-        assert isinstance(op, QNormalise)
+        op, x, params = node.op_as(QNormalise), graph[node.inputs[0]], self.machine.params
         sizes = blocks(x.shape[1], params), x.shape[2], blocks(x.shape[2], params)
         return NormaliseWorkload(*sizes, context, Epilogue(op.norm.zero_point))
 
-    def space(self, workload: NormaliseWorkload) -> Space:
-        knobs = {
+    def sizes(self, workload: NormaliseWorkload) -> Mapping[str, Sequence[KnobValue]]:
+        return {
             "tiles": even_sizes(workload.tiles),
             "channel_blocks": even_sizes(workload.channel_blocks),
             "resident": (0, 1),
         }
-        return Space(knobs, lambda chosen: self._misfit(workload, chosen))
 
-    def _misfit(self, workload: NormaliseWorkload, knobs: Knobs) -> str:
-        """Which scratchpad is too small, or an empty string."""
+    def needs(self, workload: NormaliseWorkload, knobs: Knobs) -> Mapping[str, int]:
         tiles, some = int(knobs["tiles"]), int(knobs["channel_blocks"])
         held = workload.channel_blocks if knobs["resident"] else some
-        needs = _normalise_needs(tiles, some, held, self.machine.params)
-        return workload.context.budget.lack(needs)
-
-    def plan(self, workload: NormaliseWorkload, fixed: Knobs) -> Plan | Refusal:
-        return self.cheapest(workload, fixed)
+        return _normalise_needs(tiles, some, held, self.machine.params)
 
     def predict(self, workload: NormaliseWorkload, knobs: Knobs) -> int:
         """As for a row of vectors, whose passes are two; and the values of each tile."""
@@ -356,23 +337,15 @@ class Normalise(AcceleratorTemplate[NormaliseWorkload]):
         if not knobs["resident"]:
             tiles[par_tile] = "par"
         attach(s, tiles, s[out], channels)
-        for tensor in (
-            x_tile,
-            local,
-            digit_tile,
-            pairs,
-            *([] if knobs["resident"] else [par_tile]),
-        ):
+        for tensor in (x_tile, local, digit_tile, pairs):
             s[tensor].double_buffer()
-        *rows, b, i = pairs.axes
-        begin, steps = s[pairs].split(d, d.extent)
-        s[pairs].reorder(begin, *rows, steps, b, i, ci)
-        s[pairs].tensorize(b, gemm_intrin(params))
+        if not knobs["resident"]:
+            s[par_tile].double_buffer()
+        schedule_sums(s, pairs, params)
         return lower(s, [x, found, spreading, par, out], name)
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
-        op, params = node.op, self.machine.params
-        assert isinstance(op, QNormalise)
+        op, params = node.op_as(QNormalise), self.machine.params
         column = np.eye(params.block, dtype=np.int8)[:, None].repeat(params.block, axis=1)
         spreading = np.stack([column * np.int8(weight) for weight in DIGIT_WEIGHTS])
         bias, multiplier, shift = op.norm.parameters

@@ -1,29 +1,40 @@
-"""A function of one int8 on the vector unit of a configuration that has a table."""
+"""A function of one int8 on the vector unit of a configuration that has a table.
+
+It is computed by itself, or fused into its consumer: a mean of images or a product with a value for
+each channel, in squeeze-and-excitation behind SiLU or hard-swish.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import prod
+from typing import TypeVar
 
 import numpy as np
 
-from ....choose.space import Knobs, Refusal, Space, Workload
+from ....choose.space import Knobs, KnobValue, Refusal, Workload
 from ....choose.template import Plan
 from ....graph.ir import Graph, Node
+from ....graph.ops.fused_pairs import FusedPair, QTableMean, QTableMul
 from ....graph.ops.integer import QTable
+from ....te.expr import Expr
 from ....te.schedule import create_schedule
-from ....te.tensor import compute, placeholder
+from ....te.tensor import Tensor, compute, placeholder
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
 from ..cost.tiling import VTHREADS, row_cycles
-from ..expressions import attach, count_vectors, lookup_int8, tile_positions
-from ..machine import Budget, Context, Machine
-from .base import AcceleratorTemplate, Track, blocked_shape
+from ..expressions import attach, count_vectors, lookup_int8, lookup_int32, tile_positions
+from ..machine import Context, Machine
+from .base import AcceleratorTemplate, Tiled, Track, WithinBudget, blocked_shape
+from .channels import ChannelProducts, ChannelProductWorkload
+from .global_average import Means, MeanWorkload
+
+W = TypeVar("W", bound=Workload)
 
 
 @dataclass(frozen=True)
-class LookupTableWorkload(Workload):
+class LookupTableWorkload(WithinBudget):
     """A table of 256 values, applied to an image of ``blocks`` times ``places`` vectors, or to a
     row of ``places`` vectors where their order does not matter.
     """
@@ -33,7 +44,7 @@ class LookupTableWorkload(Workload):
     context: Context
 
 
-class LookupTables(AcceleratorTemplate[LookupTableWorkload]):
+class LookupTables(Tiled[LookupTableWorkload]):
     """``table[x + 128]``, in one pass: some ``places`` of some ``blocks`` of channels are loaded,
     looked up and stored at a time.
     """
@@ -53,14 +64,17 @@ class LookupTables(AcceleratorTemplate[LookupTableWorkload]):
             return LookupTableWorkload(1, blocks * prod(size), context)
         return LookupTableWorkload(blocks, prod(size), context)
 
-    def space(self, workload: LookupTableWorkload) -> Space:
+    def sizes(self, workload: LookupTableWorkload) -> Mapping[str, Sequence[KnobValue]]:
         budget = workload.context.budget
-        knobs = {
+        return {
             "blocks": range(1, workload.blocks + 1),
             "places": range(1, min(workload.places, budget.inp, budget.out) + 1),
             "vthreads": VTHREADS,
         }
-        return Space(knobs, lambda chosen: self._misfit(budget, chosen))
+
+    def needs(self, workload: LookupTableWorkload, knobs: Knobs) -> Mapping[str, int]:
+        vectors = count_vectors(knobs) * int(knobs["vthreads"])
+        return {"inp": vectors, "out": vectors, "par": self.machine.params.table_entries}
 
     def plan(self, workload: LookupTableWorkload, fixed: Knobs) -> Plan | Refusal:
         budget = workload.context.budget
@@ -76,12 +90,6 @@ class LookupTables(AcceleratorTemplate[LookupTableWorkload]):
     def predict(self, workload: LookupTableWorkload, knobs: Knobs) -> int:
         entries, size = workload.blocks * workload.places, count_vectors(knobs)
         return row_cycles(entries, size, 1, 1, int(knobs["vthreads"]), self.machine)
-
-    def _misfit(self, budget: Budget, knobs: Knobs) -> str:
-        """Which scratchpad is too small, or an empty string."""
-        needed = count_vectors(knobs) * int(knobs["vthreads"])
-        entries = self.machine.params.table_entries
-        return budget.lack({"inp": needed, "out": needed, "par": entries})
 
     def schedule(self, workload: LookupTableWorkload, knobs: Knobs, name: str) -> PrimFunc:
         """Parameters: x, the table (int32 [entries of par, block]), out."""
@@ -113,3 +121,52 @@ def table_words(op: QTable, machine: Machine) -> np.ndarray:
     """The values of a table as TABLE wants them: those of 0 to 127 first."""
     first = np.roll(op.table, len(op.table) // 2)
     return first.astype(f"<i{machine.params.vector_table}")
+
+
+class _FusedTable(AcceleratorTemplate[W]):
+    """The consumer of a fused pair: it reads its image through the LUT of the first operator."""
+
+    def workload(self, graph: Graph, node: Node, context: Context) -> W:
+        """The table is in ``par``, too."""
+        beside = context.without({"par": self.machine.params.table_entries})
+        return super().workload(graph, _last(node), beside)
+
+    def reader(self) -> tuple[Callable[[Expr], Expr], tuple[Tensor, ...]]:
+        """The function that looks up an element, and the table (int32 [entries of par, block])."""
+        params = self.machine.params
+        table = placeholder((params.table_entries, params.block), "int32", "table")
+
+        def read(element: Expr) -> Expr:
+            return lookup_int32(
+                element, lambda *word: table[word], params.block, params.vector_table
+            )
+
+        return read, (table,)
+
+    def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
+        assert isinstance(node.op, QTableMean | QTableMul)
+        table = table_words(node.op.first, self.machine)
+        return {**super().constants(graph, _last(node)), "table": table}
+
+
+class TableMeans(_FusedTable[MeanWorkload], Means):
+    """``requantize(sum of table[x])``."""
+
+    name = "mean of looked up values"
+    ops = (QTableMean,)
+
+    def handles(self, graph: Graph, node: Node) -> bool:
+        return True
+
+
+class TableProducts(_FusedTable[ChannelProductWorkload], ChannelProducts):
+    """``requantize((table[x] - zero) * (factor[c] - zero))``."""
+
+    name = "channel product of looked up values"
+    ops = (QTableMul,)
+
+
+def _last(node: Node) -> Node:
+    """The node of the consumer without the fused LUT."""
+    assert isinstance(node.op, FusedPair)
+    return replace(node, op=node.op.last)

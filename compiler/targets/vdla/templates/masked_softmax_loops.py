@@ -8,7 +8,7 @@ leaves nothing of an exponential.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from .....isa.params import HwParams
@@ -20,6 +20,8 @@ from ....tir.ir import Allocate, Buffer, For, PrimFunc, Stmt, Store, seq
 from ....topi.quantisation import clipped, rescale
 from ..attention_mask import VisibleKeys
 from ..expressions import REQUANT_ENTRIES, Epilogue, lookup_difference
+from ..machine import Context
+from .base import WithinBudget
 
 #: What a mask subtracts from masked scores: more than 255, by which scores can differ, and 31
 #: modulo 32, which is how the vector unit takes the amount of a shift.
@@ -36,14 +38,16 @@ Combine = Callable[[Expr, Expr], Expr]
 
 
 @dataclass(frozen=True)
-class Image:
-    """What is computed: rows of ``positions`` elements, with ``rows`` rows of masks; ``room`` as of
-    the operator."""
+class MaskedSoftmaxWorkload(WithinBudget):
+    """Rows along ``places`` of a block of channels for each of ``spans``, with ``rows`` rows of
+    masks; ``room`` as of the operator."""
 
-    positions: int
+    places: int
+    spans: tuple[VisibleKeys, ...]
     rows: int
     room: int
-    epilogue: Epilogue
+    context: Context
+    epilogue: Epilogue = field(compare=False)
 
 
 @dataclass(frozen=True)
@@ -121,23 +125,24 @@ def count_scores(tile: Tile) -> int:
 
 
 class Loops:
-    """Writes the loop program, in which ``positions`` are multiplied at a time. Every statement is
+    """Writes the loop program, in which ``blocks`` blocks are a tile, and ``positions`` of it are
+    multiplied at a time. Every statement is
     a nest over blocks of a group, keys of a chunk, and lanes."""
 
-    def __init__(self, image: Image, tiles: list[Tile], positions: int, params: HwParams):
-        self.image, self.tiles, self.positions, self.params = image, tiles, positions, params
+    def __init__(self, w: MaskedSoftmaxWorkload, blocks: int, positions: int, params: HwParams):
+        tiles = group_tiles(w.spans, blocks)
+        self.image, self.tiles, self.positions, self.params = w, tiles, positions, params
         self.entry = (params.batch, params.block)
         self.size = max(sum(g.count for g in tile) for tile in tiles)
         self.count = max(g.count for tile in tiles for g in tile)
-        blocks = sum(g.count for tile in tiles for g in tile)
-        shape = (blocks, image.positions, 1, *self.entry)
+        shape = (len(w.spans), w.places, 1, *self.entry)
         self.x, self.out = (Buffer(name, shape, "int8") for name in ("x", "out"))
         constants = {
             "table": (params.table_entries, params.block),
             "param": (1, REQUANT_ENTRIES, params.block),
         }
-        if image.rows:
-            constants["mask"] = (image.rows, params.block)
+        if w.rows:
+            constants["mask"] = (w.rows, params.block)
         self.constants = {
             Buffer(name, shape, "int32"): Buffer(f"{name}.par", shape, "int32", "par")
             for name, shape in constants.items()
@@ -293,8 +298,8 @@ class Loops:
         buffers = tuple(self.row_buffer(f"part{n}") for n in range(PARTS))
         at = tuple(Var(f"at{n}") for n in range(1 + len(self.entry)))
         total, inverse, *parts = (Read(b, at) for b in (self.total, self.inverse, *buffers))
-        first = newton(total, Const(first_inverse(self.image.positions)))
-        again = [newton(total, inverse)] * (newton_steps(self.image.positions) - 1)
+        first = newton(total, Const(first_inverse(self.image.places)))
+        again = [newton(total, inverse)] * (newton_steps(self.image.places) - 1)
         stmts = [
             self.rows(
                 into.source, size,
@@ -338,7 +343,7 @@ class Loops:
 
     def blanks(self, tile: Tile) -> list[Stmt]:
         """The zero point for keys that no query sees, to DRAM."""
-        end = self.image.positions
+        end = self.image.places
         hidden = [
             Chunk(g, begin, min(self.positions, end - begin))
             for g in tile

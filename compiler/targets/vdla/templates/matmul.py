@@ -12,7 +12,7 @@ them in the pass that requantises.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
@@ -31,23 +31,24 @@ from ....te.schedule import Schedule, create_schedule
 from ....te.tensor import IterVar, Tensor, compute, placeholder, reduce_axis, sum_of
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
-from ..cost.tiling import ConvShape, Tiling
+from ..cost.tiling import ProductShape, Tiling, make_tiling
 from ..expressions import (
     REQUANT_ENTRIES,
     Epilogue,
     Window,
-    gemm_intrin,
+    attach,
     requantized,
+    schedule_sums,
     split_tiles,
     vthread_tiles,
 )
 from ..machine import Budget, Context
-from .base import make_tiling, requant_parameters
-from .convolution import OnTensorCore, TensorCoreWorkload, sums_of_products
+from .base import PlannedTiles, PlannedWorkload, Track, requant_parameters
+from .convolution import sums_of_products
 
 
 @dataclass(frozen=True)
-class ActivationsWorkload(TensorCoreWorkload):
+class ActivationsWorkload(PlannedWorkload):
     """Products of two images in ``groups``: each of ``places`` of the first, which has
     ``image_places``, with each of ``others`` of the second, which make ``oc_blocks`` blocks of
     results. Both have ``ic_blocks`` blocks of channels in each group. ``sums_weights`` and
@@ -69,19 +70,20 @@ class ActivationsWorkload(TensorCoreWorkload):
     epilogue: Epilogue = field(compare=False)
 
     @property
-    def shape(self) -> ConvShape:
+    def shape(self) -> ProductShape:
         """A group's products as the planner sees them."""
-        return ConvShape(
-            self.ic_blocks, self.oc_blocks, self.places, 1, 1, 1,
+        return ProductShape(
+            ic_blocks=self.ic_blocks, oc_blocks=self.oc_blocks, oh=self.places, ow=1, kh=1, kw=1,
             sums_weights=self.sums_weights, sums_inputs=self.sums_inputs,
         )  # fmt: skip
 
 
-class Activations(OnTensorCore[ActivationsWorkload]):
+class Activations(PlannedTiles[ActivationsWorkload]):
     """Products of two activations. A tile has all channels, and does not reach over groups."""
 
     name = "activations"
     ops = (QMatMul, QGroupMatMul)
+    track = Track.TENSOR
 
     def takes(self, graph: Graph, node: Node) -> str | Refusal:
         """A QMatMul becomes a QGroupMatMul before it is computed (``matmul_as_convolution``)."""
@@ -117,8 +119,7 @@ class Activations(OnTensorCore[ActivationsWorkload]):
         return None
 
     def workload(self, graph: Graph, node: Node, context: Context) -> ActivationsWorkload:
-        op, (a, b) = node.op, graph.operands(node)
-        assert isinstance(op, QGroupMatMul)
+        op, (a, b) = node.op_as(QGroupMatMul), graph.operands(node)
         depth = a.shape[1] // op.groups // self.machine.params.block
         sizes = (op.groups, depth, a.shape[2], op.places, b.shape[2])
         return self._make_workload(op, *sizes, context)
@@ -171,17 +172,28 @@ class Activations(OnTensorCore[ActivationsWorkload]):
         # The positions that are not multiplied are a border that is cut off.
         window = Window((1, 1), pads=(0, 0, w.places - w.image_places, 0))
         acc, copy = sums_of_products(window, 0, data, tiles, ())
-        stages = _Stages.build(w, acc, copy, tiles, one, ones, par)
-        s = stages.scheduled(make_tiling(knobs), self.machine.params)
-        needed = [one] * w.sums_weights + [ones] * w.sums_inputs
-        return lower(s, [data, other, *needed, par, stages.out], name)
+        sums: list[_Sums] = []
+        products, addend = acc, None
+        if w.sums_weights:
+            sums.append(_Sums.sum_weights(tiles, one, w.a_zero_point))
+            addend = sums[-1].at((0, 1, 4, 5))
+        if w.sums_inputs:
+            sums.append(_Sums.sum_inputs(copy, ones, w.b_zero_point))
+            by_position = sums[-1].at((0, 2, 4, 5))
+            if addend is None:
+                addend = by_position
+            else:  # sums of weights come on top
+                products = compute(acc.shape, lambda *i: acc[i] + by_position(i), "partial")
+        out = requantized(products, par, w.epilogue, addend=addend)
+        partial = () if products is acc else (products,)
+        s = _schedule(out, acc, copy, tiles, par, sums, partial, make_tiling(knobs), params)
+        return lower(s, [data, other, *(of.ones for of in sums), par, out], name)
 
     def reach(self, graph: Graph, node: Node) -> Mapping[str, int]:
         return find_tile_reach(graph[node.inputs[1]], self.machine.params)
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
-        op, params = node.op, self.machine.params
-        assert isinstance(op, QGroupMatMul)
+        op, params = node.op_as(QGroupMatMul), self.machine.params
         w = self.workload(graph, node, Context(Budget.whole(params)))
         ones = np.ones((params.block, params.block), np.int8)
         found: dict[str, np.ndarray] = {}
@@ -277,91 +289,48 @@ def _times(sums: Tensor, factor: int) -> Tensor:
     return compute(sums.shape, lambda *i: sums[i] * factor, f"{sums.name}_share")
 
 
-@dataclass
-class _Stages:
-    """The tensors of a product: tiles of operands, products in acc, and sums."""
-
-    image: Tensor
-    tiles: Tensor
-    acc: Tensor
-    out: Tensor
-    par: Tensor
-    sums: list[_Sums]
-    #: Products with the sums of inputs added, where sums of weights come on top.
-    partial: Tensor | None
-
-    @classmethod
-    def build(
-        cls, w: ActivationsWorkload, acc: Tensor, image: Tensor, tiles: Tensor, one: Tensor,
-        ones: Tensor, par: Tensor,
-    ) -> _Stages:  # fmt: skip
-        sums, partial = [], None
-        by_channel = by_place = None
-        if w.sums_weights:
-            sums.append(_Sums.sum_weights(tiles, one, w.a_zero_point))
-            by_channel = sums[-1].at((0, 1, 4, 5))
-        if w.sums_inputs:
-            sums.append(_Sums.sum_inputs(image, ones, w.b_zero_point))
-            by_place = sums[-1].at((0, 2, 4, 5))
-        if by_channel and by_place:
-            partial = compute(acc.shape, lambda *i: acc[i] + by_place(i), "partial")
-        products = acc if partial is None else partial
-        out = requantized(products, par, w.epilogue, addend=by_channel or by_place)
-        return cls(image, tiles, acc, out, par, sums, partial)
-
-    def scheduled(self, tiling: Tiling, params: HwParams) -> Schedule:
-        """The schedule for a tiling."""
-        s = create_schedule(self.out)
-        local = s.cache_write(self.out, "out")
-        par = s.cache_read(self.par, "par", [local])
-        scopes = {self.tiles: "wgt", self.image: "inp", self.acc: "acc"}
-        for tensor, scope in scopes.items():
-            s[tensor].set_scope(scope)
-        sizes = (1, tiling.oc_blocks, tiling.rows)
-        (groups, channels, rows), (_, channel, *_) = split_tiles(s[self.out], sizes)
-        out, staying = s[self.out], {}
-        match tiling.order:
-            case "weights":
-                stay = out.fuse(groups, channels)
-                tile = vthread_tiles(out, [rows], tiling.vthreads)
-                staying = {self.tiles: stay, par: stay}
-            case "pixels":
-                out.reorder(groups, rows, channels)
-                stay = out.fuse(groups, rows)
-                tile = vthread_tiles(out, [channels], tiling.vthreads)
-                staying = {self.image: stay}
-            case _:
-                tile = vthread_tiles(out, [groups, channels, rows], tiling.vthreads)
-        for tensor in (self.image, self.tiles, self.acc, par):
-            s[tensor].compute_at(out, staying.get(tensor, tile))
-        for tensor in staying if tiling.vthreads > 1 else ():
-            s[tensor].double_buffer()
-        self._schedule_sums(s, {self.image: tile, self.tiles: tile, **staying}, channel)
-        out.unroll(channel)
-        s[local].compute_at(out, channel)
-        if tiling.oc_blocks > 1:
-            s[local].double_buffer()
-        for tensor in (self.acc, *(sums.total for sums in self.sums)):
-            *positions, b, i = tensor.axes
-            cb, *rest, ci = tensor.reduce_axes
-            # Sums begin before the loops over positions, so that these are loops of one
-            # instruction.
-            begin, steps = s[tensor].split(cb, cb.extent)
-            s[tensor].reorder(begin, *positions, steps, *rest, b, i, ci)
-            s[tensor].tensorize(b, gemm_intrin(params))
-        return s
-
-    def _schedule_sums(
-        self, s: Schedule, positions: dict[Tensor, IterVar], channel: IterVar
-    ) -> None:
-        """Sums once for each operand, where that is loaded; the ones stay on chip from the
-        start."""
-        out = s[self.out]
-        for sums in self.sums:
-            s.cache_read(sums.ones, sums.scope, [sums.total])
-            for tensor, scope in ((sums.total, "acc"), (sums.share, "tmp")):
-                s[tensor].set_scope(scope)
-                s[tensor].compute_at(out, positions[sums.operand])
-        if self.partial is not None:
-            s[self.partial].set_scope("tmp")
-            s[self.partial].compute_at(out, channel)
+def _schedule(
+    out: Tensor, acc: Tensor, image: Tensor, tiles: Tensor, par: Tensor, sums: Sequence[_Sums],
+    partial: Sequence[Tensor], tiling: Tiling, params: HwParams,
+) -> Schedule:  # fmt: skip
+    """The schedule of products in ``acc`` for a tiling; products with one kind of sums added are
+    ``partial``."""
+    s = create_schedule(out)
+    local = s.cache_write(out, "out")
+    par = s.cache_read(par, "par", [local])
+    for tensor, scope in {tiles: "wgt", image: "inp", acc: "acc"}.items():
+        s[tensor].set_scope(scope)
+    (groups, channels, rows), (_, channel, *_) = split_tiles(
+        s[out], (1, tiling.oc_blocks, tiling.rows)
+    )
+    staying: dict[Tensor, IterVar] = {}
+    match tiling.order:
+        case "weights":
+            stay = s[out].fuse(groups, channels)
+            tile = vthread_tiles(s[out], [rows], tiling.vthreads)
+            staying = {tiles: stay, par: stay}
+        case "pixels":
+            s[out].reorder(groups, rows, channels)
+            stay = s[out].fuse(groups, rows)
+            tile = vthread_tiles(s[out], [channels], tiling.vthreads)
+            staying = {image: stay}
+        case _:
+            tile = vthread_tiles(s[out], [groups, channels, rows], tiling.vthreads)
+    for tensor in (image, tiles, acc, par):
+        s[tensor].compute_at(s[out], staying.get(tensor, tile))
+    for tensor in staying if tiling.vthreads > 1 else ():
+        s[tensor].double_buffer()
+    # Sums are made once for each operand, where that is loaded; the ones stay on chip from the
+    # start.
+    for of in sums:
+        s.cache_read(of.ones, of.scope, [of.total])
+        scopes = {of.total: "acc", of.share: "tmp"}
+        attach(s, scopes, s[out], staying.get(of.operand, tile))
+    attach(s, dict.fromkeys(partial, "tmp"), s[out], channel)
+    s[out].unroll(channel)
+    s[local].compute_at(s[out], channel)
+    if tiling.oc_blocks > 1:
+        s[local].double_buffer()
+    for tensor in (acc, *(of.total for of in sums)):
+        schedule_sums(s, tensor, params)
+    return s

@@ -1,38 +1,46 @@
-"""Softmax along the positions of an image, on the vector unit of a configuration whose table has
-values of 16 bits.
+"""Softmax along the positions of an image, with a mask or without, on the vector unit of a
+configuration whose table has values of 16 bits.
 
 Keys are entries and queries are channels, so that the maximum and the sum of a row are reductions
 of the vector unit. One chain of operators inverts the sums of several blocks of channels.
+
+With a mask, every block of queries has keys of its own that it sees, so that the loops of one block
+are not those of the next: ``masked_softmax_loops`` writes them out. Keys that no query of a block
+sees take no work but the store of the zero point.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from math import prod
+from typing import Any
 
 import numpy as np
 
 from .....isa.params import HwParams
-from ....choose.space import Knobs, Refusal, Space, Workload
-from ....choose.template import Plan
+from .....isa.timing import PARAM_ITERATIONS, VECTOR_DEPTH
+from ....choose.space import Knobs, KnobValue, Refusal
 from ....graph.ir import Graph, Node
+from ....graph.ops.normalisation import Row
 from ....graph.ops.softmax import (
-    HALF_BITS,
     MOST_KEYS,
     MOST_ROOM,
     PRODUCT_BITS,
     QTableSoftmax,
     first_inverse,
+    newton,
     newton_steps,
     sums,
 )
-from ....te.expr import Const, Expr, minimum
+from ....te.expr import Expr, minimum
 from ....te.schedule import Schedule, create_schedule
 from ....te.tensor import Tensor, compute, placeholder
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
-from ..cost.tiling import INSN_CYCLES, even_sizes, row_cycles
+from ..attention_mask import VisibleKeys, find_visible_keys
+from ..cost.tiling import INSN_CYCLES, even_sizes, read_cycles, row_cycles
 from ..expressions import (
     REQUANT_ENTRIES,
     Epilogue,
@@ -42,19 +50,27 @@ from ..expressions import (
     split_tiles,
 )
 from ..machine import Budget, Context, Machine
-from .base import AcceleratorTemplate, Track, blocked_shape, uniform_parameters
+from .base import Tiled, Track, WithinBudget, blocked_shape, uniform_parameters
+from .masked_softmax_loops import (
+    APART,
+    PARTS,
+    Loops,
+    MaskedSoftmaxWorkload,
+    count_scores,
+    group_tiles,
+)
 
 #: The axis of the positions of an image [1, C, N, 1].
 POSITIONS = 2
 #: Entries of tmp for each block: maximum, sum, inverse and limit, which stay; parts of the last of
 #: Newton's steps beside the inverses of all.
-STAYING, PARTS = 4, 10
+STAYING, CHAIN_PARTS = 4, 10
 #: Operators of one of Newton's steps, and of the last one.
 STEP_OPS, LAST_OPS = 5, 8
 
 
 @dataclass(frozen=True)
-class SoftmaxWorkload(Workload):
+class SoftmaxWorkload(WithinBudget):
     """Rows along ``places`` of ``channel_blocks`` blocks of channels; ``room`` as of the
     operator."""
 
@@ -65,7 +81,7 @@ class SoftmaxWorkload(Workload):
     epilogue: Epilogue = field(compare=False)
 
 
-class Softmax(AcceleratorTemplate[SoftmaxWorkload]):
+class Softmax(Tiled[SoftmaxWorkload]):
     """Maximum, sum of exponentials and inverse of ``blocks`` blocks of channels at a time; then
     exponentials times inverses of ``places`` at a time. There are no virtual threads: the parts of
     the inverses would all live in tmp at the same time."""
@@ -90,26 +106,19 @@ class Softmax(AcceleratorTemplate[SoftmaxWorkload]):
         return "on the vector unit, by its table and Newton's steps"
 
     def workload(self, graph: Graph, node: Node, context: Context) -> SoftmaxWorkload:
-        op = node.op
-        assert isinstance(op, QTableSoftmax)
+        op = node.op_as(QTableSoftmax)
         channel_blocks, positions, _ = blocked_shape(graph[node.inputs[0]].shape, self.machine)
         return SoftmaxWorkload(channel_blocks, positions, op.room, context, Epilogue(op.zero_point))
 
-    def space(self, workload: SoftmaxWorkload) -> Space:
-        knobs = {
+    def sizes(self, workload: SoftmaxWorkload) -> Mapping[str, Sequence[KnobValue]]:
+        return {
             "blocks": even_sizes(workload.channel_blocks),
             "places": even_sizes(workload.places),
         }
-        return Space(knobs, lambda chosen: self._misfit(workload, chosen))
 
-    def _misfit(self, workload: SoftmaxWorkload, knobs: Knobs) -> str:
-        """Which scratchpad is too small, or an empty string."""
+    def needs(self, workload: SoftmaxWorkload, knobs: Knobs) -> Mapping[str, int]:
         blocks, positions = int(knobs["blocks"]), int(knobs["places"])
-        needs = _needs(workload.places, workload.room, blocks, positions, self.machine.params)
-        return workload.context.budget.lack(needs)
-
-    def plan(self, workload: SoftmaxWorkload, fixed: Knobs) -> Plan | Refusal:
-        return self.cheapest(workload, fixed)
+        return _needs(workload.places, workload.room, blocks, positions, self.machine.params)
 
     def predict(self, workload: SoftmaxWorkload, knobs: Knobs) -> int:
         """As for a row of vectors, whose passes are those over all positions; and the chains."""
@@ -175,6 +184,108 @@ class Softmax(AcceleratorTemplate[SoftmaxWorkload]):
         return softmax_constants(node.op, self.machine)
 
 
+class MaskedSoftmax(Tiled[MaskedSoftmaxWorkload]):
+    """Maximum, sum of exponentials and inverse of ``blocks`` blocks of channels at a time; then
+    exponentials times inverses of ``places`` at a time, of all blocks of a tile that see the same
+    keys."""
+
+    name = "masked softmax"
+    ops = (QTableSoftmax,)
+    track = Track.VECTOR
+    table_bytes = 2
+
+    def handles(self, graph: Graph, node: Node) -> bool:
+        return len(node.inputs) == 2
+
+    def takes(self, graph: Graph, node: Node) -> str | Refusal:
+        assert isinstance(node.op, QTableSoftmax)
+        params, (x, mask) = self.machine.params, graph.operands(node)
+        if mask.data is None:
+            return Refusal("a softmax whose mask is computed")
+        if (keys := x.shape[node.op.axis]) > (longest := longest_row(params)):
+            return Refusal(f"rows of {keys} elements; there is room for {longest}")
+        if prod(x.shape) // keys % params.block == 0:
+            _, rows = self._spans(graph, node)
+            if len(rows) > (most := most_mask_rows(params)):
+                return Refusal(f"masks of {len(rows)} different rows; there is room for {most}")
+        if not (len(x.shape) == 4 and x.shape[0] == x.shape[3] == 1 and node.op.axis == POSITIONS):
+            return Refusal("a softmax whose rows are not the places of an image")
+        return "on the vector unit, by its table and Newton's steps, without keys that are masked"
+
+    def _spans(self, graph: Graph, node: Node) -> tuple[tuple[VisibleKeys, ...], np.ndarray]:
+        """What each block of rows sees, and the rows of masks."""
+        assert isinstance(node.op, QTableSoftmax)
+        x, mask = graph.operands(node)
+        assert mask.data is not None
+        visible = np.moveaxis(np.broadcast_to(mask.data, x.shape), node.op.axis, -1)
+        return find_visible_keys(visible.reshape(-1, visible.shape[-1]), self.machine.params.block)
+
+    def workload(self, graph: Graph, node: Node, context: Context) -> MaskedSoftmaxWorkload:
+        op = node.op_as(QTableSoftmax)
+        _, positions, _ = blocked_shape(graph[node.inputs[0]].shape, self.machine)
+        spans, rows = self._spans(graph, node)
+        epilogue = Epilogue(op.zero_point)
+        return MaskedSoftmaxWorkload(positions, spans, len(rows), op.room, context, epilogue)
+
+    def sizes(self, workload: MaskedSoftmaxWorkload) -> Mapping[str, Sequence[KnobValue]]:
+        return {
+            "blocks": even_sizes(len(workload.spans)),
+            "places": even_sizes(max(span.bound for span in workload.spans)),
+        }
+
+    def needs(self, workload: MaskedSoftmaxWorkload, knobs: Knobs) -> Mapping[str, int]:
+        """Some blocks at a time are multiplied at some positions at a time."""
+        w, blocks, positions = workload, int(knobs["blocks"]), int(knobs["places"])
+        tiles = group_tiles(w.spans, blocks)
+        size, slots = min(blocks, len(w.spans)), 1 + (len(tiles) > 1)
+        chunk = positions * max(g.count for groups in tiles for g in groups)
+        # Maximum, inverse and limit stay. Exponentials are summed up beside the sums and parts of
+        # them; then there are steps of the chain; at last, exponentials that are masked and
+        # limited.
+        staying, summing = size * (2 + bool(w.room)), 2 * (size + chunk)
+        return {
+            "inp": slots * max(map(count_scores, tiles)),
+            "tmp": staying + max(summing, size * (1 + PARTS), 3 * chunk),
+            "out": 3 * chunk,
+            "par": REQUANT_ENTRIES + self.machine.params.table_entries + w.rows,
+        }
+
+    def predict(self, workload: MaskedSoftmaxWorkload, knobs: Knobs) -> int:
+        """Passes of the vector unit: each waits for the first result of the one before;
+        and the load of the first scores, and the stores if they take longer."""
+        w, positions = workload, int(knobs["places"])
+        tiles, cycles = group_tiles(w.spans, int(knobs["blocks"])), 0
+
+        def passes(entries: int, count: int) -> int:
+            return count * max(entries + INSN_CYCLES, VECTOR_DEPTH + 1)
+
+        for groups in tiles:
+            chain = STEP_OPS * newton_steps(w.places) + LAST_OPS + bool(w.room)
+            cycles += passes(sum(g.count for g in groups), chain)
+            for g in groups:
+                cycles += passes(g.count * g.span.free, 2) if g.span.free else 0
+                for chunk in g.chunks(positions, positions):
+                    count = (8 if chunk.masked else 2) + bool(w.room)
+                    cycles += passes(g.count * chunk.keys, count) + PARAM_ITERATIONS
+        entries = [count_scores(groups) for groups in tiles]
+        moved = sum(entries) + len(w.spans) * w.places
+        entry_bytes = self.machine.params.entry_bytes("inp")
+        first, bus = (read_cycles(n * entry_bytes, self.machine) for n in (entries[0], moved))
+        return max(first + cycles, bus)
+
+    def schedule(self, workload: MaskedSoftmaxWorkload, knobs: Knobs, name: str) -> PrimFunc:
+        """Parameters: as those of :meth:`.softmax.Softmax.schedule`, with the rows of masks (int32
+        [rows, block]), if there are any, before out."""
+        blocks, positions = int(knobs["blocks"]), int(knobs["places"])
+        return Loops(workload, blocks, positions, self.machine.params).program(name)
+
+    def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
+        op = node.op_as(QTableSoftmax)
+        found, (_, rows) = softmax_constants(op, self.machine), self._spans(graph, node)
+        masks = np.where(rows, 0, APART).astype("<i4")
+        return {**found, "mask": masks} if len(rows) else found
+
+
 def softmax_constants(op: QTableSoftmax, machine: Machine) -> dict[str, np.ndarray]:
     """The table and the parameters, whose multiplier is negative, as the inverses are."""
     multiplier, shift = int(op.requant.multiplier[0]), int(op.requant.shift[0])
@@ -194,12 +305,17 @@ def longest_row(params: HwParams) -> int:
     return max((n for n in rows if not whole.lack(_needs(n, MOST_ROOM, 1, 1, params))), default=0)
 
 
+def most_mask_rows(params: HwParams) -> int:
+    """The most rows of masks that par has room for, beside the table and what requantises."""
+    return max(0, params.par_depth - REQUANT_ENTRIES - params.table_entries)
+
+
 def _needs(row: int, room: int, blocks: int, positions: int, params: HwParams) -> dict[str, int]:
     """Entries of the scratchpads for tiles of ``blocks`` rows of ``row`` positions; some of these
     are multiplied at a time."""
     # Maximum, sum, inverse and limit stay; the inverses of all steps wait for the last one's,
     # beside the parts of a step.
-    chain = STAYING + newton_steps(row) + PARTS
+    chain = STAYING + newton_steps(row) + CHAIN_PARTS
     tile = STAYING + positions * (1 + bool(room))
     return {
         "inp": 2 * blocks * row,
@@ -216,45 +332,30 @@ class Chain:
     def __init__(self, total: Tensor):
         self.total = total
         self.homes: dict[Tensor, Tensor] = {}
+        #: The latest operator, and the inverses that all steps begin with.
+        self.made, self.inverses = total, [total]
 
     def inverse(self, keys: int, room: int) -> Tensor:
         """``graph.ops.softmax.inverses`` of the sums."""
-        total, bits = self.total, PRODUCT_BITS - room
-        inverse = None
+        total = Row.from_tensor(self.total, self.one_pass)
+        inverse: Any = first_inverse(keys)
         for _ in range(newton_steps(keys)):
-            before, factor = inverse, _factor(inverse, first_inverse(keys))
-            inverse = self.line(
-                lambda at, of=factor: total[at] * of(at),
-                lambda at, x: x[at] >> HALF_BITS,
-                lambda at, x: x[at] + (2 << HALF_BITS),
-                lambda at, x, of=factor: x[at] * of(at),
-                lambda at, x: x[at] >> HALF_BITS,
-            )
-            if before is not None:
-                self.homes[before] = inverse
-        assert inverse is not None
-        last = inverse
-        refined = self.line(
-            lambda at: total[at] * last[at],
-            lambda at, x: x[at] + (1 << PRODUCT_BITS),
-            lambda at, x: x[at] * last[at],
-            lambda at, x: x[at] + (1 << (bits - 1)),
-            lambda at, x: x[at] >> bits,
-        )
-        coarse = self.line(lambda at: last[at] << room) if room else last
-        found = self.line(lambda at: coarse[at] + refined[at])
-        self.homes |= dict.fromkeys((last, refined, coarse), found)
-        return found
+            inverse = newton(total, inverse)
+            self.inverses.append(self.made)
+        bits = PRODUCT_BITS - room
+        rest = (total * inverse + (1 << PRODUCT_BITS)) * inverse
+        refined = rest + (1 << (bits - 1)) >> bits
+        _ = (inverse << room if room else inverse) + refined
+        # An inverse lives until the next one is found.
+        self.homes |= zip(self.inverses[1:], [*self.inverses[2:], self.made], strict=True)
+        return self.made
 
-    def line(self, first: Callable[..., Expr], *rules: Callable[..., Expr]) -> Tensor:
-        """Operators in a row: each takes the result of the one before."""
-        shape = self.total.shape
-        x = compute(shape, lambda *at: first(at), f"chain{len(self.homes)}")
-        for rule in rules:
-            name = f"chain{len(self.homes)}"
-            self.homes[x] = compute(shape, lambda *at, x=x, rule=rule: rule(at, x), name)
-            x = self.homes[x]
-        return x
+    def one_pass(self, row: Row) -> Row:
+        """A stage of the result of an operator."""
+        self.made = compute(row.shape, row.rule, f"chain{len(self.homes)}")
+        operands = (x for x in self.made.inputs if x not in self.inverses)
+        self.homes |= dict.fromkeys(operands, self.made)
+        return Row.from_tensor(self.made, row.each)
 
     def schedule(self, s: Schedule, blocks: int) -> None:
         """Compute each operator in its home, for all ``blocks`` of a tile at once."""
@@ -263,11 +364,6 @@ class Chain:
             if home not in loops:
                 loops[home], _ = s[home].split(home.axes[0], blocks)
             attach(s, {tensor: "tmp"}, s[home], loops[home])
-
-
-def _factor(inverse: Tensor | None, first: int) -> Callable[[tuple[Expr, ...]], Expr]:
-    """An element of the inverses; the first inverse is a number."""
-    return lambda at: Const(first) if inverse is None else inverse[at]
 
 
 def _row(at: tuple[Expr, ...]) -> tuple[Expr, ...]:

@@ -5,14 +5,13 @@ one channel of these 16 positions: a row of the transposed tile."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from .....runtime.layout import blocks
-from ....choose.space import Knobs, Refusal, Space, Workload
-from ....choose.template import Plan
+from ....choose.space import Knobs, KnobValue, Refusal
 from ....graph.arithmetic.requant import Requant
 from ....graph.ir import Graph, Node
 from ....graph.ops.group_matmul import TransposeGroups
@@ -25,13 +24,13 @@ from ..cost.tiling import VTHREADS, even_sizes, read_cycles, row_cycles
 from ..expressions import (
     REQUANT_ENTRIES,
     Epilogue,
-    gemm_intrin,
     requantized,
+    schedule_sums,
     split_tiles,
     vthread_tiles,
 )
 from ..machine import Context
-from .base import AcceleratorTemplate, Track, requant_parameters
+from .base import Tiled, Track, WithinBudget, requant_parameters
 from .matmul import find_tile_reach, tile_bytes, weight_tiles
 
 #: Requantisation by one.
@@ -39,7 +38,7 @@ MULTIPLIER, SHIFT = 1 << 30, 30
 
 
 @dataclass(frozen=True)
-class TransposedWorkload(Workload):
+class TransposedWorkload(WithinBudget):
     """Images in ``groups``, each of ``channel_blocks`` times ``tiles`` tiles; the last tiles of
     each block have fewer than ``block`` of its ``places``."""
 
@@ -51,7 +50,7 @@ class TransposedWorkload(Workload):
     fill: int = field(compare=False)
 
 
-class GroupsTransposed(AcceleratorTemplate[TransposedWorkload]):
+class GroupsTransposed(Tiled[TransposedWorkload]):
     """A transposition of channels and positions. A tile of the result is ``tiles`` blocks of
     its channels, from ``channel_blocks`` of the operand."""
 
@@ -63,26 +62,23 @@ class GroupsTransposed(AcceleratorTemplate[TransposedWorkload]):
         return "a product with the identity matrix on the tensor core"
 
     def workload(self, graph: Graph, node: Node, context: Context) -> TransposedWorkload:
-        op, [x], params = node.op, graph.operands(node), self.machine.params
-        assert isinstance(op, TransposeGroups)
+        op, [x], params = node.op_as(TransposeGroups), graph.operands(node), self.machine.params
         channel_blocks = x.shape[1] // op.groups // params.block
         tiles = blocks(x.shape[2], params)
         return TransposedWorkload(op.groups, channel_blocks, tiles, x.shape[2], context, op.fill)
 
-    def space(self, workload: TransposedWorkload) -> Space:
-        knobs = {
+    def sizes(self, workload: TransposedWorkload) -> Mapping[str, Sequence[KnobValue]]:
+        return {
             "tiles": even_sizes(workload.tiles),
             "channel_blocks": even_sizes(workload.channel_blocks),
             "vthreads": VTHREADS,
         }
-        return Space(knobs, lambda chosen: self._misfit(workload, chosen))
 
-    def _misfit(self, workload: TransposedWorkload, knobs: Knobs) -> str:
-        """Which scratchpad a choice exceeds, or an empty string."""
+    def needs(self, workload: TransposedWorkload, knobs: Knobs) -> Mapping[str, int]:
         names = ("tiles", "channel_blocks", "vthreads")
         tiles, channel_blocks, vthreads = (int(knobs[name]) for name in names)
         rows = channel_blocks * self.machine.params.block
-        needs = {
+        return {
             "inp": self.machine.params.block,
             "wgt": tiles * channel_blocks * vthreads,
             "acc": tiles * rows * vthreads,
@@ -90,10 +86,6 @@ class GroupsTransposed(AcceleratorTemplate[TransposedWorkload]):
             "par": REQUANT_ENTRIES * tiles * vthreads,
             "uop": 2 * tiles * channel_blocks,
         }
-        return workload.context.budget.lack(needs)
-
-    def plan(self, workload: TransposedWorkload, fixed: Knobs) -> Plan | Refusal:
-        return self.cheapest(workload, fixed)
 
     def predict(self, workload: TransposedWorkload, knobs: Knobs) -> int:
         """As for a row of vectors: a tile of weights is as many bytes as the vectors that it
@@ -140,9 +132,7 @@ class GroupsTransposed(AcceleratorTemplate[TransposedWorkload]):
         s[acc].set_scope("acc")
         for tensor in (tiles, acc, par_tile):
             s[tensor].compute_at(s[out], tile)
-        *rows, b, i = acc.axes
-        s[acc].reorder(once, *rows, b, i, ci)
-        s[acc].tensorize(b, gemm_intrin(params))
+        schedule_sums(s, acc, params)
         s[out].unroll(row)
         s[local].compute_at(s[out], row)
         if sizes[1] > 1:
@@ -153,8 +143,7 @@ class GroupsTransposed(AcceleratorTemplate[TransposedWorkload]):
         return find_tile_reach(graph[node.inputs[0]], self.machine.params)
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
-        op, params = node.op, self.machine.params
-        assert isinstance(op, TransposeGroups)
+        op, params = node.op_as(TransposeGroups), self.machine.params
         positions = graph[node.inputs[0]].shape[2]
         identity = np.eye(params.block, dtype=np.int8)
         once = Requant(np.array([MULTIPLIER], np.int32), np.array([SHIFT], np.int32), op.fill)

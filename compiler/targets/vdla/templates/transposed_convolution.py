@@ -21,15 +21,15 @@ from ....te.expr import Expr
 from ....te.tensor import Tensor, compute, placeholder, reduce_axis, sum_of
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
-from ..cost.tiling import ConvShape
+from ..cost.tiling import ProductShape, make_tiling
 from ..expressions import REQUANT_ENTRIES, Epilogue, padded, requantized
 from ..machine import Context
-from .base import blocked_shape, make_tiling, requant_parameters
-from .convolution import OnTensorCore, TensorCoreWorkload, folded_bias, schedule_products
+from .base import PlannedTiles, PlannedWorkload, Track, blocked_shape, requant_parameters
+from .convolution import folded_bias, schedule_products
 
 
 @dataclass(frozen=True)
-class TransposedWorkload(TensorCoreWorkload):
+class TransposedWorkload(PlannedWorkload):
     """A transposed convolution in blocks of channels, with the phases of rows and of columns."""
 
     ic_blocks: int
@@ -43,32 +43,33 @@ class TransposedWorkload(TensorCoreWorkload):
     epilogue: Epilogue = field(compare=False)
 
     @property
-    def shape(self) -> ConvShape:
+    def shape(self) -> ProductShape:
         """The convolution as the planner sees it: one phase, and the number of phases."""
         rows, cols = self.rows, self.cols
-        return ConvShape(
-            self.ic_blocks, self.oc_blocks, rows.positions, cols.positions, rows.taps, cols.taps,
-            skips_rows=False, phases=rows.stride * cols.stride,
+        return ProductShape(
+            ic_blocks=self.ic_blocks, oc_blocks=self.oc_blocks, oh=rows.positions,
+            ow=cols.positions, kh=rows.taps, kw=cols.taps, skips_rows=False,
+            phases=rows.stride * cols.stride,
             shift_h=rows.reach - rows.taps, shift_w=cols.reach - cols.taps,
         )  # fmt: skip
 
 
-class Transposed(OnTensorCore[TransposedWorkload]):
+class Transposed(PlannedTiles[TransposedWorkload]):
     """Transposed convolution on the tensor core, phase by phase."""
 
     name = "transposed"
     ops = (QConvTranspose2d,)
+    track = Track.TENSOR
 
     def takes(self, graph: Graph, node: Node) -> str | Refusal:
-        op = node.op
-        assert isinstance(op, QConvTranspose2d)
+        op = node.op_as(QConvTranspose2d)
         if _phases(graph, node):
             return "transposed convolution on the tensor core, phase by phase"
         return Refusal(f"a result of {op.size} that strides {op.strides} do not divide")
 
     def workload(self, graph: Graph, node: Node, context: Context) -> TransposedWorkload:
-        op, phases = node.op, _phases(graph, node)
-        assert isinstance(op, QConvTranspose2d) and phases is not None
+        op, phases = node.op_as(QConvTranspose2d), _phases(graph, node)
+        assert phases is not None
         oc_blocks, _, _ = blocked_shape(graph.result(node).shape, self.machine)
         image = blocked_shape(graph[node.inputs[0]].shape, self.machine)
         epilogue = Epilogue.from_requant(op.requant)
@@ -110,8 +111,7 @@ class Transposed(OnTensorCore[TransposedWorkload]):
 
 def _phases(graph: Graph, node: Node) -> tuple[Subpixel, Subpixel] | None:
     """The decomposition of rows and of columns, if there is one."""
-    op = node.op
-    assert isinstance(op, QConvTranspose2d)
+    op = node.op_as(QConvTranspose2d)
     kernel = graph[node.inputs[1]].shape[2:]
     return subpixels((kernel[0], kernel[1]), op.strides, op.before, op.size)
 

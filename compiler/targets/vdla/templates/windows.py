@@ -11,8 +11,7 @@ import numpy as np
 
 from .....isa.params import HwParams
 from .....runtime.layout import pack_depthwise_weight
-from ....choose.space import Knobs, Refusal, Space, Workload
-from ....choose.template import Plan
+from ....choose.space import Knobs, Refusal
 from ....graph.arithmetic.requant import INT8_MIN
 from ....graph.ir import Graph, Node
 from ....graph.ops.convolution import QConv2d
@@ -22,17 +21,7 @@ from ....te.schedule import Schedule, create_schedule
 from ....te.tensor import IterVar, Tensor, compute, max_of, placeholder, reduce_axis, sum_of
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
-from ..cost.tiling import (
-    ConvShape,
-    Tiling,
-    plan_windows,
-    slide_cols,
-    window_cycles,
-    window_estimates,
-    window_fit,
-    window_misfit,
-    window_orders,
-)
+from ..cost.tiling import Tiling, WindowShape, make_tiling, slide_cols
 from ..expressions import (
     REQUANT_ENTRIES,
     Epilogue,
@@ -48,15 +37,11 @@ from ..expressions import (
 )
 from ..machine import Context
 from .base import (
-    AcceleratorTemplate,
+    PlannedTiles,
+    PlannedWorkload,
     Track,
     blocked_shape,
-    check_tilings,
-    estimate_tilings,
-    list_knobs,
-    make_tiling,
     requant_parameters,
-    tiling_space,
     uniform_parameters,
 )
 from .convolution import folded_bias, split_int8
@@ -129,9 +114,10 @@ def plan_slide(
 
 
 @dataclass(frozen=True)
-class WindowWorkload(Workload):
+class WindowWorkload(PlannedWorkload):
     """Channels reduced over a window: pooling, or ("weighted sum") depthwise convolution, where
-    each weight is the sum of ``parts`` int8 values. The image is padded with ``pad_value``.
+    each weight is the sum of ``parts`` int8 values. The image is padded with ``pad_value``. The
+    windows ``slide``, or make one product after the other.
     """
 
     kind: Kind
@@ -143,20 +129,20 @@ class WindowWorkload(Workload):
     context: Context
     pad_value: int = field(compare=False)
     epilogue: Epilogue = field(compare=False)
+    slide: Slide | None = field(default=None, compare=False)
 
-    def shape(self, slide: Slide | None) -> ConvShape:
+    @property
+    def shape(self) -> WindowShape:
         """The windows as the planner sees them."""
-        window = self.window
-        kh, kw = window.kernel
-        shape = ConvShape(
-            self.blocks, self.blocks, *window.output(self.height, self.width), kh,
-            slide.cols if slide else kw, *window.strides, *window.dilations, skips_rows=False,
-            parts=self.parts, blank=window.blank(self.height, self.width),
-            sums=slide.sums if slide else 1,
+        shape = WindowShape(
+            oc_blocks=self.blocks, parts=self.parts, weighted=self.weighted,
+            **self.window.sizes(self.height, self.width),
         )  # fmt: skip
+        if self.slide is None:
+            return shape
+        shape = replace(shape, kw=self.slide.cols, sums=self.slide.sums)
         entries = (shape.taps + REQUANT_ENTRIES) * self.blocks
-        resident = slide is not None and entries <= self.context.budget.par
-        return replace(shape, resident=resident)
+        return replace(shape, resident=entries <= self.context.budget.par)
 
     @property
     def weighted(self) -> bool:
@@ -164,7 +150,7 @@ class WindowWorkload(Workload):
         return self.kind == "weighted sum"
 
 
-class Windows(AcceleratorTemplate[WindowWorkload]):
+class Windows(PlannedTiles[WindowWorkload]):
     """Windows on the vector unit: a maximum, a sum, or a sum of products."""
 
     name = "windows"
@@ -205,59 +191,19 @@ class Windows(AcceleratorTemplate[WindowWorkload]):
                 window = Window(op.kernel, op.strides, op.pads)
                 epilogue = Epilogue.from_requant(op.requant)
                 return WindowWorkload("sum", *image, window, 1, context, op.x_zero_point, epilogue)
-        op, weight = node.op, graph[node.inputs[1]]
-        assert isinstance(op, QConv2d) and weight.data is not None
+        op, weight = node.op_as(QConv2d), graph[node.inputs[1]]
+        assert weight.data is not None
         kernel = weight.shape[2], weight.shape[3]
+        window = Window(kernel, op.strides, op.pads, op.dilations)
+        parts = len(split_int8(weight.data))
         return WindowWorkload(
-            "weighted sum", *image, Window(kernel, op.strides, op.pads, op.dilations),
-            len(split_int8(weight.data)), context, op.x_zero_point,
+            "weighted sum", *image, window, parts, context, op.x_zero_point,
             Epilogue.from_requant(op.requant),
+            plan_slide(window, *image[1:], self.machine.params.vector_window, parts),
         )  # fmt: skip
 
-    def slide(self, workload: WindowWorkload) -> Slide | None:
-        """How a window slides, if it does."""
-        if not workload.weighted:
-            return None
-        window, size = workload.window, (workload.height, workload.width)
-        return plan_slide(window, *size, self.machine.params.vector_window, workload.parts)
-
-    def shape(self, workload: WindowWorkload) -> ConvShape:
-        """The windows as the planner sees them."""
-        return workload.shape(self.slide(workload))
-
-    def space(self, workload: WindowWorkload) -> Space:
-        shape, weighted, budget = self.shape(workload), workload.weighted, workload.context.budget
-        knobs = tiling_space(shape, window_orders(weighted), chunks=False)
-        return Space(
-            knobs,
-            lambda knobs: window_misfit(make_tiling(knobs), shape, weighted, budget),
-            lambda columns: check_tilings(
-                columns, lambda t: window_fit(t, shape, weighted, budget)
-            ),
-        )
-
-    def plan(self, workload: WindowWorkload, fixed: Knobs) -> Plan | Refusal:
-        given = tuple(sorted(fixed.items()))
-        context, weighted = workload.context, workload.weighted
-        found = plan_windows(self.shape(workload), weighted, context, self.machine, given)
-        if isinstance(found, str):
-            return Refusal(found)
-        return Plan(list_knobs(found[0], chunks=False), found[1])
-
-    def predict(self, workload: WindowWorkload, knobs: Knobs) -> int:
-        shape = self.shape(workload)
-        return window_cycles(make_tiling(knobs), shape, workload.weighted, self.machine)
-
-    def estimates(
-        self, workload: WindowWorkload, columns: Mapping[str, np.ndarray]
-    ) -> Mapping[str, np.ndarray]:
-        shape, weighted = self.shape(workload), workload.weighted
-        return estimate_tilings(
-            columns, lambda t: window_estimates(t, shape, weighted, self.machine)
-        )
-
     def context_used(self, workload: WindowWorkload, knobs: Knobs) -> Hashable:
-        return self.shape(workload).resident
+        return workload.shape.resident
 
     def schedule(self, workload: WindowWorkload, knobs: Knobs, name: str) -> PrimFunc:
         """Parameters of the program: data; for a weighted sum the weights, int8 [blocks, KH, KW,
@@ -268,7 +214,7 @@ class Windows(AcceleratorTemplate[WindowWorkload]):
         params, blocks, weighted = self.machine.params, workload.blocks, workload.weighted
         size = (blocks, workload.height, workload.width, params.batch, params.block)
         data = placeholder(size, "int8", "data")
-        part, slide = part_axes(workload.parts), self.slide(workload)
+        part, slide = part_axes(workload.parts), workload.slide
         kh, kw = workload.window.kernel
         taps = (*(axis.extent for axis in part), kh, slide.phases if slide else kw)
         dtype = "int32" if slide else "int8"
@@ -279,7 +225,7 @@ class Windows(AcceleratorTemplate[WindowWorkload]):
         reduced, image = _reduced(workload, data, wide, part, slide)
         out = requantized(reduced, par, workload.epilogue, per_channel=weighted)
         tensors = (out, reduced, image, par, wide if weighted else None)
-        resident = self.shape(workload).resident
+        resident = workload.shape.resident
         s = _schedule(*tensors, part, make_tiling(knobs), resident)
         return lower(s, [data, *([weight] if weighted else []), par, out], name)
 
@@ -292,8 +238,8 @@ class Windows(AcceleratorTemplate[WindowWorkload]):
                 count = op.kernel[0] * op.kernel[1]
                 bias = np.full(self.machine.params.block, -op.x_zero_point * count, np.int32)
                 return {"requantisation": requant_parameters(bias, op.requant, self.machine)}
-        op, (weight, bias) = node.op, (graph[name].data for name in node.inputs[1:])
-        assert isinstance(op, QConv2d) and weight is not None and bias is not None
+        op, (weight, bias) = node.op_as(QConv2d), (graph[name].data for name in node.inputs[1:])
+        assert weight is not None and bias is not None
         params = self.machine.params
         _, height, width = blocked_shape(graph[node.inputs[0]].shape, self.machine)
         kernel = weight.shape[2], weight.shape[3]

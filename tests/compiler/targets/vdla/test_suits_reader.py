@@ -14,7 +14,7 @@ from vdla.compiler.graph.ir import Graph, Node, Tensor
 from vdla.compiler.graph.ops.convolution import QConv2d
 from vdla.compiler.targets.base import Options
 from vdla.compiler.targets.registry import find_target
-from vdla.compiler.targets.vdla.cost.tiling import ConvShape, plan_products
+from vdla.compiler.targets.vdla.cost.tiling import ProductShape, plan_tiles
 from vdla.compiler.targets.vdla.machine import Budget, Context, Machine
 from vdla.isa.errors import VdlaError
 from vdla.isa.opcodes import Unit
@@ -141,13 +141,13 @@ def test_the_rtl_takes_the_same_cycles(case: str) -> None:
 
 
 def test_the_first_tile_is_small_where_its_image_takes_long() -> None:
-    shape = ConvShape(8, 8, 28, 28, 1, 1)
+    shape = ProductShape(ic_blocks=8, oc_blocks=8, oh=28, ow=28, kh=1, kw=1)
     machine, budget = Machine(DEFAULT, VTA, 2), Budget.whole(DEFAULT)
     firsts = []
     for cycles in (0, 5_000, 50_000):
-        found = plan_products(shape, Context(budget, maker_cycles=cycles), machine)
+        found = plan_tiles(shape, Context(budget, maker_cycles=cycles), machine)
         assert not isinstance(found, str)
-        firsts.append(int(found[0].first_pixels(shape)))
+        firsts.append((found[0].rows - 1) * shape.ow + found[0].cols)
     assert firsts[0] > firsts[1] >= firsts[2]
 
 

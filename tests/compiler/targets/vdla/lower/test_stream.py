@@ -4,7 +4,7 @@ the same way.
 
 import numpy as np
 import pytest
-from vdla.compiler.targets.vdla.cost.tiling import ConvShape, plan_products
+from vdla.compiler.targets.vdla.cost.tiling import ProductShape, plan_tiles
 from vdla.compiler.targets.vdla.lower.link import Linker
 from vdla.compiler.targets.vdla.lower.object_code import ObjectCode
 from vdla.compiler.targets.vdla.lower.stream import Loop, Padding, Stream, VectorWork, fuse_loops
@@ -137,16 +137,20 @@ def test_layouts_round_trip_and_pad_with_zeros():
 
 @pytest.mark.slow
 def test_tiles_fit_and_refusals_name_the_scratchpad():
-    shape = ConvShape(4, 4, 56, 56, 3, 3)
+    shape = ProductShape(ic_blocks=4, oc_blocks=4, oh=56, ow=56, kh=3, kw=3)
     for vthreads in (1, 2):
-        found = plan_products(shape, whole(PARAMS), Machine(PARAMS, VTA, vthreads))
+        found = plan_tiles(shape, whole(PARAMS), Machine(PARAMS, VTA, vthreads))
         assert not isinstance(found, str)
         tile, cycles = found
         assert cycles > 0
         inp = tile.ic_blocks * shape.input_rows(tile.rows) * shape.input_cols(tile.cols)
         assert inp * vthreads <= PARAMS.inp_depth and tile.oc_blocks * tile.rows * tile.cols > 1
     small = HwParams(wgt_depth=8)
-    refused = plan_products(ConvShape(1, 1, 8, 8, 7, 7), whole(small), Machine(small, VTA, 1))
+    refused = plan_tiles(
+        ProductShape(ic_blocks=1, oc_blocks=1, oh=8, ow=8, kh=7, kw=7),
+        whole(small),
+        Machine(small, VTA, 1),
+    )
     assert isinstance(refused, str)
     assert refused.startswith("convolution 7x7: no tile fits")
     assert refused.endswith("wgt needs 49 entries of 8")

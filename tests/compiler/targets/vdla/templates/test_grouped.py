@@ -18,7 +18,7 @@ from vdla.compiler.graph.ops.convolution import QConv2d
 from vdla.compiler.targets.base import Options
 from vdla.compiler.targets.registry import find_target
 from vdla.compiler.targets.vdla.machine import Machine
-from vdla.compiler.targets.vdla.templates.grouped import Grouped, Groups
+from vdla.compiler.targets.vdla.templates.convolution import Grouped, Groups
 from vdla.isa.errors import VdlaError
 from vdla.isa.memory import MEMORY_PRESETS
 from vdla.isa.params import PRESETS, HwParams

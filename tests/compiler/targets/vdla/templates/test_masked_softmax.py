@@ -9,7 +9,7 @@ import pytest
 from vdla.compiler.graph.ir import Graph, Node, Tensor
 from vdla.compiler.graph.ops.softmax import QTableSoftmax
 from vdla.compiler.targets.vdla.attention_mask import VisibleKeys, find_visible_keys
-from vdla.compiler.targets.vdla.templates.masked_softmax import most_mask_rows
+from vdla.compiler.targets.vdla.templates.softmax import most_mask_rows
 from vdla.isa.insn import Load
 from vdla.isa.params import HwParams
 from vdla.isa.program import Program

@@ -1,23 +1,24 @@
-"""An image times a value for each of its channels, on the vector unit: what squeeze-and-excitation
-ends with. Both are made at run time."""
+"""An image and a value for each of its channels, on the vector unit: the product with one that is
+made at run time, which squeeze-and-excitation ends with, and the sum with a constant."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from ....choose.space import Knobs, Refusal, Space, Workload
-from ....choose.template import Plan
+from .....runtime.layout import pack_parameters
+from ....choose.space import Knobs, KnobValue, Refusal
 from ....graph.ir import Graph, Node
+from ....graph.ops.group_matmul import QAddChannels
 from ....graph.ops.integer import QMul
 from ....te.expr import Expr
 from ....te.schedule import create_schedule
 from ....te.tensor import Tensor, compute, placeholder
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
-from ..cost.tiling import VTHREADS, even_sizes, row_cycles
+from ..cost.tiling import VTHREADS, even_sizes, read_cycles, row_cycles
 from ..expressions import (
     REQUANT_ENTRIES,
     Epilogue,
@@ -28,12 +29,12 @@ from ..expressions import (
     tile_positions,
     vthread_tiles,
 )
-from ..machine import Context
-from .base import AcceleratorTemplate, Track, blocked_shape, uniform_parameters
+from ..machine import Context, Machine
+from .base import Tiled, Track, WithinBudget, blocked_shape, uniform_parameters
 
 
 @dataclass(frozen=True)
-class ChannelProductWorkload(Workload):
+class ChannelProductWorkload(WithinBudget):
     """An image of ``channel_blocks`` times ``places`` vectors, and a vector for each block."""
 
     channel_blocks: int
@@ -51,7 +52,7 @@ class ChannelProductWorkload(Workload):
         return bool(self.context.rows_first) and needed <= min(budget.inp, budget.tmp)
 
 
-class ChannelProducts(AcceleratorTemplate[ChannelProductWorkload]):
+class ChannelProducts(Tiled[ChannelProductWorkload]):
     """``requantize((x - zero) * (factor[c] - zero))``: some ``places`` of some ``blocks`` of
     channels at a time. One pass subtracts the zero point, and a second one multiplies.
 
@@ -71,33 +72,26 @@ class ChannelProducts(AcceleratorTemplate[ChannelProductWorkload]):
         return "on the vector unit"
 
     def workload(self, graph: Graph, node: Node, context: Context) -> ChannelProductWorkload:
-        op = node.op
-        assert isinstance(op, QMul)
+        op = node.op_as(QMul)
         channel_blocks, height, width = blocked_shape(graph[node.inputs[0]].shape, self.machine)
         zeros = op.zero_a, op.zero_b
         return ChannelProductWorkload(
             channel_blocks, height * width, context, zeros, Epilogue.from_requant(op.requant)
         )
 
-    def space(self, workload: ChannelProductWorkload) -> Space:
+    def sizes(self, workload: ChannelProductWorkload) -> Mapping[str, Sequence[KnobValue]]:
         blocks = even_sizes(workload.channel_blocks) if workload.rows_first else [1]
-        knobs = {"blocks": blocks, "places": even_sizes(workload.places), "vthreads": VTHREADS}
-        return Space(knobs, lambda chosen: self._misfit(workload, chosen))
+        return {"blocks": blocks, "places": even_sizes(workload.places), "vthreads": VTHREADS}
 
-    def _misfit(self, workload: ChannelProductWorkload, knobs: Knobs) -> str:
-        """Which scratchpad is too small, or an empty string."""
+    def needs(self, workload: ChannelProductWorkload, knobs: Knobs) -> Mapping[str, int]:
         vthreads = int(knobs["vthreads"])
         vectors, factors = count_vectors(knobs) * vthreads, vthreads
         if workload.rows_first:
             factors = workload.channel_blocks
-        needs = {
+        return {
             "inp": vectors + factors, "tmp": count_vectors(knobs) + factors, "out": vectors,
             "par": REQUANT_ENTRIES,
         }  # fmt: skip
-        return workload.context.budget.lack(needs)
-
-    def plan(self, workload: ChannelProductWorkload, fixed: Knobs) -> Plan | Refusal:
-        return self.cheapest(workload, fixed)
 
     def predict(self, workload: ChannelProductWorkload, knobs: Knobs) -> int:
         entries = workload.channel_blocks * workload.places
@@ -149,7 +143,82 @@ class ChannelProducts(AcceleratorTemplate[ChannelProductWorkload]):
         return lower(s, [x, factor, par, *constants, out], name)
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
-        op = node.op
-        assert isinstance(op, QMul)
+        op = node.op_as(QMul)
         multiplier, shift = int(op.requant.multiplier[0]), int(op.requant.shift[0])
         return {"requantisation": uniform_parameters(0, multiplier, shift, self.machine)}
+
+
+@dataclass(frozen=True)
+class ChannelAdditionWorkload(WithinBudget):
+    """An image of ``channel_blocks`` times ``places`` vectors, whose elements are multiplied by
+    ``mult``."""
+
+    channel_blocks: int
+    places: int
+    context: Context
+    mult: int = field(compare=False)
+    epilogue: Epilogue = field(compare=False)
+
+
+class ChannelAddition(Tiled[ChannelAdditionWorkload]):
+    """``requantize(x * mult + const[c])``: ``places`` of one block of channels at a time."""
+
+    name = "channel addition"
+    ops = (QAddChannels,)
+    track = Track.VECTOR
+
+    def takes(self, graph: Graph, node: Node) -> str | Refusal:
+        return "on the vector unit, its constants as biases"
+
+    def workload(self, graph: Graph, node: Node, context: Context) -> ChannelAdditionWorkload:
+        op = node.op_as(QAddChannels)
+        channel_blocks, positions, _ = blocked_shape(graph[node.inputs[0]].shape, self.machine)
+        epilogue = Epilogue(op.zero_point)
+        return ChannelAdditionWorkload(channel_blocks, positions, context, op.mult, epilogue)
+
+    def sizes(self, workload: ChannelAdditionWorkload) -> Mapping[str, Sequence[KnobValue]]:
+        return {"places": even_sizes(workload.places), "vthreads": VTHREADS}
+
+    def needs(self, workload: ChannelAdditionWorkload, knobs: Knobs) -> Mapping[str, int]:
+        vthreads = int(knobs["vthreads"])
+        vectors = int(knobs["places"]) * vthreads
+        return {"inp": vectors, "out": vectors, "par": REQUANT_ENTRIES * vthreads}
+
+    def predict(self, workload: ChannelAdditionWorkload, knobs: Knobs) -> int:
+        """As for a row of vectors; small tiles keep the bus busy with parameters and
+        instructions."""
+        w, params = workload, self.machine.params
+        entries, size = w.channel_blocks * w.places, int(knobs["places"])
+        row = row_cycles(entries, size, 1, 1, int(knobs["vthreads"]), self.machine)
+        # A tile has two loads, a PARAM, a VECTOR and a STORE.
+        tile_bytes = REQUANT_ENTRIES * params.entry_bytes("par") + 5 * params.insn_bytes
+        tiles = w.channel_blocks * -(-w.places // size)
+        read_bytes = entries * params.entry_bytes("inp") + tiles * tile_bytes
+        return max(row, read_cycles(read_bytes, self.machine))
+
+    def schedule(self, workload: ChannelAdditionWorkload, knobs: Knobs, name: str) -> PrimFunc:
+        """Parameters: x, par ([channel blocks, 3, block]: constants, 1, shift), out."""
+        params, w = self.machine.params, workload
+        shape = (w.channel_blocks, w.places, 1, params.batch, params.block)
+        x = placeholder(shape, "int8", "x")
+        par = placeholder((w.channel_blocks, REQUANT_ENTRIES, params.block), "int32", "param")
+        scaled = compute(shape, lambda *i: x[i].astype("int32") * w.mult, "scaled")
+        out = requantized(scaled, par, w.epilogue)
+        s = create_schedule(out)
+        local = s.cache_write(out, "out")
+        s[scaled].compute_inline()
+        tile_of_x, par_tile = s.cache_read(x, "inp", [scaled]), s.cache_read(par, "par", [local])
+        outer, _ = split_tiles(s[out], (1, int(knobs["places"])), (0, 1))
+        tile = vthread_tiles(s[out], outer, int(knobs["vthreads"]))
+        attach(s, {tile_of_x: "inp", par_tile: "par", local: "out"}, s[out], tile)
+        return lower(s, [x, par, out], name)
+
+    def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
+        assert isinstance(node.op, QAddChannels)
+        return {"requantisation": addition_constants(node.op, self.machine)}
+
+
+def addition_constants(op: QAddChannels, machine: Machine) -> np.ndarray:
+    """Constants, 1 and shift of every channel, [channel blocks, 3, block] int32."""
+    one, shift = np.ones_like(op.const), np.full_like(op.const, op.shift)
+    return pack_parameters(op.const, one, shift, machine.params)
