@@ -110,7 +110,7 @@ _ROWS = (
      _single("WHILE")),
     # ---- recurrent operators
     ("the memory of a filter is not shifted", memory._svdf,
-     "part(call, state, 2, 1, memory - 1)", "part(call, state, 2, 0, memory - 1)",
+     "part(state, 2, 1, memory - 1)", "part(state, 2, 0, memory - 1)",
      _single("SVDF")),
     ("a gate without its bias", recurrent._Lstm.gates, "acc + other if first else acc", "acc",
      _single("UNIDIRECTIONAL_SEQUENCE_LSTM")),
@@ -149,7 +149,7 @@ _ROWS = (
     ("an ellipsis stands for nothing", moves._entries, "axis += rank - len(places)", "pass",
      tests(f"{_TFLITE}/test_tflite_files.py::test_slices_are_numpys")),
     ("of two ways to take a logarithm the worse", log_softmax._logarithm,
-     '"rest", minimum', '"rest", maximum', _single("LOG_SOFTMAX")),
+     'rest = call.map(minimum', 'rest = call.map(maximum', _single("LOG_SOFTMAX")),
     ("objects of other classes are dropped", detection.read,
      "& k.equal(kind)", "", tests(f"{_TFLITE}/test_tflite_detection.py")),
     ("columns are not transformed", spectra._rfft2d, "if lengths[0] > 1:", "if False:",

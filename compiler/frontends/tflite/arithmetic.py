@@ -8,7 +8,6 @@ import numpy as np
 
 from ...graph.arithmetic.fixed_point import high_mul, reciprocal_of_one_plus, rescale
 from ...graph.arithmetic.requant import tflite_params
-from ...graph.ops.movement import Identity
 from ...graph.ops.quantisation import Dequantize, Quant
 from ...te.expr import Call as Function
 from ...te.expr import Const, Expr, binary, integer_range, maximum, minimum, select
@@ -322,12 +321,12 @@ def dequantize16(call: Call) -> None:
     """int16 or int32 to float32."""
     source, layout = call.operand(0), layout_of(call, (0,))
     meaning = Quant(source.scale, source.zero_point.astype(np.int32), source.dtype)
-    call.emit(Dequantize(meaning), (call.value(0, layout),), layout)
+    call.define(call.emit(Dequantize(meaning), call.tensor(0, layout)), layout)
 
 
 def widened(call: Call) -> None:
     """A float16 tensor as float32, which holds it in the graph already."""
-    call.emit(Identity(), (call.value(0, "plain"),), "plain")
+    call.define(call.tensor(0))
 
 
 def dequantize8(call: Call) -> None:
@@ -341,7 +340,7 @@ def dequantize8(call: Call) -> None:
     shape = [-1 if axis == source.axis else 1 for axis in range(source.data.ndim)]
     centred = source.data.astype(np.int32) - source.zero_point.reshape(shape)
     data = centred.astype(np.float32) * source.scale.reshape(shape)
-    call.emit(Identity(), (call.constant_of("value", data.astype(np.float32)),), "plain")
+    call.define(call.value(data.astype(np.float32)))
 
 
 _MAX, _MIN = _extreme(maximum), _extreme(minimum)

@@ -11,13 +11,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ...graph.ops.movement import Concat, Gather, Identity, Reshape
-from ...graph.ops.reduction import Reduce
+from ...graph.ir import Tensor
+from ...graph.ops.movement import Concat, Gather
 from ...te.expr import Call as Function
 from ...te.expr import Const, Expr, maximum, minimum, select
 from .elementwise import clipped8, numbers, same_quant
 from .graph import Call
-from .mapping import emit_map, map_of, step_map
+from .mapping import emit_map
 from .moves import axis_of
 
 Reader = Callable[[Call], None]
@@ -116,31 +116,31 @@ def _select(call: Call) -> None:
     if call.operand(1).scale.size:
         for position in (1, 2):
             same_quant(call, call.operand(position))
-    flags, rank = call.value(0, "plain"), len(result.shape)
-    if len(call.shape_of(flags)) == 1 and rank > 1:
-        flags = call.step("rows", Reshape((*call.shape_of(flags), *(1,) * (rank - 1))), flags)
-    values = (flags, call.value(1, "plain"), call.value(2, "plain"))
-    call.emit(map_of(call, "Select", select, *values), values, "plain")
+    flags, rank = call.tensor(0), len(result.shape)
+    if len(flags.shape) == 1 and rank > 1:
+        flags = call.reshape(flags, (*flags.shape, *(1,) * (rank - 1)))
+    values = (flags, call.tensor(1), call.tensor(2))
+    call.define(call.map(select, *values))
 
 
 # ---- moves, and what is known when the model is read ---------------------------------------------
 
 
 def _tile(call: Call) -> None:
-    value, counts = call.value(0, "plain"), numbers(call, 1, "multiples")
-    shape = call.shape_of(value)
+    value, counts = call.tensor(0), numbers(call, 1, "multiples")
+    shape = value.shape
     if len(counts) != len(shape):
         raise call.refuse(f"expected {len(shape)} multiples, got {len(counts)}")
     for axis, before in enumerate(shape):
         if counts[axis] > 1:
-            places = call.constant_of(f"places{axis}", np.tile(np.arange(before), counts[axis]))
-            value = call.step("tiled", Gather(axis), value, places)
-    call.emit(Identity(), (value,), "plain")
+            places = call.value(np.tile(np.arange(before), counts[axis]))
+            value = call.emit(Gather(axis), value, places)
+    call.define(value)
 
 
 def _known(call: Call, data: object) -> None:
     made = np.asarray(data, call.result.dtype)
-    call.emit(Identity(), (call.constant_of("value", made),), "plain")
+    call.define(call.value(made))
 
 
 def _range(call: Call) -> None:
@@ -156,20 +156,20 @@ def _range(call: Call) -> None:
 def _one_hot(call: Call) -> None:
     """Values where a place is an index, others elsewhere."""
     depth = int(call.constant(1, "depth").reshape(-1)[0])
-    indices = call.value(0, "plain")
-    shape = call.shape_of(indices)
+    indices = call.tensor(0)
+    shape = indices.shape
     axis = axis_of(call, call.option("Axis"), len(shape) + 1)
     raised = (*shape[:axis], 1, *shape[axis:])
-    indices = call.step("raised", Reshape(raised), indices)
+    indices = call.reshape(indices, raised)
     places = np.arange(depth, dtype=call.operand(0).dtype)
     places = places.reshape([depth if i == axis else 1 for i in range(len(raised))])
-    values = (indices, call.constant_of("places", places), *map(_scalar(call), (2, 3)))
+    values = (indices, call.value(places), *map(_scalar(call), (2, 3)))
     rule = lambda i, place, on, off: select(i.equal(place), on, off)  # noqa: E731
-    call.emit(map_of(call, "OneHot", rule, *values), values, "plain")
+    call.define(call.map(rule, *values))
 
 
-def _scalar(call: Call) -> Callable[[int], str]:
-    return lambda position: call.step("scalar", Reshape(()), call.value(position, "plain"))
+def _scalar(call: Call) -> Callable[[int], Tensor]:
+    return lambda position: call.reshape(call.tensor(position), ())
 
 
 # ---- of neighbours and ranks ---------------------------------------------------------------------
@@ -177,26 +177,25 @@ def _scalar(call: Call) -> Callable[[int], str]:
 
 def _response(call: Call) -> None:
     """``x * (bias + alpha * sum of squares of the nearest channels) ** -beta``."""
-    value = call.value(0, "plain")
-    shape, radius = call.shape_of(value), int(call.option("Radius"))
-    squares, last = step_map(call, "squares", lambda x: x * x, value), len(shape) - 1
+    value = call.tensor(0)
+    shape, radius = value.shape, int(call.option("Radius"))
+    squares, last = call.map(lambda x: x * x, value), len(shape) - 1
     if not 0 <= radius < 1 << 10:
         raise call.refuse(f"expected a radius from 0 to 1023, got {radius}")
-    total = ""
+    zeros = call.value(np.zeros((*shape[:last], 1), np.float32))
+    padded, near = call.emit(Concat(last), squares, zeros), []
     for shift in range(-radius, radius + 1):
-        if abs(shift) >= shape[last]:
-            continue
-        places = call.constant_of(f"places{shift}", _moved(shape[last], shift))
-        zeros = call.constant_of("zeros", np.zeros((*shape[:last], 1), np.float32))
-        padded = call.step("padded", Concat(last), squares, zeros)
-        moved = call.step("moved", Gather(last), padded, places)
-        total = step_map(call, "total", lambda a, b: a + b, total, moved) if total else moved
+        if abs(shift) < shape[last]:
+            near.append(call.gather(padded, _moved(shape[last], shift), last))
+    total = near[0]
+    for other in near[1:]:
+        total = call.map(lambda a, b: a + b, total, other)
     bias, alpha, beta = (float(call.option(name)) for name in ("Bias", "Alpha", "Beta"))
 
     def rule(x: Expr, acc: Expr) -> Expr:
         return x * _named("pow", acc * alpha + bias, Const(-beta, "float32"))
 
-    call.emit(map_of(call, "Lrn", rule, value, total), (value, total), "plain")
+    call.define(call.map(rule, value, total))
 
 
 def _moved(size: int, shift: int) -> np.ndarray:
@@ -207,32 +206,32 @@ def _moved(size: int, shift: int) -> np.ndarray:
 
 def _top_k(call: Call) -> None:
     """The rank of an element is how many come before it; each is compared with all others."""
-    value, count = call.value(0, "plain"), int(call.constant(1, "k").reshape(-1)[0])
-    *outer, size = call.shape_of(value)
+    value, count = call.tensor(0), int(call.constant(1, "k").reshape(-1)[0])
+    *outer, size = value.shape
     rows = math.prod(outer)
     if not 0 < count <= size or rows * size * size > MAX_PAIRS or len(call.results) != 2:
         raise call.refuse(f"expected a k of 1 to {size}, and up to {MAX_PAIRS} pairs of elements")
     places = np.arange(size)
-    earlier = call.constant_of("earlier", (places < places[:, None])[None])
-    one = call.step("one", Reshape((rows, size, 1)), value)
-    other = call.step("other", Reshape((rows, 1, size)), value)
+    earlier = call.value((places < places[:, None])[None])
+    one = call.reshape(value, (rows, size, 1))
+    other = call.reshape(value, (rows, 1, size))
 
     def before(a: Expr, b: Expr, first: Expr) -> Expr:
         return select((a < b) | (a.equal(b) & first), Const(1), Const(0))
 
-    ahead = step_map(call, "ahead", before, one, other, earlier)
-    ranks = call.step("ranks", Reduce("+", (2,), False), ahead)
-    ranks = call.step("ranks", Reshape((rows, 1, size)), ranks)
-    wanted = call.constant_of("wanted", np.arange(count, dtype=np.int32)[:, None])
-    own = call.constant_of("own", places.astype(np.int32))
-    hit = step_map(call, "hit", lambda r, w, i: select(r.equal(w), i, 0), ranks, wanted, own)
-    index = call.step("index", Reduce("+", (2,), False), hit)
-    base = call.constant_of("base", (np.arange(rows) * size).reshape(rows, 1))
-    flat = step_map(call, "flat", lambda i, b: i.astype("int64") + b, index, base)
-    whole = call.step("whole", Reshape((rows * size,)), value)
-    found = call.step("found", Gather(0), whole, flat)
+    ahead = call.map(before, one, other, earlier)
+    ranks = call.reduce("+", ahead, (2,), False)
+    ranks = call.reshape(ranks, (rows, 1, size))
+    wanted = call.value(np.arange(count, dtype=np.int32)[:, None])
+    own = call.value(places.astype(np.int32))
+    hit = call.map(lambda r, w, i: select(r.equal(w), i, 0), ranks, wanted, own)
+    index = call.reduce("+", hit, (2,), False)
+    base = call.value((np.arange(rows) * size).reshape(rows, 1))
+    flat = call.map(lambda i, b: i.astype("int64") + b, index, base)
+    whole = call.reshape(value, (rows * size,))
+    found = call.emit(Gather(0), whole, flat)
     for made, result in zip((found, index), call.results, strict=True):
-        call.emit(Reshape((*outer, count)), (made,), "plain", result)
+        call.define(call.reshape(made, (*outer, count)), result=result)
 
 
 def _fake_quant(call: Call) -> None:

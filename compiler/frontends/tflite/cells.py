@@ -13,16 +13,15 @@ from dataclasses import dataclass
 import numpy as np
 import tflite
 
+from ...graph.ir import Tensor
 from ...graph.ops.linear import MatMul
-from ...graph.ops.movement import Concat, Identity
-from ...graph.ops.reduction import Reduce
+from ...graph.ops.movement import Concat
 from ...te.expr import Expr, maximum, minimum
 from .floats import function
 from .geometry import ACTIVATIONS
 from .graph import Call
 from .hybrid import products, stored_weight
-from .mapping import step_map
-from .memory import keep, matrix, part, shaped, state_of
+from .memory import keep, matrix, state_of
 
 Reader = Callable[[Call], None]
 _Codes = tflite.ActivationFunctionType
@@ -73,67 +72,67 @@ class _Sequence:
         batch, steps = shape[:2][::-1] if self.time_axis == 0 else shape[:2]
         return batch, steps, shape[2]
 
-    def rows(self) -> str:
+    def rows(self) -> Tensor:
         batch, steps, width = self.shape
-        value = self.call.value(self.position, "plain")
-        return shaped(self.call, value, (batch * steps, width))
+        value = self.call.tensor(self.position)
+        return self.call.reshape(value, (batch * steps, width))
 
     def steps(self) -> Sequence[int]:
         """Time steps in the order in which they are computed."""
         count = self.shape[1]
         return range(count)[::-1] if self.backward else range(count)
 
-    def at(self, rows: str, step: int) -> str:
+    def at(self, rows: Tensor, step: int) -> Tensor:
         """The rows of one time step, [batch, columns]."""
         batch, steps, _ = self.shape
-        columns = self.call.shape_of(rows)[1]
+        columns = rows.shape[1]
         order = (steps, batch) if self.time_axis == 0 else (batch, steps)
-        whole = shaped(self.call, rows, (*order, columns))
-        one = part(self.call, whole, self.time_axis, step, 1)
-        return shaped(self.call, one, (batch, columns))
+        whole = self.call.reshape(rows, (*order, columns))
+        one = self.call.part(whole, self.time_axis, step, 1)
+        return self.call.reshape(one, (batch, columns))
 
-    def joined(self, history: dict[int, str]) -> str:
+    def joined(self, history: dict[int, Tensor]) -> Tensor:
         """The results of all steps, [batch, columns] each, as the result's sequence."""
         batch, steps, _ = self.shape
-        columns = self.call.shape_of(history[0])[1]
+        columns = history[0].shape[1]
         if len(self.call.importer.shape(self.call.operand(self.position))) == 2:
             return history[0]
         one = (1, batch, columns) if self.time_axis == 0 else (batch, 1, columns)
-        parts = [shaped(self.call, history[step], one) for step in range(steps)]
-        return self.call.step("sequence", Concat(self.time_axis), *parts)
+        parts = [self.call.reshape(history[step], one) for step in range(steps)]
+        return self.call.emit(Concat(self.time_axis), *parts)
 
 
-def _weights(call: Call, positions: Sequence[int], columns: int, label: str) -> tuple[str, ...]:
+def _weights(call: Call, positions: Sequence[int], columns: int, label: str) -> tuple[Tensor, ...]:
     """Weights of gates side by side, [columns, gates * units]; those of int8 with their scales."""
     found = [matrix(call, position, ("float32", "int8"), columns) for position in positions]
     if any(data.shape != found[0].shape or data.dtype != found[0].dtype for data in found):
         raise call.refuse("expected weights of one type and shape in all gates")
     joined = np.ascontiguousarray(np.concatenate(found).T)
     if joined.dtype == np.float32:
-        return (call.constant_of(label, joined),)
+        return (call.value(joined),)
     scales = [np.broadcast_to(call.operand(p).scale, len(found[0])) for p in positions]
     return stored_weight(call, joined, np.concatenate(scales).reshape(1, -1), label)
 
 
-def _product(call: Call, rows: str, weights: tuple[str, ...]) -> str:
+def _product(call: Call, rows: Tensor, weights: tuple[Tensor, ...]) -> Tensor:
     """Rows times :func:`_weights`."""
     if len(weights) == 1:
-        return call.step("total", MatMul(), rows, *weights)
+        return call.emit(MatMul(), rows, *weights)
     return products(call, rows, (weights[0], weights[1]))
 
 
-def _sum(call: Call, a: str, b: str) -> str:
-    return step_map(call, "sum", lambda x, y: x + y, a, b)
+def _sum(call: Call, a: Tensor, b: Tensor) -> Tensor:
+    return call.map(lambda x, y: x + y, a, b)
 
 
-def _vector(call: Call, position: int, units: int, label: str) -> str:
+def _vector(call: Call, position: int, units: int, label: str) -> Tensor:
     """A constant of one number a unit; int8 becomes float32."""
     tensor, data = call.operand(position), call.constant(position, label).reshape(-1)
     if data.dtype == np.int8 and tensor.scale.size == 1:
         data = data.astype(np.float32) * tensor.scale[0]
     if data.dtype != np.float32 or data.shape != (units,):
         raise call.refuse(f"expected float32[{units}] as {label}, got {tensor}")
-    return call.constant_of(f"{label}{position}", data)
+    return call.shared(f"{label}{position}", data)
 
 
 # ---- RNN -----------------------------------------------------------------------------------------
@@ -141,7 +140,7 @@ def _vector(call: Call, position: int, units: int, label: str) -> str:
 
 def _rnn_steps(
     call: Call, given: _Sequence, operands: Sequence[int], more: tuple[int, int] | None = None
-) -> str:
+) -> Tensor:
     """``operands``: weights of the input and of the state, bias and state; ``more``: an auxiliary
     input and its weights."""
     batch, _, width = given.shape
@@ -157,9 +156,7 @@ def _rnn_steps(
     hidden, history = state_of(call, memory, (batch, units), "float32"), {}
     for step in given.steps():
         made = _product(call, hidden, stored)
-        hidden = step_map(
-            call, "hidden", lambda a, b: _activated(call, a + b), given.at(total, step), made
-        )
+        hidden = call.map(lambda a, b: _activated(call, a + b), given.at(total, step), made)
         history[step] = hidden
     keep(call, memory, hidden)
     return given.joined(history)
@@ -169,15 +166,15 @@ def _rnn(call: Call) -> None:
     _finish(call, [_rnn_steps(call, _Sequence(call, 0), (1, 2, 3, 4))])
 
 
-def _finish(call: Call, values: Sequence[str]) -> None:
+def _finish(call: Call, values: Sequence[Tensor]) -> None:
     """One result a value, or one with all of them side by side."""
     if len(values) > 1 and call.option("MergeOutputs"):
-        axis = len(call.shape_of(values[0])) - 1
-        values = [call.step("merged", Concat(axis), *values)]
+        axis = len(values[0].shape) - 1
+        values = [call.emit(Concat(axis), *values)]
     if len(values) != len(call.results):
         raise call.refuse(f"expected {len(values)} results, got {len(call.results)}")
     for value, result in zip(values, call.results, strict=True):
-        call.emit(Identity(), (value,), "plain", result)
+        call.define(value, result=result)
 
 
 def _auxiliary(call: Call, position: int, weights: int) -> tuple[int, bool]:
@@ -252,7 +249,7 @@ class _Lstm:
         """Whether a part that a gate may have is there; the output gate always has it, too."""
         return bool(positions) and self.call.optional(positions[-1]) is not None
 
-    def _totals(self) -> str:
+    def _totals(self) -> Tensor:
         """What all inputs add to the gates, rows [batch * steps, gates * units]."""
         call, width = self.call, self.given.shape[2]
         chosen = [self.at.inputs[gate] for gate in self.gates]
@@ -268,42 +265,42 @@ class _Lstm:
             return total
         return _sum(call, total, self._biases())
 
-    def _biases(self) -> str:
+    def _biases(self) -> Tensor:
         call, units = self.call, self.units
         found = [call.constant(self.at.biases[g], "bias").reshape(-1) for g in self.gates]
         if any(data.shape != (units,) or data.dtype != np.float32 for data in found):
             raise call.refuse(f"expected biases float32[{units}] in all gates")
-        return call.constant_of(f"bias{self.at.biases[-1]}", np.concatenate(found))
+        return call.value(np.concatenate(found))
 
-    def _gate(self, sums: str, gate: int, cell: str) -> str:
+    def _gate(self, sums: Tensor, gate: int, cell: Tensor) -> Tensor:
         """A gate's value from the sums of all gates and the cell's state."""
         call, units, place = self.call, self.units, self.gates.index(gate)
-        value = part(call, sums, 1, place * units, units)
+        value = call.part(sums, 1, place * units, units)
         if gate != _CELL and self._present(self.at.peepholes):
             position = self.at.peepholes[(_INPUT, _FORGET, _OUTPUT).index(gate)]
             weight = _vector(call, position, units, "peephole")
-            value = step_map(call, "peeped", lambda x, c, w: x + c * w, value, cell, weight)
+            value = call.map(lambda x, c, w: x + c * w, value, cell, weight)
         if self._present(self.at.norms):
             value = self._normalised(value, gate)
         rule = (lambda x: _activated(call, x)) if gate == _CELL else sigmoid
-        return step_map(call, "gate", rule, value)
+        return call.map(rule, value)
 
-    def _normalised(self, value: str, gate: int) -> str:
+    def _normalised(self, value: Tensor, gate: int) -> Tensor:
         """Layer normalisation over a gate's units, and its bias."""
         call, units = self.call, self.units
         factor = _vector(call, self.at.norms[gate], units, "factor")
         bias = _vector(call, self.at.biases[gate], units, "bias")
-        total = call.step("total", Reduce("+", (1,), True), value)
-        apart = step_map(call, "apart", lambda x, s: x - s / float(units), value, total)
-        square = step_map(call, "square", lambda x: x * x, apart)
-        spread = call.step("spread", Reduce("+", (1,), True), square)
+        total = call.reduce("+", value, (1,))
+        apart = call.map(lambda x, s: x - s / float(units), value, total)
+        square = call.map(lambda x: x * x, apart)
+        spread = call.reduce("+", square, (1,))
 
         def rule(x: Expr, s: Expr, f: Expr, b: Expr) -> Expr:
             return x * (1.0 / function("sqrt", s / float(units) + _LEAST_VARIANCE)) * f + b
 
-        return step_map(call, "normalised", rule, apart, spread, factor, bias)
+        return call.map(rule, apart, spread, factor, bias)
 
-    def _projected(self, hidden: str) -> str:
+    def _projected(self, hidden: Tensor) -> Tensor:
         """The hidden state from what the output gate lets through."""
         call, at = self.call, self.at
         if call.optional(at.projection) is None:
@@ -314,14 +311,14 @@ class _Lstm:
         bound = float(call.option("ProjClip"))
         bias = ()
         if call.optional(at.projection_bias) is not None:
-            size = call.shape_of(made)[1]
+            size = made.shape[1]
             bias = (_vector(call, at.projection_bias, size, "bias"),)
         if not bias and bound <= 0:
             return made
         rule = lambda x, *b: _clipped(x + b[0] if b else x, bound)  # noqa: E731
-        return step_map(call, "projected", rule, made, *bias)
+        return call.map(rule, made, *bias)
 
-    def run(self) -> str:
+    def run(self) -> Tensor:
         """All steps, from and to the states. Returns the results."""
         call, at, batch = self.call, self.at, self.given.shape[0]
         weights = call.operand(at.hidden[_OUTPUT])
@@ -335,14 +332,14 @@ class _Lstm:
             sums = _sum(call, self.given.at(totals, step), _product(call, hidden, stored))
             cell = self._next_cell(sums, cell)
             output = self._gate(sums, _OUTPUT, cell)
-            through = step_map(call, "hidden", lambda o, c: o * _activated(call, c), output, cell)
+            through = call.map(lambda o, c: o * _activated(call, c), output, cell)
             hidden = self._projected(through)
             history[step] = hidden
         keep(call, at.state, hidden)
         keep(call, at.cell, cell)
         return self.given.joined(history)
 
-    def _next_cell(self, sums: str, cell: str) -> str:
+    def _next_cell(self, sums: Tensor, cell: Tensor) -> Tensor:
         call, bound = self.call, float(self.call.option("CellClip"))
         forget, new = (self._gate(sums, gate, cell) for gate in (_FORGET, _CELL))
         if _INPUT in self.gates:
@@ -353,7 +350,7 @@ class _Lstm:
         def rule(f: Expr, c: Expr, g: Expr, *i: Expr) -> Expr:
             return _clipped(c * f + g * (i[0] if i else 1.0 - f), bound)
 
-        return step_map(call, "cell", rule, forget, cell, new, *admit)
+        return call.map(rule, forget, cell, new, *admit)
 
 
 def lstm(call: Call) -> None:
@@ -379,20 +376,20 @@ def _basic(call: Call) -> None:
     units = call.operand(1).shape[-1]
     hidden = state_of(call, 1, (batch, units), "float32")
     cell = state_of(call, 4, (batch, units), "float32")
-    rows = call.step("rows", Concat(1), call.value(0, "plain"), hidden)
+    rows = call.emit(Concat(1), call.tensor(0), hidden)
     sums = _product(call, rows, _weights(call, [2], width + units, "weights"))
     sums = _sum(call, sums, _vector(call, 3, 4 * units, "bias"))
-    admit, new, forget, output = (part(call, sums, 1, i * units, units) for i in range(4))
+    admit, new, forget, output = (call.part(sums, 1, i * units, units) for i in range(4))
 
     def next_cell(i: Expr, g: Expr, f: Expr, c: Expr) -> Expr:
         return sigmoid(i) * function("tanh", g) + sigmoid(f) * c
 
-    cell = step_map(call, "cell", next_cell, admit, new, forget, cell)
-    hidden = step_map(call, "hidden", lambda o, c: sigmoid(o) * function("tanh", c), output, cell)
+    cell = call.map(next_cell, admit, new, forget, cell)
+    hidden = call.map(lambda o, c: sigmoid(o) * function("tanh", c), output, cell)
     keep(call, 1, hidden)
     keep(call, 4, cell)
     for value, result in zip((hidden, cell, rows, sums), call.results, strict=False):
-        call.emit(Identity(), (value,), "plain", result)
+        call.define(value, result=result)
 
 
 #: Readers by operator and by the first operand's type.

@@ -11,10 +11,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ...graph.ops.movement import Identity, Reshape
+from ...graph.ir import Tensor
 from ...te.expr import select
 from .graph import Bound, Call
-from .mapping import map_of
 from .state import Key, initial_value
 
 Reader = Callable[[Call], None]
@@ -45,15 +44,15 @@ def _define(call: Call, values: list[Bound]) -> None:
         ):
             importer.bind(result.index, value)
         else:
-            call.emit(Identity(), (_stored(call, value),), "plain", result)
+            call.define(_stored(call, value), result=result)
 
 
-def _stored(call: Call, value: Bound) -> str:
+def _stored(call: Call, value: Bound) -> Tensor:
     """The graph's tensor with a value."""
     if isinstance(value, np.ndarray):
-        return call.constant_of(f"known{len(call.importer.tensors)}", call.as_stored(value))
+        return call.value(call.as_stored(value))
     assert isinstance(value, str)
-    return value
+    return call.tensors[value]
 
 
 def _if(call: Call) -> None:
@@ -68,9 +67,7 @@ def _if(call: Call) -> None:
         taken = 0 if condition.data.reshape(-1)[0] else 1
         _define(call, importer.call_subgraph(branches[taken], given, call.label))
         return
-    flag = importer.value(condition, "plain")
-    if importer.tensors[flag].shape:
-        flag = call.step("flag", Reshape(()), flag)
+    flag = call.reshape(call.tensor(0), ())
     before, found, after = dict(importer.variables.current), [], []
     for place, number in enumerate(branches):
         importer.variables.current = dict(before)
@@ -80,22 +77,22 @@ def _if(call: Call) -> None:
     if len(found[0]) != len(found[1]):
         raise call.refuse(f"expected as many results of both branches, got {len(found[0])}"
                           f" and {len(found[1])}")  # fmt: skip
-    _define(call, [_chosen(call, flag, a, b) for a, b in zip(*found, strict=True)])
+    _define(call, [_chosen(call, flag, a, b).name for a, b in zip(*found, strict=True)])
 
 
-def _chosen(call: Call, flag: str, first: Bound, second: Bound) -> str:
+def _chosen(call: Call, flag: Tensor, first: Bound, second: Bound) -> Tensor:
     """The value of the branch that is taken."""
     if isinstance(first, tuple) or isinstance(second, tuple):
         raise call.refuse("a branch gives the handle of a variable, which is not supported")
     values = _stored(call, first), _stored(call, second)
-    types = [call.importer.tensors[value].type_text for value in values]
+    types = [value.type_text for value in values]
     if types[0] != types[1]:
         raise call.refuse(f"expected branches of the same types, got {types[0]} and {types[1]}")
-    return call.step("chosen", map_of(call, "Select", select, flag, *values), flag, *values)
+    return call.map(select, flag, *values)
 
 
 def _merged(
-    call: Call, flag: str, before: dict[Key, str], first: dict[Key, str], second: dict[Key, str]
+    call: Call, flag: Tensor, before: dict[Key, str], first: dict[Key, str], second: dict[Key, str]
 ) -> dict[Key, str]:
     """The values of variables after the branch that is taken."""
     made = dict(before)
@@ -106,7 +103,7 @@ def _merged(
             raise call.refuse("a branch assigns a variable that nothing reads before it")
         made[key] = str(values[0])
         if values[0] != values[1]:
-            made[key] = _chosen(call, flag, *map(str, values))
+            made[key] = _chosen(call, flag, *map(str, values)).name
     return made
 
 
@@ -164,23 +161,20 @@ def _handle(call: Call) -> Key:
 
 
 def _read_variable(call: Call) -> None:
-    value = call.importer.variables.read(
-        call.importer.tensors, _handle(call), initial_value(call.result)
-    )
-    call.emit(Identity(), (value,), "plain")
+    initial = initial_value(call.result)
+    call.define(call.importer.variables.read(call.importer.tensors, _handle(call), initial))
 
 
 def _assign_variable(call: Call) -> None:
     key, variables = _handle(call), call.importer.variables
-    value = call.value(1, "plain")
+    value = call.tensor(1)
     before = variables.current.get(key)
-    tensors = call.importer.tensors
-    if before is not None and tensors[before].type_text != tensors[value].type_text:
+    known = value.type_text if before is None else call.tensors[before].type_text
+    if known != value.type_text:
         raise call.refuse(
-            f"expected a value of the variable's type, {tensors[before].type_text}, got"
-            f" {tensors[value].type_text}"
+            f"expected a value of the variable's type, {known}, got {value.type_text}"
         )
-    variables.current[key] = value
+    variables.current[key] = value.name
 
 
 #: Readers by operator; they take every type.

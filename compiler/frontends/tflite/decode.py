@@ -11,7 +11,6 @@ import math
 
 import numpy as np
 
-from ...graph.ops.movement import Identity
 from .file import FlatTensor
 from .graph import Call
 
@@ -36,8 +35,8 @@ def read(call: Call) -> None:
                 raise call.refuse("Huffman codes are not supported; tables and pruning are")
             case kind:
                 raise call.refuse(f"expected a packing of kind 0 or 2, got {kind}")
-        stored = call.constant_of(f"value{number}", data.reshape(result.shape))
-        call.emit(Identity(), (stored,), "plain", result)
+        stored = call.value(data.reshape(result.shape))
+        call.define(stored, result=result)
 
 
 def _bits(call: Call, packed: bytes, count: int, width: int) -> np.ndarray:

@@ -13,7 +13,7 @@ import numpy as np
 from ...graph.arithmetic.fixed_point import rescale
 from ...graph.arithmetic.requant import INT8_MAX, INT8_MIN, OFFSET, tflite_params
 from ...graph.ops.integer import QTable
-from ...graph.ops.movement import Concat, Identity, Pad, Reshape, Transpose
+from ...graph.ops.movement import Concat, Identity, Pad
 from ...graph.ops.quantisation import Dequantize, Quant, QuantizeAway
 from ...te.expr import integer_range
 from .file import FlatTensor
@@ -66,7 +66,7 @@ def emit_table8(call: Call, values: np.ndarray) -> None:
     table = np.clip(values, INT8_MIN, INT8_MAX).astype(np.int8)
     op = Identity() if np.array_equal(table, STORED8) else QTable(table)
     layout = elementwise_layout(call, (0,))
-    call.emit(op, (call.value(0, layout),), layout)
+    call.define(call.emit(op, call.tensor(0, layout)), layout)
 
 
 def _rescaled(call: Call, factor: float) -> np.ndarray:
@@ -119,7 +119,7 @@ def _quantize(call: Call) -> None:
     if source.dtype == "float32":
         layout = elementwise_layout(call, (0,))
         scale, zero = call.quant(call.result)
-        call.emit(QuantizeAway(float(scale), zero), (call.value(0, layout),), layout)
+        call.define(call.emit(QuantizeAway(float(scale), zero), call.tensor(0, layout)), layout)
         return
     (x, _), (y, _) = call.quant(source), call.quant(call.result)
     emit_table8(call, _rescaled(call, float(x) / float(y)))
@@ -129,7 +129,7 @@ def _dequantize(call: Call) -> None:
     layout = elementwise_layout(call, (0,))
     scale, zero = call.quant(call.operand(0))
     meaning = Quant(np.array([scale], np.float32), np.array([zero], np.int32))
-    call.emit(Dequantize(meaning), (call.value(0, layout),), layout)
+    call.define(call.emit(Dequantize(meaning), call.tensor(0, layout)), layout)
 
 
 # ---- moving elements -----------------------------------------------------------------------------
@@ -140,12 +140,12 @@ def _reshape(call: Call) -> None:
     importer, layouts = call.importer, call.layouts(0)
     shape = new_shape(call, importer.shape(call.operand(0)))
     if "plain" not in layouts and "nchw" in layouts and len(shape) == 2:
-        source = importer.tensors[layouts["nchw"]].shape
-        if source[0] == shape[0]:
-            flat = "plain" if 1 in (source[1], math.prod(source[2:])) else "flat"
-            call.emit(Reshape(shape), (layouts["nchw"],), flat)
+        image = call.tensor(0, "nchw")
+        if image.shape[0] == shape[0]:
+            flat = "plain" if 1 in (image.shape[1], math.prod(image.shape[2:])) else "flat"
+            call.define(call.reshape(image, shape), flat)
             return
-    call.emit(Reshape(shape), (call.value(0, "plain"),), "plain")
+    call.define(call.reshape(call.tensor(0), shape))
 
 
 def new_shape(call: Call, before: tuple[int, ...]) -> tuple[int, ...]:
@@ -187,7 +187,7 @@ def _transpose(call: Call) -> None:
     perm = [axis + rank if axis < 0 else axis for axis in perm]
     if sorted(perm) != list(range(rank)):
         raise call.refuse(f"expected a permutation of {rank} dimensions, got {perm}")
-    call.emit(Transpose(tuple(perm)), (call.value(0, "plain"),), "plain")
+    call.define(call.transpose(call.tensor(0), tuple(perm)))
 
 
 def _pad(call: Call) -> None:
@@ -209,7 +209,7 @@ def _pad(call: Call) -> None:
     before, after = (tuple(spread[2 * axis + side] for axis in order) for side in (0, 1))
     border = call.importer.constant(f"{call.name}.value", np.array(value, held_in(source.dtype)))
     pad = Pad("constant", (*before, *after))
-    call.emit(pad, (call.value(0, layout), border), layout)
+    call.define(call.emit(pad, call.tensor(0, layout), border), layout)
 
 
 def _concatenation(call: Call) -> None:
@@ -224,7 +224,7 @@ def _concatenation(call: Call) -> None:
     axis = axis + rank if axis < 0 else axis
     layout = elementwise_layout(call, positions)
     axis = TO_NCHW.index(axis) if layout == "nchw" and axis in TO_NCHW else axis
-    call.emit(Concat(axis), tuple(call.value(p, layout) for p in positions), layout)
+    call.define(call.emit(Concat(axis), *tuple(call.tensor(p, layout) for p in positions)), layout)
 
 
 #: One row per TensorFlow Lite operator.

@@ -6,12 +6,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ...graph.ops.base import Op
+from ...graph.ir import Tensor
 from ...graph.ops.convolution import Conv2d
 from ...graph.ops.elementwise import Add, Map
 from ...graph.ops.linear import Dense
 from ...graph.ops.pooling import AvgPool, MaxPool
-from ...graph.ops.reduction import Reduce
 from ...te.expr import Call as Function
 from ...te.expr import Expr, Var, maximum, minimum
 from .elementwise import elementwise_layout
@@ -19,7 +18,7 @@ from .geometry import activation, dense_operands, emit_matrix, image_shape, wind
 from .graph import Call
 
 
-def _bias(call: Call, position: int) -> tuple[str, ...]:
+def _bias(call: Call, position: int) -> tuple[Tensor, ...]:
     """The name of the bias, if there is one."""
     tensor = call.optional(position)
     if tensor is None:
@@ -44,49 +43,39 @@ def _conv(call: Call, depthwise: bool = False) -> None:
     groups = channels // weight.shape[1]
     op = Conv2d(strides, pads, dilations, groups, *activation(call))
     stored = call.importer.constant(f"{call.importer.label(call.operand(1))}.oihw", weight)
-    call.emit(op, (call.value(0, "nchw"), stored, *_bias(call, 2)), "nchw")
+    call.define(call.emit(op, call.tensor(0, "nchw"), stored, *_bias(call, 2)), "nchw")
 
 
 def _dense(call: Call) -> None:
-    x, name, weight = dense_operands(call, _weight(call))
-    op = Dense(True, *activation(call))
-    operands = (x, call.importer.constant(name, weight), *_bias(call, 2))
-    emit_matrix(call, op, operands)
+    operands = dense_operands(call, _weight(call))
+    emit_matrix(call, Dense(True, *activation(call)), *operands, *_bias(call, 2))
 
 
 def _add(call: Call) -> None:
     layout = elementwise_layout(call, (0, 1))
-    operands = (call.value(0, layout), call.value(1, layout))
-    call.emit(Add(*activation(call)), operands, layout)
+    operands = (call.tensor(0, layout), call.tensor(1, layout))
+    call.define(call.emit(Add(*activation(call)), *operands), layout)
 
 
 def _pool(call: Call, kind: type[AvgPool] | type[MaxPool]) -> None:
     lo, hi = activation(call)
     op = kind(*window(call), lo=lo, hi=hi)
-    call.emit(op, (call.value(0, "nchw"),), "nchw")
+    call.define(call.emit(op, call.tensor(0, "nchw")), "nchw")
 
 
 def _softmax(call: Call) -> None:
     """exp(beta * (x - max)) over their sum, along the last axis."""
-    importer, source = call.importer, call.value(0, "plain")
-    axes = (len(importer.tensors[source].shape) - 1,)
-    a, b = Var("a", "float32"), Var("b", "float32")
-
-    def step(name: str, op: Op, *inputs: str) -> str:
-        return importer.emit(f"{call.name}.{name}", op, inputs, f"{call.name}.{name}")
-
-    most = step("most", Reduce("max", axes, True), source)
-    scaled = (a - b) * float(call.option("Beta"))
-    power = Map("Exp", (a, b), Function("exp", (scaled,), "float32"))
-    powers = step("powers", power, source, most)
-    total = step("total", Reduce("+", axes, True), powers)
-    call.emit(Map("Div", (a, b), a / b), (powers, total), "plain")
+    source, beta = call.tensor(0), float(call.option("Beta"))
+    axes = (len(source.shape) - 1,)
+    most = call.reduce("max", source, axes)
+    powers = call.map(lambda a, b: function("exp", (a - b) * beta), source, most)
+    call.define(call.map(lambda a, b: a / b, powers, call.reduce("+", powers, axes)))
 
 
 def _unary(label: str, body: Callable[[Expr], Expr]) -> Callable[[Call], None]:
     def read(call: Call) -> None:
         layout, x = elementwise_layout(call, (0,)), Var("x", "float32")
-        call.emit(Map(label, (x,), body(x)), (call.value(0, layout),), layout)
+        call.define(call.emit(Map(label, (x,), body(x)), call.tensor(0, layout)), layout)
 
     return read
 

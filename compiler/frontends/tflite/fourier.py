@@ -15,10 +15,10 @@ from functools import partial
 
 import numpy as np
 
-from ...graph.ops.movement import Concat, Gather, Pad, Reshape, Slice
+from ...graph.ir import Tensor
+from ...graph.ops.movement import Concat, Gather, Pad, Slice
 from ...te.expr import Const, Expr
 from .graph import Call
-from .mapping import step_map
 from .own_options import integers
 
 Reader = Callable[[Call], None]
@@ -26,7 +26,7 @@ Reader = Callable[[Call], None]
 LONGEST = 1 << 16
 #: A complex number while it is computed, and two tensors of the graph with such numbers.
 Complex = tuple[Expr, Expr]
-Pair = tuple[str, str]
+Pair = tuple[Tensor, Tensor]
 
 
 @dataclass(frozen=True)
@@ -103,49 +103,46 @@ class _Transform:
         """Constants with roots of one."""
         waves = self._stored(phases)
         cosines, sines = (
-            self.call.constant_of(f"{label}.{name}", wave)
-            for name, wave in zip(("cosines", "sines"), waves, strict=True)
+            self.call.value(wave) for name, wave in zip(("cosines", "sines"), waves, strict=True)
         )
         return cosines, sines
 
-    def _pair(self, label: str, rule: Callable[..., Complex], *values: str) -> Pair:
+    def _pair(self, label: str, rule: Callable[..., Complex], *values: Tensor) -> Pair:
         """Two tensors by a rule of complex numbers, of which ``values`` are pairs of parts."""
 
         def part(side: int) -> Callable[..., Expr]:
             return lambda *x: rule(*zip(x[::2], x[1::2], strict=True))[side]
 
-        made = [step_map(self.call, label, part(side), *values) for side in (0, 1)]
+        made = [self.call.map(part(side), *values) for side in (0, 1)]
         return made[0], made[1]
 
     def _places(self, value: Pair, axis: int, start: int, count: int, step: int = 1) -> Pair:
         """``count`` places of an axis."""
-        shape = list(self.call.shape_of(value[0]))
+        shape = list(value[0].shape)
         starts = [start if i == axis else 0 for i in range(len(shape))]
         steps = [step if i == axis else 1 for i in range(len(shape))]
         shape[axis] = count
         op = Slice(tuple(starts), tuple(steps), tuple(shape))
-        first, second = (self.call.step("part", op, v) for v in value)
+        first, second = (self.call.emit(op, v) for v in value)
         return first, second
 
     def _shaped(self, value: Pair, shape: Sequence[int]) -> Pair:
-        first, second = (self.call.step("shaped", Reshape(tuple(shape)), v) for v in value)
+        first, second = (self.call.reshape(v, tuple(shape)) for v in value)
         return first, second
 
     def _joined(self, axis: int, parts: Sequence[Pair]) -> Pair:
-        first, second = (
-            self.call.step("joined", Concat(axis), *(p[side] for p in parts)) for side in (0, 1)
-        )
+        first, second = (self.call.emit(Concat(axis), *(p[side] for p in parts)) for side in (0, 1))
         return first, second
 
     # ---- stages ----------------------------------------------------------------------------------
 
     def complex(self, value: Pair) -> Pair:
         """The transform of complex numbers, [rows, count]."""
-        rows = self.call.shape_of(value[0])[0]
+        rows = value[0].shape[0]
         radices = factors(self.count)
         order = np.arange(self.count).reshape(radices[::-1]).transpose().reshape(-1)
-        places = self.call.constant_of("order", order)
-        first, second = (self.call.step("ordered", Gather(1), v, places) for v in value)
+        places = self.call.value(order)
+        first, second = (self.call.emit(Gather(1), v, places) for v in value)
         value, length = (first, second), 1
         for radix in reversed(radices):
             length *= radix
@@ -226,11 +223,11 @@ class _Transform:
 
     # ---- real signals ----------------------------------------------------------------------------
 
-    def real(self, signal: str) -> str:
+    def real(self, signal: Tensor) -> Tensor:
         """From signals [rows, 2 * count] to [rows, 2 * count + 2], in which parts alternate."""
         numbers, made = self.numbers, self.complex(self._parts(signal))
-        nothing = np.zeros((self.call.shape_of(signal)[0], 1), numbers.dtype)
-        zero = self.call.constant_of("nothing", nothing)
+        nothing = np.zeros((signal.shape[0], 1), numbers.dtype)
+        zero = self.call.value(nothing)
         start = self._places(made, 1, 0, 1)
 
         def halves(x: Complex) -> Complex:
@@ -250,7 +247,7 @@ class _Transform:
         middle = self._mirrored(made, lower, upper)
         return self._alternating(self._joined(1, [(ends[0], zero), *middle, (ends[1], zero)]))
 
-    def signal(self, value: str) -> str:
+    def signal(self, value: Tensor) -> Tensor:
         """From complex numbers [rows, 2 * count + 2] to signals [rows, count, 2]."""
         numbers, given = self.numbers, self._parts(value)
         ends = self._places(given, 1, 0, 1)[0], self._places(given, 1, self.count, 1)[0]
@@ -269,19 +266,18 @@ class _Transform:
         begin = self._pair("start", start, *ends)
         return self._alternating(self.complex(self._joined(1, [begin, *middle])))
 
-    def _parts(self, value: str) -> Pair:
+    def _parts(self, value: Tensor) -> Pair:
         """From numbers whose parts alternate, [rows, 2 * n], to [rows, n] each."""
-        rows, width = self.call.shape_of(value)
+        rows, width = value.shape
         made = [
-            self.call.step("part", Slice((0, side), (1, 2), (rows, width // 2)), value)
-            for side in (0, 1)
+            self.call.emit(Slice((0, side), (1, 2), (rows, width // 2)), value) for side in (0, 1)
         ]
         return made[0], made[1]
 
-    def _alternating(self, value: Pair) -> str:
+    def _alternating(self, value: Pair) -> Tensor:
         """The inverse of :meth:`_parts`, [rows, n, 2]."""
-        rows, count = self.call.shape_of(value[0])
-        return self.call.step("alternating", Concat(2), *self._shaped(value, (rows, count, 1)))
+        rows, count = value[0].shape
+        return self.call.emit(Concat(2), *self._shaped(value, (rows, count, 1)))
 
     def _parted(self, a: Complex, b: Complex, wave: Complex) -> tuple[Complex, Complex]:
         """A number and the conjugate of its mirror image: the sum, and the difference turned."""
@@ -340,44 +336,42 @@ def _transform(call: Call, inverse: bool) -> _Transform:
         raise call.refuse(
             f"expected a length of an even number with factors of 2, 3 and 5 only, got {length}"
         )
-    dtype = call.importer.tensors[call.value(0, "plain")].dtype
+    dtype = call.tensor(0).dtype
     return _Transform(call, _Numbers(dtype), length // 2, inverse)
 
 
-def _rows(call: Call) -> str:
-    value = call.value(0, "plain")
-    shape = call.shape_of(value)
+def _rows(call: Call) -> Tensor:
+    value = call.tensor(0)
+    shape = value.shape
     if not shape:
         raise call.refuse("expected at least one dimension, got none")
-    return call.step("rows", Reshape((math.prod(shape[:-1]), shape[-1])), value)
+    return call.reshape(value, (math.prod(shape[:-1]), shape[-1]))
 
 
 def _rfft(call: Call) -> None:
     """Signals that are shorter than the transform have zeros behind them."""
     transform, rows = _transform(call, False), _rows(call)
-    missing = 2 * transform.count - call.shape_of(rows)[1]
+    missing = 2 * transform.count - rows.shape[1]
     if missing < 0:
-        raise call.refuse(
-            f"expected at most {2 * transform.count} elements, got {call.shape_of(rows)[1]}"
-        )
+        raise call.refuse(f"expected at most {2 * transform.count} elements, got {rows.shape[1]}")
     if missing:
-        zero = call.constant_of("zero", np.zeros((), transform.numbers.dtype))
-        rows = call.step("padded", Pad("constant", (0, 0, 0, missing)), rows, zero)
+        zero = call.value(np.zeros((), transform.numbers.dtype))
+        rows = call.emit(Pad("constant", (0, 0, 0, missing)), rows, zero)
     shape = (*call.importer.shape(call.operand(0))[:-1], 2 * transform.count + 2)
-    call.emit(Reshape(shape), (transform.real(rows),), "plain")
+    call.define(call.reshape(transform.real(rows), shape))
 
 
 def _irfft(call: Call) -> None:
     """A float is divided by the length, integers were divided before."""
     transform, rows = _transform(call, True), _rows(call)
     length = 2 * transform.count
-    if call.shape_of(rows)[1] != length + 2:
-        raise call.refuse(f"expected {length + 2} elements, got {call.shape_of(rows)[1]}")
+    if rows.shape[1] != length + 2:
+        raise call.refuse(f"expected {length + 2} elements, got {rows.shape[1]}")
     made = transform.signal(rows)
     if not transform.numbers.whole:
-        made = step_map(call, "mean", lambda x: x / float(length), made)
+        made = call.map(lambda x: x / float(length), made)
     shape = (*call.importer.shape(call.operand(0))[:-1], length)
-    call.emit(Reshape(shape), (made,), "plain")
+    call.define(call.reshape(made, shape))
 
 
 _TYPES = ("float32", "int16", "int32")

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import tflite
 
+from ...graph.ir import Tensor
 from ...graph.ops.base import Op, Pads, Pair
 from ...graph.ops.movement import Reshape
 from .graph import Call
@@ -92,33 +93,33 @@ def window(call: Call) -> tuple[Pair, Pair, Pads]:
 # ---- matrices ------------------------------------------------------------------------------------
 
 
-def dense_operands(call: Call, weight: np.ndarray) -> tuple[str, str, np.ndarray]:
-    """The rows that a dense layer reads, and its weight, by name and values, in the rows' order."""
+def dense_operands(call: Call, weight: np.ndarray) -> tuple[Tensor, Tensor]:
+    """The rows that a dense layer reads, and its weight, in the rows' order."""
     if call.option("WeightsFormat") != tflite.FullyConnectedOptionsWeightsFormat.DEFAULT:
         raise call.refuse("shuffled weights are not supported")
     if weight.ndim != 2:
         raise call.refuse(f"expected a weight matrix, got {list(weight.shape)}")
     x, order = _rows(call, weight.shape[1])
     name = call.importer.label(call.operand(1))
-    return (x, name, weight) if order is None else (x, f"{name}.{call.name}", weight[:, order])
+    if order is not None:
+        name, weight = f"{name}.{call.name}", weight[:, order]
+    return x, call.importer.constant(name, weight)
 
 
-def emit_matrix(call: Call, op: Op, operands: tuple[str, ...]) -> None:
+def emit_matrix(call: Call, op: Op, *operands: Tensor) -> None:
     """The node of a dense layer, whose result may have more than two dimensions in the file."""
-    if len(call.result.shape) == 2:
-        call.emit(op, operands, "plain")
-        return
-    matrix = call.importer.emit(f"{call.name}.matrix", op, operands, f"{call.name}.matrix")
-    units = call.shape_of(matrix)[1]
-    call.emit(Reshape(matrix_shape(call, units)), (matrix,), "plain")
+    matrix = call.emit(op, *operands)
+    if len(call.result.shape) != 2:
+        matrix = call.reshape(matrix, matrix_shape(call, matrix.shape[1]))
+    call.define(matrix)
 
 
-def rows_of(call: Call, value: str, width: int) -> str:
+def rows_of(call: Call, value: Tensor, width: int) -> Tensor:
     """A tensor of the graph as rows of ``width`` elements."""
-    count = math.prod(call.shape_of(value))
+    count = math.prod(value.shape)
     if count % width:
         raise call.refuse(f"{call.operand(0)} has no rows of {width} elements")
-    return call.step("rows", Reshape((count // width, width)), value)
+    return call.reshape(value, (count // width, width))
 
 
 def matrix_shape(call: Call, units: int) -> tuple[int, ...]:
@@ -132,30 +133,33 @@ def matrix_shape(call: Call, units: int) -> tuple[int, ...]:
     return (math.prod(shape) // call.operand(1).shape[-1], units)
 
 
-def _rows(call: Call, width: int) -> tuple[str, np.ndarray | None]:
+def _rows(call: Call, width: int) -> tuple[Tensor, np.ndarray | None]:
     """The operand as a matrix of rows, and the order in which weights must come, or None."""
-    importer, tensor, layouts = call.importer, call.operand(0), call.layouts(0)
+    importer, layouts = call.importer, call.layouts(0)
     if "plain" not in layouts and "flat" in layouts:
         image = importer.tensors[importer.nodes_of(layouts["flat"]).inputs[0]].shape[1:]
         if math.prod(image) == width:
-            return layouts["flat"], _nchw_order(image)
+            return importer.tensors[layouts["flat"]], _nchw_order(image)
     if "plain" not in layouts and "nchw" in layouts:
-        source = layouts["nchw"]
-        batch, *image = importer.tensors[source].shape
+        batch, *image = importer.tensors[layouts["nchw"]].shape
         if math.prod(image) == width:
-            op, name = Reshape((batch, width)), f"{call.importer.label(tensor)}.rows"
-            name = name if name in importer.tensors else importer.emit(name, op, (source,), name)
-            return name, _nchw_order(tuple(image))
-    source = call.value(0, "plain")
-    shape = importer.tensors[source].shape
-    if math.prod(shape) % width:
-        raise call.refuse(f"{tensor} {list(shape)} has no rows of {width} elements")
-    rows = (math.prod(shape) // width, width)
-    if shape == rows:
+            shape = (batch, width)
+            return _reshaped(call, layouts["nchw"], shape, "rows"), _nchw_order(tuple(image))
+    source = call.tensor(0)
+    if math.prod(source.shape) % width:
+        raise call.refuse(f"{call.operand(0)} {list(source.shape)} has no rows of {width} elements")
+    rows = (math.prod(source.shape) // width, width)
+    if source.shape == rows:
         return source, None
-    name = f"{call.importer.label(tensor)}.rows{width}"
-    made = name in importer.tensors
-    return name if made else importer.emit(name, Reshape(rows), (source,), name), None
+    return _reshaped(call, source.name, rows, f"rows{width}"), None
+
+
+def _reshaped(call: Call, source: str, shape: tuple[int, ...], layout: str) -> Tensor:
+    """The operand in another shape, which all operators that read it so share."""
+    importer, name = call.importer, f"{call.importer.label(call.operand(0))}.{layout}"
+    if name not in importer.tensors:
+        importer.emit(name, Reshape(shape), (source,), name)
+    return importer.tensors[name]
 
 
 def _nchw_order(image: tuple[int, ...]) -> np.ndarray:

@@ -10,16 +10,15 @@ import math
 
 import numpy as np
 
+from ...graph.ir import Tensor
 from ...graph.ops.convolution import Convolution
 from ...graph.ops.linear import MatMul
-from ...graph.ops.movement import Reshape, Transpose
-from ...graph.ops.reduction import Reduce
 from ...te.expr import Call as Function
 from ...te.expr import Const, Expr, maximum, minimum, select
 from .floats import _bias as float_bias
 from .geometry import image_shape, matrix_shape, window_geometry
 from .graph import Call
-from .mapping import between, map_of, step_map
+from .mapping import between
 from .operators import _weight as weight8
 
 
@@ -35,19 +34,21 @@ def _rounded(x: Expr) -> Expr:
     return whole + select(rest >= 0.5, 1.0, 0.0) - select(rest <= -0.5, 1.0, 0.0)
 
 
-def quantised(call: Call, value: str, axes: tuple[int, ...], asymmetric: bool) -> tuple[str, str]:
+def quantised(
+    call: Call, value: Tensor, axes: tuple[int, ...], asymmetric: bool
+) -> tuple[Tensor, Tensor]:
     """Integers less their zero point, int32, and their scales, which have size 1 along ``axes``."""
-    least = call.step("least", Reduce("min", axes, True), value)
-    most = call.step("most", Reduce("max", axes, True), value)
+    least = call.reduce("min", value, axes)
+    most = call.reduce("max", value, axes)
     if not asymmetric:
-        bound = step_map(call, "bound", lambda a, b: maximum(b, 0.0 - a), least, most)
+        bound = call.map(lambda a, b: maximum(b, 0.0 - a), least, most)
 
         def symmetric(x: Expr, b: Expr) -> Expr:
             steps = _rounded(x * (127.0 / select(b <= 0.0, 1.0, b)))
             return minimum(maximum(steps, -127.0), 127.0).astype("int32")
 
-        whole = step_map(call, "whole", symmetric, value, bound)
-        return whole, step_map(call, "scale", lambda b: select(b <= 0.0, 1.0, b / 127.0), bound)
+        whole = call.map(symmetric, value, bound)
+        return whole, call.map(lambda b: select(b <= 0.0, 1.0, b / 127.0), bound)
 
     def spread(a: Expr, b: Expr) -> tuple[Expr, Expr, Expr]:
         low, high = minimum(a, 0.0), maximum(b, 0.0)
@@ -63,26 +64,26 @@ def quantised(call: Call, value: str, axes: tuple[int, ...], asymmetric: bool) -
         bounded = minimum(maximum(place, -128.0), 127.0).astype("float32")
         return select(high <= low, 0.0, _rounded(bounded))
 
-    zero = step_map(call, "zero", offset, least, most)
-    scale = step_map(call, "scale", lambda a, b: spread(a, b)[2].astype("float32"), least, most)
+    zero = call.map(offset, least, most)
+    scale = call.map(lambda a, b: spread(a, b)[2].astype("float32"), least, most)
 
     def shifted(x: Expr, s: Expr, z: Expr) -> Expr:
         steps = minimum(maximum(z + _rounded(x * (1.0 / s)), -128.0), 127.0)
         return (steps - z).astype("int32")
 
-    return step_map(call, "whole", shifted, value, scale, zero), scale
+    return call.map(shifted, value, scale, zero), scale
 
 
 def dense(call: Call) -> None:
     """``bias + sum * (scale of the row * scale of the weights)``; each output may have its own."""
     weight, scales = weight8(call, channel_axis=0)
-    value = call.value(0, "plain")
-    count, width = math.prod(call.shape_of(value)), weight.shape[-1]
+    value = call.tensor(0)
+    count, width = math.prod(value.shape), weight.shape[-1]
     if weight.ndim != 2 or count % width:
         raise call.refuse(
             f"expected a weight matrix that fits {count} elements, got {list(weight.shape)}"
         )
-    rows = call.step("rows", Reshape((count // width, width)), value)
+    rows = call.reshape(value, (count // width, width))
     factors = np.broadcast_to(scales, (1, weight.shape[0]))
     sums = products(call, rows, stored_weight(call, weight.T, factors))
     bias = float_bias(call, 2)
@@ -91,30 +92,30 @@ def dense(call: Call) -> None:
         return between(call, bias[0] + made if bias else made)
 
     operands = (sums, *bias)
-    made = call.step("made", map_of(call, "Hybrid", rule, *operands), *operands)
-    call.emit(Reshape(matrix_shape(call, weight.shape[0])), (made,), "plain")
+    made = call.map(rule, *operands)
+    call.define(call.reshape(made, matrix_shape(call, weight.shape[0])))
 
 
 def stored_weight(
     call: Call, weight: np.ndarray, scales: np.ndarray, name: str = "weight"
-) -> tuple[str, str]:
+) -> tuple[Tensor, Tensor]:
     """Constants of weights int8 [K, N] and of their scales [1, N], for :func:`products`."""
     return (
-        call.constant_of(name, np.ascontiguousarray(weight.astype(np.int32))),
-        call.constant_of(f"{name}.scales", scales.astype(np.float32)),
+        call.value(np.ascontiguousarray(weight.astype(np.int32))),
+        call.value(scales.astype(np.float32)),
     )
 
 
-def products(call: Call, rows: str, weight: tuple[str, str]) -> str:
+def products(call: Call, rows: Tensor, weight: tuple[Tensor, Tensor]) -> Tensor:
     """Rows [M, K], quantised each by its own range, times a weight of :func:`stored_weight`:
     ``sum * (scale of the row * scale of the weights)``, float32 [M, N]."""
     whole, scale = quantised(call, rows, (1,), bool(call.option("AsymmetricQuantizeInputs")))
-    total = call.step("total", MatMul(), whole, weight[0])
+    total = call.emit(MatMul(), whole, weight[0])
 
     def rule(acc: Expr, s: Expr, factor: Expr) -> Expr:
         return acc.astype("float32") * (s * factor)
 
-    return step_map(call, "products", rule, total, scale, weight[1])
+    return call.map(rule, total, scale, weight[1])
 
 
 def matrices(call: Call) -> None:
@@ -123,20 +124,20 @@ def matrices(call: Call) -> None:
     weight, scales = weight8(call, channel_axis=0)
     if weight.ndim < 2 or scales.size != 1:
         raise call.refuse(f"expected weights with one scale, got {call.operand(1)}")
-    value = call.value(0, "plain")
-    rank = len(call.shape_of(value))
+    value = call.tensor(0)
+    rank = len(value.shape)
     if call.option("AdjX"):
-        value = call.step("turned", Transpose((*range(rank - 2), rank - 1, rank - 2)), value)
+        value = call.transpose(value, (*range(rank - 2), rank - 1, rank - 2))
     weight = (weight.swapaxes(-1, -2) if call.option("AdjY") else weight).astype(np.int32, "C")
     asymmetric = bool(call.option("AsymmetricQuantizeInputs"))
     whole, scale = quantised(call, value, (rank - 1,), asymmetric)
-    total = call.step("total", MatMul(), whole, call.constant_of("weight", weight))
+    total = call.emit(MatMul(), whole, call.value(weight))
     factor = float(scales[0])
 
     def rule(acc: Expr, s: Expr) -> Expr:
         return acc.astype("float32") * (s * factor)
 
-    call.emit(map_of(call, "Hybrid", rule, total, scale), (total, scale), "plain")
+    call.define(call.map(rule, total, scale))
 
 
 def convolution(call: Call, depthwise: bool) -> None:
@@ -151,19 +152,19 @@ def convolution(call: Call, depthwise: bool) -> None:
         raise call.refuse(f"weight {list(weight.shape)} does not fit {channels} channels")
     geometry = window_geometry(call, (weight.shape[2], weight.shape[3]))
     single = scales.size == 1 and not depthwise
-    whole, scale = quantised(call, call.value(0, "nchw"), (1, 2, 3), not single)
-    stored = call.constant_of("oihw", np.ascontiguousarray(weight.astype(np.int32)))
-    total = call.step("total", Convolution(*geometry, channels // each), whole, stored)
+    whole, scale = quantised(call, call.tensor(0, "nchw"), (1, 2, 3), not single)
+    stored = call.value(np.ascontiguousarray(weight.astype(np.int32)))
+    total = call.emit(Convolution(*geometry, channels // each), whole, stored)
     emit_sum(call, total, scale, scales, single or depthwise)
 
 
-def emit_sum(call: Call, total: str, scale: str, scales: np.ndarray, single: bool) -> None:
+def emit_sum(call: Call, total: Tensor, scale: Tensor, scales: np.ndarray, single: bool) -> None:
     """Sums of a convolution as real numbers. Whether the two scales are multiplied first
     (``single``) decides the last bits."""
-    made = call.shape_of(total)[1]
+    made = total.shape[1]
     shape = (1, made, 1, 1)
-    factors = call.constant_of("scales", np.broadcast_to(scales, made).reshape(shape))
-    biases = [call.step("bias", Reshape(shape), name) for name in float_bias(call, 2)]
+    factors = call.value(np.broadcast_to(scales, made).reshape(shape))
+    biases = [call.reshape(name, shape) for name in float_bias(call, 2)]
 
     def rule(acc: Expr, s: Expr, factor: Expr, *bias: Expr) -> Expr:
         real = acc.astype("float32")
@@ -171,4 +172,4 @@ def emit_sum(call: Call, total: str, scale: str, scales: np.ndarray, single: boo
         return between(call, found + bias[0] if bias else found)
 
     operands = (total, scale, factors, *biases)
-    call.emit(map_of(call, "Hybrid", rule, *operands), operands, "nchw")
+    call.define(call.map(rule, *operands), "nchw")

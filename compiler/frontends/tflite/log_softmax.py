@@ -9,13 +9,13 @@ import numpy as np
 
 from ...graph.arithmetic.fixed_point import divide_by_pot, exp_on_negative_values, rescale
 from ...graph.arithmetic.requant import tflite_params
+from ...graph.ir import Tensor
 from ...graph.ops.integer import leading_zeros
 from ...graph.ops.movement import Gather
-from ...graph.ops.reduction import Reduce
 from ...te.expr import Const, Expr, maximum, minimum, select
 from ...te.tensor import clip
 from .graph import Call
-from .mapping import map_of, rescaled, step_map
+from .mapping import rescaled
 
 #: Bits before the point of differences, of sums of exponentials, and of the result.
 _DIFFERENCE, _SUM, _RESULT = 5, 12, 4
@@ -53,21 +53,21 @@ def _divided(x: Expr, count: int) -> Expr:
     return (x >> count) + up
 
 
-def _reciprocal(call: Call, value: str) -> str:
+def _reciprocal(call: Call, value: Tensor) -> Tensor:
     """1 / (1 + x) in Q(0) of 0 <= x < 1: three steps of Newton and Raphson."""
-    half = step_map(call, "half", lambda x: ((_wide(x) + (1 << 31)) >> 1).astype("int32"), value)
-    found = step_map(call, "inverse", lambda h: _times(h, _NEG_32_OVER_17) + _PLUS_48_OVER_17, half)
+    half = call.map(lambda x: ((_wide(x) + (1 << 31)) >> 1).astype("int32"), value)
+    found = call.map(lambda h: _times(h, _NEG_32_OVER_17) + _PLUS_48_OVER_17, half)
     for _ in range(3):
 
         def better(x: Expr, h: Expr) -> Expr:
             rest = Const(1 << 29) - _times(h, x)
             return x + _shifted(_times(x, rest), Const(2))
 
-        found = step_map(call, "inverse", better, found, half)
-    return step_map(call, "inverse", lambda x: _shifted(x, Const(1)), found)
+        found = call.map(better, found, half)
+    return call.map(lambda x: _shifted(x, Const(1)), found)
 
 
-def _logarithm(call: Call, total: str) -> str:
+def _logarithm(call: Call, total: Tensor) -> Tensor:
     """The logarithm in Q(5) of sums of at least 1 in Q(12). Two ways to write a sum as a power of
     two and a rest are tried, of which the one with the smaller rest counts."""
 
@@ -80,25 +80,20 @@ def _logarithm(call: Call, total: str) -> str:
         zeros = leading_zeros(b) - 1
         return _shifted(z, zeros), _narrow(_wide(Const(_SUM) - zeros) * (1 << 25) - _QUARTER)
 
-    lower = step_map(call, "lower", lambda z: _times(z, _ROOT_HALF), total)
+    lower = call.map(lambda z: _times(z, _ROOT_HALF), total)
     pairs = [
-        step_map(call, "rest", lambda z: first(z)[0], total),
-        step_map(call, "rest", lambda z, b: second(z, b)[0], total, lower),
+        call.map(lambda z: first(z)[0], total),
+        call.map(lambda z, b: second(z, b)[0], total, lower),
     ]
-    rest = step_map(call, "rest", minimum, *pairs)
+    rest = call.map(minimum, *pairs)
     pairs = [
-        step_map(call, "power", lambda z: first(z)[1], total),
-        step_map(call, "power", lambda z, b: second(z, b)[1], total, lower),
+        call.map(lambda z: first(z)[1], total),
+        call.map(lambda z, b: second(z, b)[1], total, lower),
     ]
-    power = step_map(call, "power", maximum, *pairs)
-    middle = step_map(
-        call,
-        "middle",
-        lambda r: ((_wide(r) + _FOURTH_ROOT_HALF + 1) >> 1).astype("int32"),
-        rest,
-    )
-    away = step_map(call, "away", lambda r: (r - _FOURTH_ROOT_HALF) * 2, rest)
-    square = step_map(call, "square", lambda q: _times(q, q), away)
+    power = call.map(maximum, *pairs)
+    middle = call.map(lambda r: ((_wide(r) + _FOURTH_ROOT_HALF + 1) >> 1).astype("int32"), rest)
+    away = call.map(lambda r: (r - _FOURTH_ROOT_HALF) * 2, rest)
+    square = call.map(lambda q: _times(q, q), away)
 
     def top(q: Expr, r: Expr, s: Expr) -> Expr:
         return _times(q, r) + _times(_times(q, s), _NUMERATOR)
@@ -106,14 +101,14 @@ def _logarithm(call: Call, total: str) -> str:
     def bottom(p: Expr, q: Expr, s: Expr) -> Expr:
         return _times(p, q + _WHOLE + _times(s, _SQUARE)) + _times(q, _LINEAR)
 
-    numerator = step_map(call, "numerator", top, away, rest, square)
-    inverse = _reciprocal(call, step_map(call, "bottom", bottom, middle, away, square))
+    numerator = call.map(top, away, rest, square)
+    inverse = _reciprocal(call, call.map(bottom, middle, away, square))
 
     def joined(power: Expr, n: Expr, i: Expr) -> Expr:
         whole = _times(power, _LOG_2) + _times(_divided(n, _POWERS), i)
         return _shifted(whole, Const(_POWERS - _DIFFERENCE))
 
-    return step_map(call, "logarithm", joined, power, numerator, inverse)
+    return call.map(joined, power, numerator, inverse)
 
 
 def log_softmax(call: Call) -> None:
@@ -129,17 +124,17 @@ def log_softmax(call: Call) -> None:
     scaled = rescale(below, multiplier, shift)
     exponentials = divide_by_pot(exp_on_negative_values(np.where(below >= least, scaled, 0)), _SUM)
     exponentials = np.where(below >= least, exponentials, 0)
-    value = call.value(0, "plain")
-    axes = (len(call.shape_of(value)) - 1,)
-    most = call.step("most", Reduce("max", axes, True), value)
+    value = call.tensor(0)
+    axes = (len(value.shape) - 1,)
+    most = call.reduce("max", value, axes)
 
     def place(v: Expr, m: Expr) -> Expr:
         return v.astype("int32") - m.astype("int32") + 255
 
-    index = step_map(call, "index", place, value, most)
-    table = call.constant_of("exponentials", exponentials.astype(np.int32))
-    power = call.step("power", Gather(0), table, index)
-    total = call.step("sum", Reduce("+", axes, True), power)
+    index = call.map(place, value, most)
+    table = call.value(exponentials.astype(np.int32))
+    power = call.emit(Gather(0), table, index)
+    total = call.reduce("+", power, axes)
     logarithm = _logarithm(call, total)
 
     def limit(log: Expr) -> Expr:
@@ -150,8 +145,8 @@ def log_softmax(call: Call) -> None:
         made = clip(made + 127, -128, 127).astype("int8")
         return select(i - 255 > bound, made, Const(-128, "int8"))
 
-    bound = step_map(call, "bound", limit, logarithm)
-    scales = call.constant_of("scaled", scaled.astype(np.int32))
-    differences = call.step("differences", Gather(0), scales, index)
+    bound = call.map(limit, logarithm)
+    scales = call.value(scaled.astype(np.int32))
+    differences = call.emit(Gather(0), scales, index)
     operands = (index, differences, logarithm, bound)
-    call.emit(map_of(call, "LogSoftmax", rule, *operands), operands, "plain")
+    call.define(call.map(rule, *operands))

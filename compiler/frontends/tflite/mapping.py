@@ -7,9 +7,8 @@ from collections.abc import Callable
 import numpy as np
 
 from ... import topi
-from ...graph.ops.elementwise import Map
 from ...graph.ops.movement import Gather
-from ...te.expr import Expr, Var, integer_range, maximum, minimum
+from ...te.expr import Expr, integer_range, maximum, minimum
 from ...te.tensor import clip
 from .geometry import activation
 from .graph import Call
@@ -31,24 +30,12 @@ def layout_of(call: Call, positions: tuple[int, ...]) -> str:
     return "nchw" if found and images and len(call.result.shape) == 4 else "plain"
 
 
-def map_of(call: Call, label: str, rule: Rule, *values: str) -> Map:
-    """The operator that computes ``rule`` of the elements of tensors of the graph."""
-    args = tuple(Var(f"x{i}", call.importer.tensors[v].dtype) for i, v in enumerate(values))
-    return Map(label, args, rule(*args))
-
-
 def emit_map(call: Call, rule: Rule, count: int) -> None:
     """The operator's result as ``rule`` of the elements of its first ``count`` operands."""
     positions = tuple(range(count))
     layout = layout_of(call, positions)
-    values = tuple(call.value(p, layout) for p in positions)
-    label = call.operator.kind.title().replace("_", "")
-    call.emit(map_of(call, label, rule, *values), values, layout)
-
-
-def step_map(call: Call, label: str, rule: Rule, *values: str) -> str:
-    """A node on the way to the result; returns the name of what it computes."""
-    return call.step(label, map_of(call, label.title(), rule, *values), *values)
+    values = tuple(call.tensor(p, layout) for p in positions)
+    call.define(call.map(rule, *values), layout)
 
 
 def rescaled(x: Expr, multiplier: Expr | int, shift: Expr | int) -> Expr:
@@ -78,9 +65,9 @@ def emit_table(call: Call, values: np.ndarray) -> None:
     """A function of one int16 by its 65,536 results, not yet clamped."""
     table = np.clip(values, *integer_range("int16")).astype(np.int16)
     layout = layout_of(call, (0,))
-    x = call.value(0, layout)
-    index = step_map(call, "index", lambda v: v.astype("int32") + (1 << 15), x)
-    call.emit(Gather(0), (call.constant_of("table", table), index), layout)
+    x = call.tensor(0, layout)
+    index = call.map(lambda v: v.astype("int32") + (1 << 15), x)
+    call.define(call.emit(Gather(0), call.value(table), index), layout)
 
 
 def emit_pair_table(call: Call, function: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> None:
@@ -88,10 +75,10 @@ def emit_pair_table(call: Call, function: Callable[[np.ndarray, np.ndarray], np.
     values = function(*np.meshgrid(STORED["int8"], STORED["int8"], indexing="ij"))
     table = np.clip(values, -128, 127).astype(np.int8).reshape(-1)
     layout = layout_of(call, (0, 1))
-    pair = (call.value(0, layout), call.value(1, layout))
+    pair = (call.tensor(0, layout), call.tensor(1, layout))
 
     def place(a: Expr, b: Expr) -> Expr:
         return (a.astype("int32") + 128) * 256 + (b.astype("int32") + 128)
 
-    index = step_map(call, "index", place, *pair)
-    call.emit(Gather(0), (call.constant_of("table", table), index), layout)
+    index = call.map(place, *pair)
+    call.define(call.emit(Gather(0), call.value(table), index), layout)

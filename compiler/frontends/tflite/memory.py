@@ -7,33 +7,20 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ...graph.arithmetic.requant import tflite_params
+from ...graph.ir import Tensor
 from ...graph.ops.linear import MatMul
-from ...graph.ops.movement import Concat, Reshape, Slice
-from ...graph.ops.reduction import Reduce
+from ...graph.ops.movement import Concat
 from ...te.expr import Expr, integer_range
 from ...te.tensor import clip
 from .geometry import activation
 from .graph import Call
 from .hybrid import products, stored_weight
-from .mapping import between, map_of, rescaled, saturated, step_map
+from .mapping import between, rescaled, saturated
 
 Reader = Callable[[Call], None]
 
 
-def part(call: Call, value: str, axis: int, start: int, count: int) -> str:
-    """``count`` elements along an axis."""
-    shape = list(call.shape_of(value))
-    starts = [start if i == axis else 0 for i in range(len(shape))]
-    shape[axis] = count
-    return call.step("part", Slice(tuple(starts), (1,) * len(shape), tuple(shape)), value)
-
-
-def shaped(call: Call, value: str, shape: tuple[int, ...]) -> str:
-    """A tensor in another shape."""
-    return value if call.shape_of(value) == shape else call.step("shaped", Reshape(shape), value)
-
-
-def state_of(call: Call, position: int, shape: tuple[int, ...], dtype: str) -> str:
+def state_of(call: Call, position: int, shape: tuple[int, ...], dtype: str) -> Tensor:
     """The value of a variable in another shape."""
     tensor = call.operand(position)
     if not tensor.variable or tensor.dtype != dtype:
@@ -41,13 +28,13 @@ def state_of(call: Call, position: int, shape: tuple[int, ...], dtype: str) -> s
         raise call.refuse(f"expected a variable of {dtype}, got {found}")
     if int(np.prod(tensor.shape)) != int(np.prod(shape)):
         raise call.refuse(f"expected {list(shape)} of {tensor}, got {list(tensor.shape)}")
-    return shaped(call, call.importer.value(tensor, "plain"), shape)
+    return call.reshape(call.tensor(position), shape)
 
 
-def keep(call: Call, position: int, value: str) -> None:
+def keep(call: Call, position: int, value: Tensor) -> None:
     """The next value of a variable."""
     tensor = call.operand(position)
-    call.importer.assign(tensor, shaped(call, value, call.importer.shape(tensor)))
+    call.importer.assign(tensor, call.reshape(value, call.importer.shape(tensor)))
 
 
 def matrix(call: Call, position: int, dtypes: Sequence[str], columns: int | None) -> np.ndarray:
@@ -91,26 +78,26 @@ def _svdf(call: Call) -> None:
     state = state_of(call, 4, (batch, filters, memory), dtype)
     if hybrid:
         scales = np.broadcast_to(call.operand(1).scale, (1, filters))
-        new = products(call, call.value(0, "plain"), stored_weight(call, feature.T, scales))
+        new = products(call, call.tensor(0), stored_weight(call, feature.T, scales))
     else:
-        stored = call.constant_of("feature", np.ascontiguousarray(feature.T.astype(wide)))
-        new = call.step("features", MatMul(), _svdf_operand(call, real), stored)
+        stored = call.value(np.ascontiguousarray(feature.T.astype(wide)))
+        new = call.emit(MatMul(), _svdf_operand(call, real), stored)
         new = new if real else _svdf_scaled(call, new, dtype)
-    new = shaped(call, new, (batch, filters, 1))
+    new = call.reshape(new, (batch, filters, 1))
     if memory > 1:
-        new = call.step("state", Concat(2), part(call, state, 2, 1, memory - 1), new)
+        new = call.emit(Concat(2), call.part(state, 2, 1, memory - 1), new)
     keep(call, 4, new)
     zero = 0 if real else call.quant(call.operand(4))[1]
-    weights = call.constant_of("time", time.astype(wide).reshape(1, filters, memory))
-    terms = step_map(call, "terms", lambda s, w: (s.astype(wide) - zero) * w, new, weights)
-    total = call.step("sums", Reduce("+", (2,), False), terms)
-    total = shaped(call, total, (batch, filters // rank, rank))
-    total = call.step("total", Reduce("+", (2,), False), total)
+    weights = call.value(time.astype(wide).reshape(1, filters, memory))
+    terms = call.map(lambda s, w: (s.astype(wide) - zero) * w, new, weights)
+    total = call.reduce("+", terms, (2,), False)
+    total = call.reshape(total, (batch, filters // rank, rank))
+    total = call.reduce("+", total, (2,), False)
     bias = np.zeros(filters // rank, wide)
     if call.optional(3) is not None:
         bias = call.constant(3, "bias").reshape(-1)
-    operands = total, call.constant_of("bias", bias.astype(wide))
-    call.emit(map_of(call, "Svdf", _svdf_rule(call, real), *operands), operands, "plain")
+    operands = total, call.value(bias.astype(wide))
+    call.define(call.map(_svdf_rule(call, real), *operands))
 
 
 def _is_real(call: Call) -> bool:
@@ -123,15 +110,15 @@ def _two(shape: tuple[int, ...], call: Call) -> tuple[int, int]:
     return shape[0], shape[1]
 
 
-def _svdf_operand(call: Call, real: bool) -> str:
-    value = call.value(0, "plain")
+def _svdf_operand(call: Call, real: bool) -> Tensor:
+    value = call.tensor(0)
     if real:
         return value
     zero = call.quant(call.operand(0))[1]
-    return step_map(call, "wide", lambda x: x.astype("int32") - zero, value)
+    return call.map(lambda x: x.astype("int32") - zero, value)
 
 
-def _svdf_scaled(call: Call, total: str, dtype: str) -> str:
+def _svdf_scaled(call: Call, total: Tensor, dtype: str) -> Tensor:
     """The products with the input as elements of the state."""
     (x, _), (state, zero) = call.quant(call.operand(0)), call.quant(call.operand(4))
     factors = tflite_params(float(x * call.operand(1).scale[0] / state))
@@ -140,7 +127,7 @@ def _svdf_scaled(call: Call, total: str, dtype: str) -> str:
     def rule(acc: Expr) -> Expr:
         return (clip(rescaled(acc, *factors), low, high) + zero).astype(dtype)
 
-    return step_map(call, "scaled", rule, total)
+    return call.map(rule, total)
 
 
 def _svdf_rule(call: Call, real: bool) -> Callable[[Expr, Expr], Expr]:

@@ -7,20 +7,17 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from ...graph.ir import Tensor
 from ...graph.ops.movement import (
     Concat,
     Gather,
-    Identity,
     Pad,
-    Reshape,
     Slice,
-    Transpose,
 )
 from ...te.expr import select
 from .elementwise import numbers
 from .file import FlatTensor
 from .graph import Call, held_in
-from .mapping import map_of, step_map
 
 Reader = Callable[[Call], None]
 
@@ -32,44 +29,46 @@ def axis_of(call: Call, axis: int, rank: int) -> int:
     return axis % rank
 
 
-def _plain(call: Call, position: int = 0) -> str:
-    return call.value(position, "plain")
+def _plain(call: Call, position: int = 0) -> Tensor:
+    return call.tensor(position)
 
 
-def _finish(call: Call, value: str, shape: Sequence[int], result: FlatTensor | None = None) -> None:
+def _finish(
+    call: Call, value: Tensor, shape: Sequence[int], result: FlatTensor | None = None
+) -> None:
     """A value as the result, in another shape."""
-    call.emit(Reshape(tuple(shape)), (value,), "plain", result)
+    call.define(call.reshape(value, tuple(shape)), result=result)
 
 
 def _taken(
-    call: Call, value: str, axis: int, places: Sequence[int] | np.ndarray, label: str
-) -> str:
+    call: Call, value: Tensor, axis: int, places: Sequence[int] | np.ndarray, label: str
+) -> Tensor:
     """The elements of some places of an axis."""
-    indices = call.constant_of(f"{label}.places{axis}", np.asarray(places, np.int64))
-    return call.step(label, Gather(axis), value, indices)
+    indices = call.value(np.asarray(places, np.int64))
+    return call.emit(Gather(axis), value, indices)
 
 
 # ---- slices --------------------------------------------------------------------------------------
 
 
 def _cut(
-    call: Call, value: str, starts: Sequence[int], shape: Sequence[int], result: FlatTensor
+    call: Call, value: Tensor, starts: Sequence[int], shape: Sequence[int], result: FlatTensor
 ) -> None:
     op = Slice(tuple(starts), (1,) * len(starts), tuple(shape))
-    call.emit(op, (value,), "plain", result)
+    call.define(call.emit(op, value), result=result)
 
 
-def _from(call: Call, value: str, axis: int, begins: str, entry: int, size: int) -> str:
+def _from(call: Call, value: Tensor, axis: int, begins: Tensor, entry: int, size: int) -> Tensor:
     """As many elements of an axis, from the computed begin in the place ``entry`` of a list on."""
-    begin = call.step("begin", Slice((entry,), (1,), (1,)), begins)
-    steps = call.constant_of(f"steps{size}", np.arange(size, dtype=np.int32))
-    places = step_map(call, "places", lambda b, s: b.astype("int32") + s, begin, steps)
-    return call.step("part", Gather(axis), value, places)
+    begin = call.emit(Slice((entry,), (1,), (1,)), begins)
+    steps = call.value(np.arange(size, dtype=np.int32))
+    places = call.map(lambda b, s: b.astype("int32") + s, begin, steps)
+    return call.emit(Gather(axis), value, places)
 
 
 def _slice(call: Call) -> None:
     value = _plain(call)
-    whole, sizes = call.shape_of(value), numbers(call, 2, "size")
+    whole, sizes = value.shape, numbers(call, 2, "size")
     known = call.operand(1).data is not None
     starts = numbers(call, 1, "begin") if known else [0] * math.prod(call.operand(1).shape)
     if not len(whole) == len(starts) == len(sizes):
@@ -80,7 +79,7 @@ def _slice(call: Call) -> None:
         for axis, size in enumerate(sizes):
             if size != whole[axis]:
                 value = _from(call, value, axis, _plain(call, 1), axis, size)
-        call.emit(Identity(), (value,), "plain")
+        call.define(value)
         return
     sizes = [n - at if size < 0 else size for n, at, size in zip(whole, starts, sizes, strict=True)]
     _cut(call, value, starts, sizes, call.result)
@@ -109,7 +108,7 @@ def _entries(call: Call, count: int, rank: int) -> dict[int, int]:
 def _computed_slice(call: Call) -> None:
     """A slice with computed begins or ends, of one element or of all in each dimension."""
     value = _plain(call)
-    shape, strides = call.shape_of(value), numbers(call, 3, "strides")
+    shape, strides = value.shape, numbers(call, 3, "strides")
     counts, entries = list(shape), _entries(call, len(strides), len(shape))
     whole = call.option("BeginMask") & call.option("EndMask")
     for axis, i in entries.items():
@@ -127,7 +126,7 @@ def _strided_slice(call: Call) -> None:
         _computed_slice(call)
         return
     value = _plain(call)
-    shape = call.shape_of(value)
+    shape = value.shape
     begin, end, strides = (
         numbers(call, p, w) for p, w in ((1, "begin"), (2, "end"), (3, "strides"))
     )
@@ -150,7 +149,7 @@ def _strided_slice(call: Call) -> None:
             raise call.refuse(f"expected a slice with elements in dimension {axis}")
         parts.append((places[0], places.step, len(places)))
     starts, steps, counts = zip(*parts, strict=True)
-    cut = call.step("cut", Slice(starts, steps, counts), value)
+    cut = call.emit(Slice(starts, steps, counts), value)
     _finish(call, cut, _after_slice(call, counts, entries, len(begin)))
 
 
@@ -175,7 +174,7 @@ def _after_slice(
 
 def _split(call: Call, position: int, axis_position: int) -> None:
     value = _plain(call, position)
-    shape = call.shape_of(value)
+    shape = value.shape
     axis = axis_of(call, numbers(call, axis_position, "axis")[0], len(shape))
     count, at = len(call.results), 0
     sizes = numbers(call, 1, "sizes") if position == 0 else [shape[axis] // count] * count
@@ -192,14 +191,14 @@ def _split(call: Call, position: int, axis_position: int) -> None:
 
 def _unpack(call: Call) -> None:
     value = _plain(call)
-    shape = call.shape_of(value)
+    shape = value.shape
     axis = axis_of(call, call.option("Axis"), len(shape))
     if len(call.results) != shape[axis]:
         raise call.refuse(f"expected {shape[axis]} results, got {len(call.results)}")
     for place, result in enumerate(call.results):
         starts = tuple(place if i == axis else 0 for i in range(len(shape)))
         one = tuple(1 if i == axis else n for i, n in enumerate(shape))
-        part = call.step("part", Slice(starts, (1,) * len(shape), one), value)
+        part = call.emit(Slice(starts, (1,) * len(shape), one), value)
         _finish(call, part, (*shape[:axis], *shape[axis + 1 :]), result)
 
 
@@ -209,10 +208,10 @@ def _pack(call: Call) -> None:
     parts = []
     for position in range(len(call.operator.inputs)):
         value = _plain(call, position)
-        shape = list(call.shape_of(value))
+        shape = list(value.shape)
         shape.insert(axis, 1)
-        parts.append(call.step("part", Reshape(tuple(shape)), value))
-    call.emit(Concat(axis), tuple(parts), "plain")
+        parts.append(call.reshape(value, tuple(shape)))
+    call.define(call.emit(Concat(axis), *tuple(parts)))
 
 
 # ---- gathers -------------------------------------------------------------------------------------
@@ -220,66 +219,64 @@ def _pack(call: Call) -> None:
 
 def _gather(call: Call) -> None:
     value, indices = _plain(call), _plain(call, 1)
-    shape, table = call.shape_of(value), call.shape_of(indices)
+    shape, table = value.shape, indices.shape
     axis, batch = axis_of(call, call.option("Axis"), len(shape)), call.option("BatchDims")
     batch += len(table) if batch < 0 else 0
     if not batch:
-        call.emit(Gather(axis), (value, indices), "plain")
+        call.define(call.emit(Gather(axis), value, indices))
         return
     if not 0 < batch <= axis or table[:batch] != shape[:batch]:
         raise call.refuse(f"expected {batch} batch dimensions of both before axis {axis}")
     _gather_in_batches(call, value, indices, axis, batch)
 
 
-def _gather_in_batches(call: Call, value: str, indices: str, axis: int, batch: int) -> None:
+def _gather_in_batches(call: Call, value: Tensor, indices: Tensor, axis: int, batch: int) -> None:
     """Each batch has its own indices: rows of all batches are gathered at once."""
-    shape, table = call.shape_of(value), call.shape_of(indices)
+    shape, table = value.shape, indices.shape
     count, outer, inner = (
         math.prod(shape[:batch]), math.prod(shape[batch:axis]), math.prod(shape[axis + 1 :])
     )  # fmt: skip
     size, taken = shape[axis], math.prod(table[batch:])
-    blocks = call.step("blocks", Reshape((count, outer, size, inner)), value)
-    rows = call.step("moved", Transpose((0, 2, 1, 3)), blocks)
-    rows = call.step("rows", Reshape((count * size, outer, inner)), rows)
-    flat = call.step("flat", Reshape((count, taken)), indices)
-    first = call.constant_of("first", (np.arange(count, dtype=np.int32) * size)[:, None])
-    flat = step_map(call, "place", lambda i, b: i.astype("int32") + b, flat, first)
-    found = call.step("found", Gather(0), rows, flat)
-    found = call.step("back", Transpose((0, 2, 1, 3)), found)
+    blocks = call.reshape(value, (count, outer, size, inner))
+    rows = call.transpose(blocks, (0, 2, 1, 3))
+    rows = call.reshape(rows, (count * size, outer, inner))
+    flat = call.reshape(indices, (count, taken))
+    first = call.value((np.arange(count, dtype=np.int32) * size)[:, None])
+    flat = call.map(lambda i, b: i.astype("int32") + b, flat, first)
+    found = call.emit(Gather(0), rows, flat)
+    found = call.transpose(found, (0, 2, 1, 3))
     _finish(call, found, (*shape[:axis], *table[batch:], *shape[axis + 1 :]))
 
 
 def _gather_nd(call: Call) -> None:
     value, indices = _plain(call), _plain(call, 1)
-    shape, table = call.shape_of(value), call.shape_of(indices)
+    shape, table = value.shape, indices.shape
     depth = table[-1]
     if not 1 <= depth <= len(shape):
         raise call.refuse(f"expected indices of up to {len(shape)} dimensions, got {depth}")
-    flat = call.step("rows", Reshape((math.prod(shape[:depth]), *shape[depth:])), value)
+    flat = call.reshape(value, (math.prod(shape[:depth]), *shape[depth:]))
     places = flat_places(call, indices, shape[:depth])
-    places = call.step("places", Reshape(table[:-1]), places)
-    call.emit(Gather(0), (flat, places), "plain")
+    places = call.reshape(places, table[:-1])
+    call.define(call.emit(Gather(0), flat, places))
 
 
-def flat_places(call: Call, indices: str, shape: Sequence[int]) -> str:
+def flat_places(call: Call, indices: Tensor, shape: Sequence[int]) -> Tensor:
     """Indices [..., rank] of a shape as places in its flattened form, int32 [...], in one row."""
-    table, place = call.shape_of(indices), None
+    table, place = indices.shape, None
     for axis in range(len(shape)):
         starts = (0,) * (len(table) - 1) + (axis,)
-        column = call.step("column", Slice(starts, (1,) * len(table), (*table[:-1], 1)), indices)
+        column = call.emit(Slice(starts, (1,) * len(table), (*table[:-1], 1)), indices)
         stride = math.prod(shape[axis + 1 :])
-        scaled = step_map(call, "scaled", lambda x, s=stride: x.astype("int32") * s, column)
-        place = (
-            scaled if place is None else step_map(call, "place", lambda a, b: a + b, place, scaled)
-        )
+        scaled = call.map(lambda x, s=stride: x.astype("int32") * s, column)
+        place = scaled if place is None else call.map(lambda a, b: a + b, place, scaled)
     assert place is not None
-    return call.step("places", Reshape((math.prod(table[:-1]),)), place)
+    return call.reshape(place, (math.prod(table[:-1]),))
 
 
 def _embedding_lookup(call: Call) -> None:
     if call.operand(1).dtype != call.result.dtype:
         raise call.refuse("tables of another type than the result's are not supported")
-    call.emit(Gather(0), (_plain(call, 1), _plain(call, 0)), "plain")
+    call.define(call.emit(Gather(0), _plain(call, 1), _plain(call, 0)))
 
 
 # ---- blocks --------------------------------------------------------------------------------------
@@ -288,9 +285,9 @@ def _embedding_lookup(call: Call) -> None:
 def _depth_and_space(to_depth: bool) -> Reader:
     def read(call: Call) -> None:
         value, size = _plain(call), call.option("BlockSize")
-        if len(call.shape_of(value)) != 4 or size < 1:
+        if len(value.shape) != 4 or size < 1:
             raise call.refuse(f"expected an image and a block of at least 1, got {size}")
-        n, h, w, c = call.shape_of(value)
+        n, h, w, c = value.shape
         if to_depth:
             parts, order = (n, h // size, size, w // size, size, c), (0, 1, 3, 2, 4, 5)
             made = (n, h // size, w // size, c * size**2)
@@ -299,37 +296,37 @@ def _depth_and_space(to_depth: bool) -> Reader:
             made = (n, h * size, w * size, c // size**2)
         if math.prod(parts) != n * h * w * c:
             raise call.refuse(f"blocks of {size} do not divide the image {[n, h, w, c]}")
-        split = call.step("parts", Reshape(parts), value)
-        _finish(call, call.step("moved", Transpose(order), split), made)
+        split = call.reshape(value, parts)
+        _finish(call, call.transpose(split, order), made)
 
     return read
 
 
-def _zero(call: Call) -> str:
+def _zero(call: Call) -> Tensor:
     """The scalar that pads: 0, or the zero point."""
     source = call.operand(0)
     stored = held_in(source.dtype)
     zero = call.quant(source)[1] if source.scale.size and stored in ("int8", "int16") else 0
-    return call.constant_of("zero", np.array(zero, stored))
+    return call.value(np.array(zero, stored))
 
 
 def _space_to_batch(call: Call) -> None:
     value, blocks = _plain(call), numbers(call, 1, "block shape")
     spread = numbers(call, 2, "padding")
-    shape, rank = call.shape_of(value), len(blocks)
+    shape, rank = value.shape, len(blocks)
     before = [0, *spread[0::2], *[0] * (len(shape) - 1 - rank)]
     after = [0, *spread[1::2], *[0] * (len(shape) - 1 - rank)]
-    padded = call.step("padded", Pad("constant", (*before, *after)), value, _zero(call))
-    whole = call.shape_of(padded)
+    padded = call.emit(Pad("constant", (*before, *after)), value, _zero(call))
+    whole = padded.shape
     parts: list[int] = [whole[0]]
     for size, block in zip(whole[1:], blocks, strict=False):
         parts += [size // block, block]
     parts += whole[1 + rank :]
-    split = call.step("parts", Reshape(tuple(parts)), padded)
+    split = call.reshape(padded, tuple(parts))
     inner = [2 + 2 * i for i in range(rank)]
     outer = [1 + 2 * i for i in range(rank)]
     rest = range(1 + 2 * rank, len(parts))
-    moved = call.step("moved", Transpose((*inner, 0, *outer, *rest)), split)
+    moved = call.transpose(split, (*inner, 0, *outer, *rest))
     smaller = [parts[i] for i in outer]
     _finish(call, moved, (whole[0] * math.prod(blocks), *smaller, *whole[1 + rank :]))
 
@@ -337,19 +334,19 @@ def _space_to_batch(call: Call) -> None:
 def _batch_to_space(call: Call) -> None:
     value, blocks = _plain(call), numbers(call, 1, "block shape")
     crops = numbers(call, 2, "crops")
-    shape, rank = call.shape_of(value), len(blocks)
+    shape, rank = value.shape, len(blocks)
     batch = shape[0] // math.prod(blocks)
-    split = call.step("parts", Reshape((*blocks, batch, *shape[1:])), value)
+    split = call.reshape(value, (*blocks, batch, *shape[1:]))
     order = [rank]
     for i in range(rank):
         order += [rank + 1 + i, i]
     order += range(2 * rank + 1, rank + len(shape))
-    moved = call.step("moved", Transpose(tuple(order)), split)
+    moved = call.transpose(split, tuple(order))
     joined = tuple(size * block for size, block in zip(shape[1:], blocks, strict=False))
-    whole = call.step("whole", Reshape((batch, *joined, *shape[1 + rank :])), moved)
+    whole = call.reshape(moved, (batch, *joined, *shape[1 + rank :]))
     starts = (0, *crops[0::2], *[0] * (len(shape) - 1 - rank))
     ends = (0, *crops[1::2], *[0] * (len(shape) - 1 - rank))
-    made = [n - a - b for n, a, b in zip(call.shape_of(whole), starts, ends, strict=True)]
+    made = [n - a - b for n, a, b in zip(whole.shape, starts, ends, strict=True)]
     _cut(call, whole, starts, made, call.result)
 
 
@@ -358,7 +355,7 @@ def _batch_to_space(call: Call) -> None:
 
 def _mirror_pad(call: Call) -> None:
     value, spread = _plain(call), numbers(call, 1, "padding")
-    shape, symmetric = call.shape_of(value), call.option("Mode") == 1
+    shape, symmetric = value.shape, call.option("Mode") == 1
     for axis, size in enumerate(shape):
         before, after = spread[2 * axis], spread[2 * axis + 1]
         if before or after:
@@ -366,14 +363,14 @@ def _mirror_pad(call: Call) -> None:
                 np.arange(size), (before, after), "symmetric" if symmetric else "reflect"
             )
             value = _taken(call, value, axis, places.tolist(), f"padded{axis}")
-    _finish(call, value, call.shape_of(value))
+    _finish(call, value, value.shape)
 
 
-def _expanded(call: Call, value: str, shape: tuple[int, ...]) -> str:
+def _expanded(call: Call, value: Tensor, shape: tuple[int, ...]) -> Tensor:
     """A tensor repeated to a shape by NumPy's rules."""
-    given = call.shape_of(value)
+    given = value.shape
     given = (1,) * (len(shape) - len(given)) + given
-    value = call.step("raised", Reshape(given), value)
+    value = call.reshape(value, given)
     for axis, (have, want) in enumerate(zip(given, shape, strict=True)):
         if have != want:
             value = _taken(call, value, axis, np.zeros(want, np.int64), f"repeated{axis}")
@@ -400,7 +397,7 @@ def _wanted(call: Call, position: int) -> tuple[int, ...]:
 def _known(call: Call, data: Sequence[int]) -> None:
     """A result that is known when the model is compiled."""
     known = np.asarray(data, call.result.dtype)
-    call.emit(Identity(), (call.constant_of("value", known),), "plain")
+    call.define(call.value(known))
 
 
 def _shape(call: Call) -> None:
@@ -417,41 +414,40 @@ def _broadcast_args(call: Call) -> None:
 
 def _reverse(call: Call) -> None:
     value, axes = _plain(call), numbers(call, 1, "axes")
-    rank = len(call.shape_of(value))
+    rank = len(value.shape)
     turned = {axis_of(call, axis, rank) for axis in axes}
-    shape = call.shape_of(value)
+    shape = value.shape
     starts = tuple(n - 1 if i in turned else 0 for i, n in enumerate(shape))
     steps = tuple(-1 if i in turned else 1 for i in range(rank))
-    call.emit(Slice(starts, steps, shape), (value,), "plain")
+    call.define(call.emit(Slice(starts, steps, shape), value))
 
 
 def same(call: Call) -> None:
     """The operand itself; a sparse constant is dense since it was read."""
-    call.emit(Identity(), (_plain(call),), "plain")
+    call.define(_plain(call))
 
 
 def _update_slice(call: Call) -> None:
     """The operand with another tensor in the place that begins at constant indices."""
     value, update, starts = _plain(call), _plain(call, 1), numbers(call, 2, "start indices")
-    shape, part = call.shape_of(value), call.shape_of(update)
+    shape, part = value.shape, update.shape
     starts = [min(max(at, 0), n - m) for at, n, m in zip(starts, shape, part, strict=True)]
     before = tuple(starts)
     after = tuple(n - m - at for n, m, at in zip(shape, part, starts, strict=True))
     inside = np.zeros(shape, np.bool_)
     inside[tuple(slice(at, at + m) for at, m in zip(starts, part, strict=True))] = True
-    stored = call.importer.tensors[value].dtype
-    zero = call.constant_of("zero", np.zeros((), stored))
-    widened = call.step("widened", Pad("constant", (*before, *after)), update, zero)
-    condition = call.constant_of("inside", inside)
-    chosen = map_of(call, "Updated", lambda c, a, b: select(c, a, b), condition, widened, value)
-    call.emit(chosen, (condition, widened, value), "plain")
+    stored = value.dtype
+    zero = call.value(np.zeros((), stored))
+    widened = call.emit(Pad("constant", (*before, *after)), update, zero)
+    condition = call.value(inside)
+    call.define(call.map(select, condition, widened, value))
 
 
 def _resize_nearest(call: Call) -> None:
     value, sizes = _plain(call), numbers(call, 1, "size")
     align, half = call.option("AlignCorners"), call.option("HalfPixelCenters")
     for axis, made in zip((1, 2), sizes, strict=True):
-        size = call.shape_of(value)[axis]
+        size = value.shape[axis]
         scale = np.float32(size) / np.float32(made)
         if align and made > 1:
             scale = np.float32(size - 1) / np.float32(made - 1)
@@ -460,7 +456,7 @@ def _resize_nearest(call: Call) -> None:
         steps = np.floor(places + np.float32(0.5)) if align else np.floor(places)
         inside = np.clip(steps.astype(np.int64), 0, size - 1).tolist()
         value = _taken(call, value, axis, inside, f"resized{axis}")
-    _finish(call, value, call.shape_of(value))
+    _finish(call, value, value.shape)
 
 
 #: One row per operator, for every type.

@@ -6,25 +6,24 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ...graph.ir import Tensor
 from ...graph.ops.integer import leading_zeros
 from ...graph.ops.linear import MatMul
-from ...graph.ops.movement import Reshape, Transpose
-from ...graph.ops.reduction import Reduce
 from ...te.expr import Call as Function
 from ...te.expr import Const, Expr, maximum, select
 from ...te.tensor import clip
 from .functions import HALF_SQRT_2, THREE_HALVES
 from .geometry import activation
 from .graph import Call
-from .mapping import map_of, rescaled, step_map
+from .mapping import rescaled
 
 Reader = Callable[[Call], None]
 #: Elements on the axis of cumulative sums; their table of ones has the square of it.
 LONGEST_SUM = 4096
 
 
-def _last(call: Call, value: str) -> tuple[int, ...]:
-    return (len(call.shape_of(value)) - 1,)
+def _last(call: Call, value: Tensor) -> tuple[int, ...]:
+    return (len(value.shape) - 1,)
 
 
 def _named(name: str, x: Expr) -> Expr:
@@ -32,26 +31,26 @@ def _named(name: str, x: Expr) -> Expr:
 
 
 def _log_softmax(call: Call) -> None:
-    value = call.value(0, "plain")
-    most = call.step("most", Reduce("max", _last(call, value), True), value)
-    power = step_map(call, "power", lambda x, m: _named("exp", x - m), value, most)
-    total = call.step("total", Reduce("+", _last(call, value), True), power)
+    value = call.tensor(0)
+    most = call.reduce("max", value, _last(call, value))
+    power = call.map(lambda x, m: _named("exp", x - m), value, most)
+    total = call.reduce("+", power, _last(call, value))
     operands = (value, most, total)
     rule = lambda x, m, t: x - m - _named("log", t)  # noqa: E731
-    call.emit(map_of(call, "LogSoftmax", rule, *operands), operands, "plain")
+    call.define(call.map(rule, *operands))
 
 
 def _norm(call: Call) -> None:
     if activation(call) != (-np.inf, np.inf):
         raise call.refuse("fused activations are not supported")
-    value = call.value(0, "plain")
-    squares = step_map(call, "squares", lambda x: x * x, value)
-    total = call.step("total", Reduce("+", _last(call, value), True), squares)
+    value = call.tensor(0)
+    squares = call.map(lambda x: x * x, value)
+    total = call.reduce("+", squares, _last(call, value))
 
     def rule(x: Expr, acc: Expr) -> Expr:
         return x / maximum(_named("sqrt", acc), 1e-6)
 
-    call.emit(map_of(call, "L2Normalization", rule, value, total), (value, total), "plain")
+    call.define(call.map(rule, value, total))
 
 
 # ---- integers: Newton's method in fixed point ----------------------------------------------------
@@ -78,22 +77,22 @@ def _norm8(call: Call) -> None:
     with the root's power of two, that of uint8 before it, so the two round differently."""
     lift = 7 if call.operand(0).dtype == "uint8" else 0
     zero = call.quant(call.operand(0))[1]
-    value = call.value(0, "plain")
-    if call.shape_of(value)[-1] > 1 << 12:
-        raise call.refuse(f"expected rows of up to 4096, got {call.shape_of(value)[-1]}")
-    wide = step_map(call, "wide", lambda x: x.astype("int32") - zero, value)
-    squares = step_map(call, "squares", lambda x: x * x, wide)
-    total = call.step("total", Reduce("+", _last(call, value), True), squares)
-    positive = step_map(call, "positive", lambda t: maximum(t, 2), total)
+    value = call.tensor(0)
+    if value.shape[-1] > 1 << 12:
+        raise call.refuse(f"expected rows of up to 4096, got {value.shape[-1]}")
+    wide = call.map(lambda x: x.astype("int32") - zero, value)
+    squares = call.map(lambda x: x * x, wide)
+    total = call.reduce("+", squares, _last(call, value))
+    positive = call.map(lambda t: maximum(t, 2), total)
 
     def halved(t: Expr) -> Expr:
         lifted = (t << (_pairs(t) * 2)) >> 1
         return (lifted + 1) >> 1
 
-    half = step_map(call, "half", halved, positive)
-    root = step_map(call, "root", lambda t: Const(1 << 28) + t * 0, positive)
+    half = call.map(halved, positive)
+    root = call.map(lambda t: Const(1 << 28) + t * 0, positive)
     for _ in range(5):
-        root = step_map(call, "root", _newton, root, half)
+        root = call.map(_newton, root, half)
 
     def rule(x: Expr, r: Expr, t: Expr) -> Expr:
         shift = Const(11) - _pairs(maximum(t, 2))
@@ -104,26 +103,26 @@ def _norm8(call: Call) -> None:
         return clip(rescaled(x << lift, factor, count), -128, 127).astype("int8")
 
     operands = (wide, root, total)
-    call.emit(map_of(call, "L2Normalization", rule, *operands), operands, "plain")
+    call.define(call.map(rule, *operands))
 
 
 def _cumsum(call: Call) -> None:
     """Sums of all elements up to each, as a product with a triangle of ones."""
-    value = call.value(0, "plain")
+    value = call.tensor(0)
     order, rows = rows_along(call, value)
-    ones = triangle(call, call.shape_of(rows)[1]).astype(call.operand(0).dtype)
-    sums = call.step("sums", MatMul(), rows, call.constant_of("ones", ones))
-    call.emit(Transpose(_inverse(order)), (unrowed(call, sums, value, order),), "plain")
+    ones = triangle(call, rows.shape[1]).astype(call.operand(0).dtype)
+    sums = call.emit(MatMul(), rows, call.value(ones))
+    call.define(call.transpose(unrowed(call, sums, value, order), _inverse(order)))
 
 
-def rows_along(call: Call, value: str) -> tuple[tuple[int, ...], str]:
+def rows_along(call: Call, value: Tensor) -> tuple[tuple[int, ...], Tensor]:
     """The order of axes with the one of operand 1 last, and the tensor as rows along it."""
-    shape = call.shape_of(value)
+    shape = value.shape
     axis = int(call.constant(1, "axis").reshape(-1)[0]) % len(shape)
     order = (*(i for i in range(len(shape)) if i != axis), axis)
-    moved = call.step("moved", Transpose(order), value)
+    moved = call.transpose(value, order)
     size = shape[axis]
-    return order, call.step("rows", Reshape((int(np.prod(shape)) // size, size)), moved)
+    return order, call.reshape(moved, (int(np.prod(shape)) // size, size))
 
 
 def triangle(call: Call, size: int) -> np.ndarray:
@@ -134,19 +133,19 @@ def triangle(call: Call, size: int) -> np.ndarray:
     return np.ascontiguousarray(ones if call.option("Reverse") else ones.T)
 
 
-def unrowed(call: Call, rows: str, like: str, order: tuple[int, ...]) -> str:
+def unrowed(call: Call, rows: Tensor, like: Tensor, order: tuple[int, ...]) -> Tensor:
     """Rows in the shape of a tensor whose axes are in another order."""
-    shape = call.shape_of(like)
-    return call.step("split", Reshape(tuple(shape[i] for i in order)), rows)
+    shape = like.shape
+    return call.reshape(rows, tuple(shape[i] for i in order))
 
 
 def _inverse(order: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(int(i) for i in np.argsort(order))
 
 
-def back(call: Call, rows: str, like: str, order: tuple[int, ...]) -> str:
+def back(call: Call, rows: Tensor, like: Tensor, order: tuple[int, ...]) -> Tensor:
     """Rows as a tensor in its own order of axes."""
-    return call.step("back", Transpose(_inverse(order)), unrowed(call, rows, like, order))
+    return call.transpose(unrowed(call, rows, like, order), _inverse(order))
 
 
 #: Readers by operator and by the first operand's type.

@@ -20,11 +20,11 @@ from ...graph.arithmetic.requant import (
     tflite_params,
     tflite_requant,
 )
+from ...graph.ir import Tensor
 from ...graph.ops.base import Op
 from ...graph.ops.convolution import QConv2d
 from ...graph.ops.integer import QAddFixed, QMul, QSoftmax
 from ...graph.ops.linear import QDense
-from ...graph.ops.movement import Reshape
 from ...graph.ops.pooling import QAvgPool, QAvgPoolValid, QMaxPool
 from . import elementwise as tflite_elementwise
 from .elementwise import bounds_of, elementwise_layout, same_quant
@@ -34,7 +34,7 @@ from .graph import Call
 # ---- shared by operators -------------------------------------------------------------------------
 
 
-def _bias(call: Call, position: int, channels: int) -> str:
+def _bias(call: Call, position: int, channels: int) -> Tensor:
     """The name of the int32 bias; zeros when there is none."""
     tensor = call.optional(position)
     if tensor is None:
@@ -112,15 +112,15 @@ def _window_sum(call: Call, weight: np.ndarray, scales: np.ndarray, groups: int)
     zero = call.quant(call.operand(0))[1]
     op = QConv2d(strides, pads, dilations, groups, zero, _requant(call, scales))
     stored = call.importer.constant(f"{call.importer.label(call.operand(1))}.oihw", weight)
-    call.emit(op, (call.value(0, "nchw"), stored, _bias(call, 2, weight.shape[0])), "nchw")
+    call.define(
+        call.emit(op, call.tensor(0, "nchw"), stored, _bias(call, 2, weight.shape[0])), "nchw"
+    )
 
 
 def _dense(call: Call) -> None:
     weight, scales = _weight(call, channel_axis=0)
     op = QDense(call.quant(call.operand(0))[1], _requant(call, scales))
-    x, name, weight = dense_operands(call, weight)
-    stored = call.importer.constant(name, weight)
-    emit_matrix(call, op, (x, stored, _bias(call, 2, weight.shape[0])))
+    emit_matrix(call, op, *dense_operands(call, weight), _bias(call, 2, weight.shape[0]))
 
 
 # ---- element by element, pooling, softmax --------------------------------------------------------
@@ -136,7 +136,7 @@ def _add(call: Call, subtract: bool = False) -> None:
     requant = tflite_requant(scale, zero, *bounds_of(call))
     op = QAddFixed(zero_a, zero_b, mult_a, shift_a, mult_b, shift_b, subtract, requant)
     layout = elementwise_layout(call, (0, 1))
-    call.emit(op, (call.value(0, layout), call.value(1, layout)), layout)
+    call.define(call.emit(op, call.tensor(0, layout), call.tensor(1, layout)), layout)
 
 
 def _mul(call: Call) -> None:
@@ -144,8 +144,8 @@ def _mul(call: Call) -> None:
     y, zero = call.quant(call.result)
     requant = tflite_requant(np.array([float(a * b / y)]), zero, *bounds_of(call))
     layout = elementwise_layout(call, (0, 1))
-    operands = (call.value(0, layout), call.value(1, layout))
-    call.emit(QMul(zero_a, zero_b, requant), operands, layout)
+    operands = (call.tensor(0, layout), call.tensor(1, layout))
+    call.define(call.emit(QMul(zero_a, zero_b, requant), *operands), layout)
 
 
 def _average_pool(call: Call) -> None:
@@ -159,7 +159,7 @@ def _average_pool(call: Call) -> None:
     else:
         requant = mean_requant(kernel[0] * kernel[1], zero, lo, hi)
         op = QAvgPool(kernel, strides, pads, True, zero, requant)
-    call.emit(op, (call.value(0, "nchw"),), "nchw")
+    call.define(call.emit(op, call.tensor(0, "nchw")), "nchw")
 
 
 def _mean(call: Call) -> None:
@@ -181,17 +181,19 @@ def _mean(call: Call) -> None:
         zero,
         Requant(scaled, np.array([shift + extra], np.int32), zero_y, rounding="tflite"),
     )
-    image = (call.value(0, "nchw"),)
+    image = (call.tensor(0, "nchw"),)
     if len(call.result.shape) == 4:
-        call.emit(op, image, "nchw")
+        call.define(call.emit(op, *image), "nchw")
         return
-    name = call.step("image", op, *image)
-    call.emit(Reshape(call.shape_of(name)[:2]), (name,), "plain")
+    name = call.emit(op, *image)
+    call.define(call.reshape(name, name.shape[:2]))
 
 
 def _max_pool(call: Call) -> None:
     same_quant(call, call.operand(0))
-    call.emit(QMaxPool(*window(call), *bounds_of(call)), (call.value(0, "nchw"),), "nchw")
+    call.define(
+        call.emit(QMaxPool(*window(call), *bounds_of(call)), call.tensor(0, "nchw")), "nchw"
+    )
 
 
 def _softmax(call: Call) -> None:
@@ -202,9 +204,7 @@ def _softmax(call: Call) -> None:
             f"expected a result of scale 1/256 from the lowest value on, got scale {out!r} and"
             f" zero point {zero + (OFFSET if call.result.dtype == 'uint8' else 0)}"
         )
-    call.emit(
-        QSoftmax(float(call.option("Beta")) * float(scale)), (call.value(0, "plain"),), "plain"
-    )
+    call.define(call.emit(QSoftmax(float(call.option("Beta")) * float(scale)), call.tensor(0)))
 
 
 #: One row per TensorFlow Lite operator.

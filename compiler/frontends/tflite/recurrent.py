@@ -13,14 +13,15 @@ import numpy as np
 import tflite
 
 from ...graph.arithmetic.requant import tflite_params
+from ...graph.ir import Tensor
 from ...graph.ops.linear import MatMul
 from ...graph.ops.movement import Concat, Gather
 from ...te.expr import Expr, integer_range, maximum, minimum
 from . import cells
 from .functions import logistic16, tanh16
 from .graph import Call
-from .mapping import rescaled, saturated, step_map
-from .memory import keep, matrix, part, shaped, state_of
+from .mapping import rescaled, saturated
+from .memory import keep, matrix, state_of
 from .wide import reduced, scaled
 
 Reader = Callable[[Call], None]
@@ -55,7 +56,7 @@ class _Lstm:
     def time_axis(self) -> int:
         return 0 if self.call.option("TimeMajor") else 1
 
-    def weights(self, which: int) -> str:
+    def weights(self, which: int) -> Tensor:
         """The weights of all gates side by side, [columns, 4 * units]: ``which`` is 0 for those of
         the inputs, 1 for those of the hidden state."""
         call, units = self.call, self.sizes[3]
@@ -64,24 +65,24 @@ class _Lstm:
         if any(data.shape[0] != units for data in found):
             raise call.refuse(f"expected weights of {units} units in all gates")
         joined = np.ascontiguousarray(np.concatenate(found).T.astype(self.acc))
-        return call.constant_of(("inputs", "state")[which], joined)
+        return call.value(joined)
 
-    def product_of(self, rows: str, weights: str) -> str:
+    def product_of(self, rows: Tensor, weights: Tensor) -> Tensor:
         """Rows times weights, [rows, 4 * units]."""
-        return self.call.step("total", MatMul(), rows, weights)
+        return self.call.emit(MatMul(), rows, weights)
 
-    def bias(self) -> str:
+    def bias(self) -> Tensor:
         units = self.sizes[3]
         found = [self.call.constant(gate[2], "bias").reshape(-1) for gate in _GATES]
         if any(data.shape != (units,) or str(data.dtype) != self.acc for data in found):
             raise self.call.refuse(f"expected biases of {self.acc}[{units}] in all gates")
-        return self.call.constant_of("bias", np.concatenate(found))
+        return self.call.value(np.concatenate(found))
 
-    def centred(self, value: str, zero: int) -> str:
+    def centred(self, value: Tensor, zero: int) -> Tensor:
         """Integers less their zero point, for sums."""
-        return step_map(self.call, "wide", lambda x: x.astype(self.acc) - zero, value)
+        return self.call.map(lambda x: x.astype(self.acc) - zero, value)
 
-    def gates(self, total: str, which: int, scale: np.float32, *more: str) -> str:
+    def gates(self, total: Tensor, which: int, scale: np.float32, *more: Tensor) -> Tensor:
         """Sums of products as what goes into the activations, [rows, 4 * units]. ``more`` are the
         bias of the inputs, or the part of the inputs that a step adds."""
         call = self.call
@@ -92,7 +93,7 @@ class _Lstm:
         if self.acc == "int64":
             factors, shifts = reduced(factors), shifts + 15
         given = [
-            call.constant_of(f"{name}{which}", data.astype(self.acc))
+            call.shared(f"{name}{which}", data.astype(self.acc))
             for name, data in (("factors", factors), ("shifts", shifts))
         ]
 
@@ -103,25 +104,25 @@ class _Lstm:
                 made if first else made + other.astype("int32"), -32768, 32767, "int16"
             )
 
-        return step_map(call, "gates", rule, total, *given, *more)
+        return call.map(rule, total, *given, *more)
 
-    def activated(self, value: str, sigmoid: bool, power: int = -12) -> str:
+    def activated(self, value: Tensor, sigmoid: bool, power: int = -12) -> Tensor:
         """An activation of int16 of scale ``2**power``, by a table."""
         call, name = self.call, "sigmoid" if sigmoid else f"tanh{-power}"
         values = np.arange(-32768, 32768)
         steps = values * (3 << (12 + power)) if power >= -12 else _halved(values * 3, -12 - power)
-        table = call.constant_of(
+        table = call.shared(
             name, (logistic16(steps) if sigmoid else tanh16(steps)).clip(-32768, 32767).astype("i2")
         )
-        index = step_map(call, "index", lambda v: v.astype("int32") + (1 << 15), value)
-        return call.step(f"{name}.of", Gather(0), table, index)
+        index = call.map(lambda v: v.astype("int32") + (1 << 15), value)
+        return call.emit(Gather(0), table, index)
 
     def product(self, a: Expr, b: Expr, scale: float, zero: int, dtype: str) -> Expr:
         """The product of two elements, rescaled."""
         made = rescaled(a.astype("int32") * b.astype("int32"), *tflite_params(scale)) + zero
         return saturated(made, *integer_range(dtype), dtype)
 
-    def cell(self, forget: str, cell: str, update: str, new: str) -> str:
+    def cell(self, forget: Tensor, cell: Tensor, update: Tensor, new: Tensor) -> Tensor:
         """The next cell state."""
         call = self.call
         clip, scale = float(call.option("CellClip")), float(call.quant(call.operand(_CELL))[0])
@@ -134,9 +135,9 @@ class _Lstm:
             made = minimum(maximum(made, -bound), bound) if clip > 0 else made
             return made.astype("int16")
 
-        return step_map(call, "cell", rule, forget, cell, update, new)
+        return call.map(rule, forget, cell, update, new)
 
-    def hidden(self, cell: str, output: str) -> str:
+    def hidden(self, cell: Tensor, output: Tensor) -> Tensor:
         """The next hidden state."""
         call = self.call
         scale, zero = call.quant(call.operand(_HIDDEN))
@@ -146,9 +147,7 @@ class _Lstm:
             raise call.refuse("expected a scale of the cell state from 2**-15 to 1, a power of 2")
         value = self.activated(cell, False, power)
         factor = _AFTER * _AFTER / float(scale)
-        return step_map(
-            call, "hidden", lambda c, o: self.product(c, o, factor, zero, self.x), value, output
-        )
+        return call.map(lambda c, o: self.product(c, o, factor, zero, self.x), value, output)
 
     def run(self) -> None:
         """All steps, from and to the states."""
@@ -156,26 +155,26 @@ class _Lstm:
         hidden = state_of(call, _HIDDEN, (batch, units), self.x)
         cell = state_of(call, _CELL, (batch, units), "int16")
         (x, zero), (h, rest) = [call.quant(call.operand(position)) for position in (0, _HIDDEN)]
-        rows = shaped(call, self.centred(call.value(0, "plain"), zero), (batch * steps, width))
+        rows = call.reshape(self.centred(call.tensor(0), zero), (batch * steps, width))
         total = self.product_of(rows, self.weights(0))
         shape = (steps, batch) if self.time_axis == 0 else (batch, steps)
-        inputs = shaped(call, self.gates(total, 0, x, self.bias()), (*shape, 4 * units))
+        inputs = call.reshape(self.gates(total, 0, x, self.bias()), (*shape, 4 * units))
         weights = self.weights(1)
         history = []
         for step in range(steps):
-            given = shaped(call, part(call, inputs, self.time_axis, step, 1), (batch, 4 * units))
+            given = call.reshape(call.part(inputs, self.time_axis, step, 1), (batch, 4 * units))
             total = self.product_of(self.centred(hidden, rest), weights)
             gates = self.gates(total, 1, h, given)
-            three = self.activated(part(call, gates, 1, 0, 3 * units), True)
-            new = self.activated(part(call, gates, 1, 3 * units, units), False)
-            forget, update, output = (part(call, three, 1, i * units, units) for i in range(3))
+            three = self.activated(call.part(gates, 1, 0, 3 * units), True)
+            new = self.activated(call.part(gates, 1, 3 * units, units), False)
+            forget, update, output = (call.part(three, 1, i * units, units) for i in range(3))
             cell = self.cell(forget, cell, update, new)
             hidden = self.hidden(cell, output)
-            history.append(shaped(call, hidden, (1, batch, units) if self.time_axis == 0
+            history.append(call.reshape(hidden, (1, batch, units) if self.time_axis == 0
                                    else (batch, 1, units)))  # fmt: skip
         keep(call, _HIDDEN, hidden)
         keep(call, _CELL, cell)
-        call.emit(Concat(self.time_axis), tuple(history), "plain")
+        call.define(call.emit(Concat(self.time_axis), *tuple(history)))
 
 
 def _halved(x: np.ndarray, count: int) -> np.ndarray:

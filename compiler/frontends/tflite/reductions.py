@@ -9,15 +9,15 @@ import numpy as np
 
 from ...graph.arithmetic.fixed_point import rescale
 from ...graph.arithmetic.requant import tflite_params
+from ...graph.ir import Tensor
 from ...graph.ops.linear import MatMul
-from ...graph.ops.movement import Reshape, Transpose
-from ...graph.ops.reduction import ArgReduce, Reduce
+from ...graph.ops.reduction import ArgReduce
 from ...te.expr import Const, Expr, integer_range, select
 from .detection import column
 from .elementwise import numbers, same_quant
 from .functions import narrow
 from .graph import QUANTISED, Call
-from .mapping import map_of, rescaled, saturated, step_map, stored_type
+from .mapping import rescaled, saturated, stored_type
 from .moves import axis_of
 from .norms import back, rows_along, triangle
 
@@ -30,20 +30,20 @@ def _axes(call: Call, rank: int) -> tuple[int, ...]:
     return tuple(sorted({axis_of(call, axis, rank) for axis in numbers(call, 1, "axes")}))
 
 
-def _total(call: Call, value: str, axes: tuple[int, ...]) -> str:
-    return call.step("total", Reduce("+", axes, bool(call.option("KeepDims"))), value)
+def _total(call: Call, value: Tensor, axes: tuple[int, ...]) -> Tensor:
+    return call.reduce("+", value, axes, bool(call.option("KeepDims")))
 
 
-def _emit(call: Call, rule: Callable[[Expr], Expr], value: str) -> None:
-    call.emit(map_of(call, call.operator.kind.title(), rule, value), (value,), "plain")
+def _emit(call: Call, rule: Callable[[Expr], Expr], value: Tensor) -> None:
+    call.define(call.map(rule, value))
 
 
 def sum_or_mean(mean: bool) -> Reader:
     """The sum, or the mean: of integers, the division is part of the multiplier."""
 
     def read(call: Call) -> None:
-        value = call.value(0, "plain")
-        shape = call.shape_of(value)
+        value = call.tensor(0)
+        shape = value.shape
         axes = _axes(call, len(shape))
         count = math.prod(shape[axis] for axis in axes)
         if call.operand(0).dtype == "float32":
@@ -55,7 +55,7 @@ def sum_or_mean(mean: bool) -> Reader:
         if mean:
             extra = min(count.bit_length() - 1, 32, 31 - shift)
             multiplier, shift = (multiplier << extra) // count, shift + extra
-        wide = step_map(call, "wide", lambda v: v.astype("int32"), value)
+        wide = call.map(lambda v: v.astype("int32"), value)
         total, stored = _total(call, wide, axes), stored_type(call)
 
         def rule(v: Expr) -> Expr:
@@ -73,9 +73,9 @@ def _reduced(kind: str) -> Reader:
     def read(call: Call) -> None:
         if call.operand(0).dtype in QUANTISED:
             same_quant(call, call.operand(0))
-        value = call.value(0, "plain")
-        axes = _axes(call, len(call.shape_of(value)))
-        call.emit(Reduce(kind, axes, bool(call.option("KeepDims"))), (value,), "plain")
+        value = call.tensor(0)
+        axes = _axes(call, len(value.shape))
+        call.define(call.reduce(kind, value, axes, bool(call.option("KeepDims"))))
 
     return read
 
@@ -83,8 +83,8 @@ def _reduced(kind: str) -> Reader:
 def _product(call: Call) -> None:
     """One element after the other, each product rescaled by a multiplier of 15 bits: the kernel's
     share of the scales for each of ``count`` elements."""
-    value = call.value(0, "plain")
-    shape = call.shape_of(value)
+    value = call.tensor(0)
+    shape = value.shape
     axes = _axes(call, len(shape))
     kept = tuple(i for i in range(len(shape)) if i not in axes)
     count = math.prod(shape[i] for i in axes)
@@ -96,23 +96,23 @@ def _product(call: Call) -> None:
     if not 0 < down < 63:
         raise call.refuse("expected a result whose steps are not far finer or coarser")
     factor, half = narrow(multiplier), 1 << (down - 1)
-    moved = call.step("moved", Transpose((*kept, *axes)), value)
-    rows = call.step("rows", Reshape((math.prod(shape[i] for i in kept), count)), moved)
+    moved = call.transpose(value, (*kept, *axes))
+    rows = call.reshape(moved, (math.prod(shape[i] for i in kept), count))
 
     def times(made: Expr, v: Expr) -> Expr:
         product = made.astype("int64") * (v.astype("int64") - zero_x)
         return ((product * factor + half) >> down).astype("int32")
 
-    made = step_map(call, "made", lambda v: v.astype("int32") - zero_x, column(call, rows, 0))
+    made = call.map(lambda v: v.astype("int32") - zero_x, column(call, rows, 0))
     for place in range(1, count):
-        made = step_map(call, "made", times, made, column(call, rows, place))
+        made = call.map(times, made, column(call, rows, place))
     final, stored = _reduced_shape(call, shape, axes), stored_type(call)
 
     def rule(v: Expr) -> Expr:
         ended = (v.astype("int64") * factor + half) >> down
         return saturated(ended + zero_y, *integer_range(stored), stored)
 
-    _emit(call, rule, call.step("shape", Reshape(final), made))
+    _emit(call, rule, call.reshape(made, final))
 
 
 def _reduced_shape(call: Call, shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
@@ -125,10 +125,10 @@ def _logical(kind: str) -> Reader:
     """Whether the largest or the smallest of bools is true."""
 
     def read(call: Call) -> None:
-        value = call.value(0, "plain")
-        axes = _axes(call, len(call.shape_of(value)))
-        number = step_map(call, "number", lambda x: select(x, Const(1), Const(0)), value)
-        found = call.step("found", Reduce(kind, axes, bool(call.option("KeepDims"))), number)
+        value = call.tensor(0)
+        axes = _axes(call, len(value.shape))
+        number = call.map(lambda x: select(x, Const(1), Const(0)), value)
+        found = call.reduce(kind, number, axes, bool(call.option("KeepDims")))
         _emit(call, lambda x: x.equal(1), found)
 
     return read
@@ -138,9 +138,9 @@ def _arg(kind: str) -> Reader:
     """The first place of the largest or smallest element."""
 
     def read(call: Call) -> None:
-        value = call.value(0, "plain")
-        axis = axis_of(call, numbers(call, 1, "axis")[0], len(call.shape_of(value)))
-        place = call.step("place", ArgReduce(kind, axis, False, False), value)
+        value = call.tensor(0)
+        axis = axis_of(call, numbers(call, 1, "axis")[0], len(value.shape))
+        place = call.emit(ArgReduce(kind, axis, False, False), value)
         _emit(call, lambda x: x.astype(call.result.dtype), place)
 
     return read
@@ -148,19 +148,14 @@ def _arg(kind: str) -> Reader:
 
 def _cumsum(call: Call) -> None:
     """Sums of all elements up to each, as a product with a triangle of ones."""
-    value = call.value(0, "plain")
+    value = call.tensor(0)
     (x, zero_x), (y, zero_y) = call.quant(call.operand(0)), call.quant(call.result)
     widest = 2 * float(x)
     lift, ending = tflite_params(float(x) / widest), tflite_params(widest / (2.0**20 * float(y)))
-    lifted = step_map(
-        call,
-        "lifted",
-        lambda v: rescaled((v.astype("int32") - zero_x) * (1 << 20), *lift),
-        value,
-    )
+    lifted = call.map(lambda v: rescaled((v.astype("int32") - zero_x) * (1 << 20), *lift), value)
     order, rows = rows_along(call, lifted)
-    ones = call.constant_of("ones", triangle(call, call.shape_of(rows)[1]))
-    sums = back(call, call.step("sums", MatMul(), rows, ones), lifted, order)
+    ones = call.value(triangle(call, rows.shape[1]))
+    sums = back(call, call.emit(MatMul(), rows, ones), lifted, order)
     start = int(rescale(np.array(-zero_x << 20), *lift))  # the kernel's sums begin here
 
     def made(v: Expr) -> Expr:

@@ -7,13 +7,13 @@ from collections.abc import Callable
 import numpy as np
 import tflite
 
+from ...graph.ir import Tensor
 from ...graph.ops.convolution import Convolution, ConvolutionTranspose
-from ...graph.ops.movement import Transpose
 from ...te.expr import Expr
 from .elementwise import numbers
 from .geometry import MAX_REACH
 from .graph import Call
-from .mapping import between, map_of
+from .mapping import between
 
 Reader = Callable[[Call], None]
 _TO_FRONT, _TO_BACK = (0, 4, 1, 2, 3), (0, 2, 3, 4, 1)
@@ -27,31 +27,31 @@ def _triple(call: Call, name: str) -> tuple[int, ...]:
     return found
 
 
-def _operands(call: Call, position: int) -> tuple[str, np.ndarray]:
+def _operands(call: Call, position: int) -> tuple[Tensor, np.ndarray]:
     """The image with its channels first, and the weight [D, H, W, ...]."""
-    value, weight = call.value(position, "plain"), call.constant(1, "weight")
-    if len(call.shape_of(value)) != 5 or weight.ndim != 5 or weight.dtype != np.float32:
+    value, weight = call.tensor(position), call.constant(1, "weight")
+    if len(value.shape) != 5 or weight.ndim != 5 or weight.dtype != np.float32:
         raise call.refuse(
             f"expected [N,D,H,W,C] and a weight float32 of 5 dimensions, got"
-            f" {list(call.shape_of(value))} and {weight.dtype}{list(weight.shape)}"
+            f" {list(value.shape)} and {weight.dtype}{list(weight.shape)}"
         )
-    return call.step("front", Transpose(_TO_FRONT), value), weight
+    return call.transpose(value, _TO_FRONT), weight
 
 
-def _emit(call: Call, total: str, bias: int) -> None:
+def _emit(call: Call, total: Tensor, bias: int) -> None:
     """The sums with bias and activation, channels last again."""
-    channels = call.shape_of(total)[1]
-    operands = [call.step("back", Transpose(_TO_BACK), total)]
+    channels = total.shape[1]
+    operands = [call.transpose(total, _TO_BACK)]
     if call.optional(bias) is not None:
         data = call.constant(bias, "bias")
         if data.dtype != np.float32 or data.shape != (channels,):
             raise call.refuse(f"expected a bias float32[{channels}], got {call.operand(bias)}")
-        operands.append(call.constant_of("bias", data))
+        operands.append(call.value(data))
 
     def rule(x: Expr, *b: Expr) -> Expr:
         return between(call, x + b[0] if b else x * 1.0)
 
-    call.emit(map_of(call, "Volume", rule, *operands), tuple(operands), "plain")
+    call.define(call.map(rule, *operands))
 
 
 def _convolved(call: Call) -> None:
@@ -62,16 +62,16 @@ def _convolved(call: Call) -> None:
     if max(reach) > MAX_REACH:
         raise call.refuse(f"expected a window within {MAX_REACH} places, got {reach}")
     if call.option("Padding") == tflite.Padding.SAME:
-        for axis, size in enumerate(call.shape_of(value)[2:]):
+        for axis, size in enumerate(value.shape[2:]):
             stride = strides[axis]
             total = max((-(-size // stride) - 1) * stride + reach[axis] - size, 0)
             before[axis], after[axis] = total // 2, total - total // 2
-    groups, rest = divmod(call.shape_of(value)[1], weight.shape[3])
+    groups, rest = divmod(value.shape[1], weight.shape[3])
     if rest or not groups:
-        raise call.refuse(f"weight {list(weight.shape)} does not fit {call.shape_of(value)[1]}")
+        raise call.refuse(f"weight {list(weight.shape)} does not fit {value.shape[1]}")
     op = Convolution(strides, (*before, *after), dilations, groups)
-    stored = call.constant_of("weight", np.ascontiguousarray(weight.transpose(4, 3, 0, 1, 2)))
-    _emit(call, call.step("total", op, value, stored), 2)
+    stored = call.value(np.ascontiguousarray(weight.transpose(4, 3, 0, 1, 2)))
+    _emit(call, call.emit(op, value, stored), 2)
 
 
 def _spread(call: Call) -> None:
@@ -85,8 +85,8 @@ def _spread(call: Call) -> None:
             reach, stride = (weight.shape[axis] - 1) * dilations[axis] + 1, strides[axis]
             before[axis] = max((-(-n // stride) - 1) * stride + reach - n, 0) // 2
     op = ConvolutionTranspose(strides, tuple(before), dilations, 1, size)
-    stored = call.constant_of("weight", np.ascontiguousarray(weight.transpose(4, 3, 0, 1, 2)))
-    _emit(call, call.step("total", op, value, stored), 3)
+    stored = call.value(np.ascontiguousarray(weight.transpose(4, 3, 0, 1, 2)))
+    _emit(call, call.emit(op, value, stored), 3)
 
 
 #: Readers by operator and by the first operand's type.

@@ -12,6 +12,7 @@ import tflite
 
 from ...graph.arithmetic.fixed_point import rescale
 from ...graph.arithmetic.requant import OFFSET, tflite_params
+from ...graph.ir import Tensor
 from ...graph.ops.base import Op
 from ...graph.ops.convolution import (
     Convolution,
@@ -21,9 +22,8 @@ from ...graph.ops.convolution import (
 )
 from ...graph.ops.integer import leading_zeros
 from ...graph.ops.linear import MatMul
-from ...graph.ops.movement import Gather, Reshape, Transpose
+from ...graph.ops.movement import Gather
 from ...graph.ops.pooling import Pool
-from ...graph.ops.reduction import Reduce
 from ...te.expr import Call as Function
 from ...te.expr import Const, Expr, maximum, minimum, select
 from ...te.tensor import clip
@@ -41,7 +41,7 @@ from .geometry import (
     window_geometry,
 )
 from .graph import Call
-from .mapping import between, map_of, saturated, step_map, stored_type
+from .mapping import between, saturated, stored_type
 from .operators import _bias as bias8
 from .operators import _products as products
 from .operators import _requant as requant8
@@ -80,7 +80,7 @@ def scaled(acc: Expr, factor: Expr, count: Expr) -> Expr:
 
 def _emit_sum(
     call: Call,
-    total: str,
+    total: Tensor,
     scales: np.ndarray,
     bias_position: int,
     shape: tuple[int, ...],
@@ -88,7 +88,7 @@ def _emit_sum(
 ) -> None:
     """Bias, scale, zero point and bounds of a sum whose channels lie along the one axis of
     ``shape`` that is not 1."""
-    wide = importer_dtype(call, total)
+    wide = total.dtype
     channels = int(np.prod(shape))
     pairs = [tflite_params(float(s)) for s in np.broadcast_to(products(call, scales), channels)]
     multiplier, shift = (np.array(column) for column in zip(*pairs, strict=True))
@@ -101,7 +101,7 @@ def _emit_sum(
     multiplier = reduced(multiplier) if wide == "int64" else multiplier
     shift = shift + 15 if wide == "int64" else shift
     operands = tuple(
-        call.constant_of(name, np.asarray(data, wide).reshape(shape))
+        call.value(np.asarray(data, wide).reshape(shape))
         for name, data in (("bias", values), ("multiplier", multiplier), ("shift", shift))
     )
     zero = call.quant(call.result)[1]
@@ -111,18 +111,13 @@ def _emit_sum(
         made = scaled(acc + bias, factor, count)
         return saturated(made + zero, lo, hi, stored_type(call))
 
-    call.emit(map_of(call, "Rescale", rule, total, *operands), (total, *operands), layout)
+    call.define(call.map(rule, total, *operands), layout)
 
 
-def importer_dtype(call: Call, value: str) -> str:
-    """The dtype of a tensor of the graph."""
-    return call.importer.tensors[value].dtype
-
-
-def _widened(call: Call, position: int, layout: str, dtype: str) -> str:
+def _widened(call: Call, position: int, layout: str, dtype: str) -> Tensor:
     zero = call.quant(call.operand(position))[1]
-    value = call.value(position, layout)
-    return step_map(call, "wide", lambda x: x.astype(dtype) - zero, value)
+    value = call.tensor(position, layout)
+    return call.map(lambda x: x.astype(dtype) - zero, value)
 
 
 def _convolved(call: Call, depthwise: bool) -> None:
@@ -134,9 +129,9 @@ def _convolved(call: Call, depthwise: bool) -> None:
     if channels % weight.shape[1] or weight.shape[0] % (channels // weight.shape[1]):
         raise call.refuse(f"weight {list(weight.shape)} does not fit {channels} channels")
     geometry = window_geometry(call, (weight.shape[2], weight.shape[3]))
-    stored = call.constant_of("oihw", weight.astype(dtype))
+    stored = call.value(weight.astype(dtype))
     op = Convolution(*geometry, channels // weight.shape[1])
-    total = call.step("total", op, _widened(call, 0, "nchw", dtype), stored)
+    total = call.emit(op, _widened(call, 0, "nchw", dtype), stored)
     _emit_sum(call, total, scales, 2, (1, weight.shape[0], 1, 1), "nchw")
 
 
@@ -144,36 +139,34 @@ def _dense(call: Call) -> None:
     weight, scales = weight8(call, channel_axis=0)
     dtype, width = _accumulator(call, 2), weight.shape[-1]
     x = _widened(call, 0, "plain", dtype)
-    count = int(np.prod(call.shape_of(x)))
+    count = int(np.prod(x.shape))
     if weight.ndim != 2 or count % width:
         raise call.refuse(f"weight {list(weight.shape)} does not fit {count} elements")
-    rows = call.step("rows", Reshape((count // width, width)), x)
-    stored = call.constant_of("weight", np.ascontiguousarray(weight.T.astype(dtype)))
-    total = call.step("total", MatMul(), rows, stored)
-    whole = call.step("whole", Reshape(matrix_shape(call, weight.shape[0])), total)
-    shape = (*[1] * (len(call.shape_of(whole)) - 1), weight.shape[0])
+    rows = call.reshape(x, (count // width, width))
+    stored = call.value(np.ascontiguousarray(weight.T.astype(dtype)))
+    total = call.emit(MatMul(), rows, stored)
+    whole = call.reshape(total, matrix_shape(call, weight.shape[0]))
+    shape = (*[1] * (len(whole.shape) - 1), weight.shape[0])
     _emit_sum(call, whole, scales, 2, shape, "plain")
 
 
 def dense_of_computed(call: Call) -> None:
     """A dense layer whose weights are computed, so that it is a product of two matrices."""
     real = call.operand(0).dtype == "float32"
-    x, weight = (
-        call.value(i, "plain") if real else _widened(call, i, "plain", "int32") for i in (0, 1)
-    )
-    if len(call.shape_of(weight)) != 2 or call.operand(1).scale.size > 1:
+    x, weight = (call.tensor(i) if real else _widened(call, i, "plain", "int32") for i in (0, 1))
+    if len(weight.shape) != 2 or call.operand(1).scale.size > 1:
         raise call.refuse(f"expected a matrix with one scale, got {call.operand(1)}")
-    units, width = call.shape_of(weight)
-    turned = call.step("turned", Transpose((1, 0)), weight)
-    total = call.step("total", MatMul(), rows_of(call, x, width), turned)
+    units, width = weight.shape
+    turned = call.transpose(weight, (1, 0))
+    total = call.emit(MatMul(), rows_of(call, x, width), turned)
     shape = matrix_shape(call, units)
-    whole = call.step("whole", Reshape(shape), total)
+    whole = call.reshape(total, shape)
     if not real:
         _emit_sum(call, whole, call.operand(1).scale, 2, (*[1] * (len(shape) - 1), units), "plain")
         return
     operands = (whole, *float_bias(call, 2))
     rule = lambda x, *b: between(call, x + b[0] if b else x * 1.0)  # noqa: E731
-    call.emit(map_of(call, "Dense", rule, *operands), operands, "plain")
+    call.define(call.map(rule, *operands))
 
 
 def _transposed_geometry(call: Call, kernel: tuple[int, int]) -> tuple[tuple, tuple, tuple]:
@@ -193,7 +186,7 @@ def _transposed_geometry(call: Call, kernel: tuple[int, int]) -> tuple[tuple, tu
 
 def _transpose_conv(call: Call) -> None:
     """Operand 0 is the result's shape, 1 the weight, 2 the image, 3 the bias."""
-    moved = Shifted(call)
+    moved = call.reordered(2, 1, 3)
     if hybrid.is_hybrid(moved):
         _hybrid_transpose_conv(call, moved)
         return
@@ -201,9 +194,9 @@ def _transpose_conv(call: Call) -> None:
         weight = float_weight(moved)
         strides, before, size = _transposed_geometry(call, weight.shape[1:3])
         op: Op = ConvTranspose2d(strides, before, size, *activation(call))
-        stored = call.constant_of("weight", np.ascontiguousarray(weight.transpose(3, 0, 1, 2)))
-        operands = (moved.value(0, "nchw"), stored, *float_bias(moved, 2))
-        call.emit(op, operands, "nchw")
+        stored = call.value(np.ascontiguousarray(weight.transpose(3, 0, 1, 2)))
+        operands = (moved.tensor(0, "nchw"), stored, *float_bias(moved, 2))
+        call.define(call.emit(op, *operands), "nchw")
         return
     weight, scales = weight8(moved, channel_axis=0)
     strides, before, size = _transposed_geometry(call, weight.shape[1:3])
@@ -211,38 +204,27 @@ def _transpose_conv(call: Call) -> None:
     if stored_type(moved) == "int8" and weight.dtype == np.int8:
         zero = moved.quant(moved.operand(0))[1]
         op = QConvTranspose2d(strides, before, size, zero, requant8(moved, scales))
-        stored = call.constant_of("weight", weight)
-        operands = (moved.value(0, "nchw"), stored, bias8(moved, 2, channels))
-        call.emit(op, operands, "nchw")
+        stored = call.value(weight)
+        operands = (moved.tensor(0, "nchw"), stored, bias8(moved, 2, channels))
+        call.define(call.emit(op, *operands), "nchw")
         return
     dtype = _accumulator(moved, 2)
     op = ConvolutionTranspose(strides, before, (1, 1), 1, size)
-    stored = call.constant_of("weight", weight.astype(dtype))
-    total = call.step("total", op, _widened(moved, 0, "nchw", dtype), stored)
+    stored = call.value(weight.astype(dtype))
+    total = call.emit(op, _widened(moved, 0, "nchw", dtype), stored)
     _emit_sum(moved, total, scales, 2, (1, channels, 1, 1), "nchw")
 
 
-def _hybrid_transpose_conv(call: Call, moved: Shifted) -> None:
+def _hybrid_transpose_conv(call: Call, moved: Call) -> None:
     """Of float32 with weights of int8: as other convolutions, always with a zero point."""
     weight, scales = weight8(moved, channel_axis=0)
     if weight.ndim != 4:
         raise call.refuse(f"expected a weight of 4 dimensions, got {list(weight.shape)}")
     strides, before, size = _transposed_geometry(call, weight.shape[1:3])
-    stored = call.constant_of("weight", weight.transpose(3, 0, 1, 2).astype(np.int32, order="C"))
-    whole, scale = hybrid.quantised(call, moved.value(0, "nchw"), (1, 2, 3), asymmetric=True)
+    stored = call.value(weight.transpose(3, 0, 1, 2).astype(np.int32, order="C"))
+    whole, scale = hybrid.quantised(call, moved.tensor(0, "nchw"), (1, 2, 3), asymmetric=True)
     op = ConvolutionTranspose(strides, before, (1, 1), 1, size)
-    hybrid.emit_sum(moved, call.step("total", op, whole, stored), scale, scales, single=False)
-
-
-class Shifted(Call):
-    """A transposed convolution with its operands in the order of other convolutions."""
-
-    def __init__(self, call: Call):
-        super().__init__(call.importer, call.operator)
-
-    def optional(self, position: int):
-        order = {0: 2, 1: 1, 2: 3}
-        return Call.optional(self, order[position])
+    hybrid.emit_sum(moved, call.emit(op, whole, stored), scale, scales, single=False)
 
 
 def _batch_matmul(call: Call) -> None:
@@ -253,21 +235,21 @@ def _batch_matmul(call: Call) -> None:
     sides = []
     for position, turned in ((0, call.option("AdjX")), (1, call.option("AdjY"))):
         value = (
-            call.value(position, "plain")
+            call.tensor(position)
             if call.operand(0).dtype == "float32"
             else _widened(call, position, "plain", dtype)
         )
-        rank = len(call.shape_of(value))
+        rank = len(value.shape)
         if turned:
             order = (*range(rank - 2), rank - 1, rank - 2)
-            value = call.step("turned", Transpose(order), value)
+            value = call.transpose(value, order)
         sides.append(value)
     if call.operand(0).dtype == "float32":
-        call.emit(MatMul(), (sides[0], sides[1]), "plain")
+        call.define(call.emit(MatMul(), sides[0], sides[1]))
         return
-    total = call.step("total", MatMul(), *sides)
+    total = call.emit(MatMul(), *sides)
     scale = call.quant(call.operand(1))[0]
-    shape = (1,) * len(call.shape_of(total))
+    shape = (1,) * len(total.shape)
     _emit_sum(call, total, np.array([scale]), len(call.operator.inputs), shape, "plain")
 
 
@@ -284,39 +266,39 @@ def _average(call: Call) -> None:
     same_quant(call, call.operand(0))
     kernel, strides, pads = window(call)
     lo, hi = bounds_of(call)
-    value = step_map(call, "wide", lambda x: x.astype("int32"), call.value(0, "nchw"))
-    total = call.step("total", Pool("+", kernel, strides, pads, (1, 1)), value)
-    counts = call.constant_of("counts", _counts(call, kernel, strides, pads).astype(np.int32))
+    value = call.map(lambda x: x.astype("int32"), call.tensor(0, "nchw"))
+    total = call.emit(Pool("+", kernel, strides, pads, (1, 1)), value)
+    counts = call.value(_counts(call, kernel, strides, pads).astype(np.int32))
 
     def rule(acc: Expr, count: Expr) -> Expr:
         half = count >> 1
         nudged = select(acc > 0, acc + half, acc - half)
         return saturated(Function("divide", (nudged, count), "int32"), lo, hi, "int16")
 
-    call.emit(map_of(call, "Average", rule, total, counts), (total, counts), "nchw")
+    call.define(call.map(rule, total, counts), "nchw")
 
 
 def _maximum(call: Call) -> None:
     same_quant(call, call.operand(0))
     kernel, strides, pads = window(call)
     lo, hi = bounds_of(call)
-    most = call.step("most", Pool("max", kernel, strides, pads, (1, 1)), call.value(0, "nchw"))
-    call.emit(map_of(call, "Clip", lambda x: clip(x, lo, hi), most), (most,), "nchw")
+    most = call.emit(Pool("max", kernel, strides, pads, (1, 1)), call.tensor(0, "nchw"))
+    call.define(call.map(lambda x: clip(x, lo, hi), most), "nchw")
 
 
 def _l2_pool(call: Call) -> None:
     kernel, strides, pads = window(call)
     lo, hi = activation(call)
-    squares = step_map(call, "squares", lambda x: x * x, call.value(0, "nchw"))
-    total = call.step("total", Pool("+", kernel, strides, pads, (1, 1)), squares)
-    counts = call.constant_of("counts", _counts(call, kernel, strides, pads).astype(np.float32))
+    squares = call.map(lambda x: x * x, call.tensor(0, "nchw"))
+    total = call.emit(Pool("+", kernel, strides, pads, (1, 1)), squares)
+    counts = call.value(_counts(call, kernel, strides, pads).astype(np.float32))
 
     def rule(acc: Expr, count: Expr) -> Expr:
         root = Function("sqrt", (acc / count,), "float32")
         root = root if lo == -np.inf else maximum(root, lo)
         return root if hi == np.inf else minimum(root, hi)
 
-    call.emit(map_of(call, "L2Pool", rule, total, counts), (total, counts), "nchw")
+    call.define(call.map(rule, total, counts), "nchw")
 
 
 # ---- softmax of int16 ----------------------------------------------------------------------------
@@ -331,21 +313,21 @@ def _softmax(call: Call) -> None:
     exponentials = interpolated16(precise(np.exp), -10.0, 0.0, 32768.0)
     inverses = interpolated16(lambda v: np.float32(1) / (np.float32(1) + v), 0.0, 1.0, 32768.0)
     below = np.clip(rescale(-np.arange(65536), *factors) + 32767, -32768, 32767)
-    value = call.value(0, "plain")
-    axes = (len(call.shape_of(value)) - 1,)
-    most = call.step("most", Reduce("max", axes, True), value)
-    under = step_map(call, "under", lambda m, v: m.astype("int32") - v.astype("int32"), most, value)
-    table = call.constant_of("exponentials", exponentials[below + 32768].astype(np.int32))
-    power = call.step("power", Gather(0), table, under)
-    total = call.step("sum", Reduce("+", axes, True), power)
+    value = call.tensor(0)
+    axes = (len(value.shape) - 1,)
+    most = call.reduce("max", value, axes)
+    under = call.map(lambda m, v: m.astype("int32") - v.astype("int32"), most, value)
+    table = call.value(exponentials[below + 32768].astype(np.int32))
+    power = call.emit(Gather(0), table, under)
+    total = call.reduce("+", power, axes)
 
     def place(acc: Expr) -> Expr:
         lifted = acc.astype("int64") << (leading_zeros(acc).astype("int64") - 1)
         return clip(((lifted + (1 << 13)) >> 14) - (1 << 16), 0, 65535).astype("int32")
 
-    index = step_map(call, "index", place, total)
-    second = call.constant_of("inverses", inverses.astype(np.int32))
-    inverse = call.step("inverse", Gather(0), second, index)
+    index = call.map(place, total)
+    second = call.value(inverses.astype(np.int32))
+    inverse = call.emit(Gather(0), second, index)
 
     def rule(e: Expr, factor: Expr, acc: Expr) -> Expr:
         count = (Const(31) - leading_zeros(acc)).astype("int64")
@@ -353,9 +335,7 @@ def _softmax(call: Call) -> None:
         made = (product + (Const(1, "int64") << (count - 1))) >> count
         return clip(made, 0, 32767).astype("int16")
 
-    call.emit(
-        map_of(call, "Softmax", rule, power, inverse, total), (power, inverse, total), "plain"
-    )
+    call.define(call.map(rule, power, inverse, total))
 
 
 # ---- images --------------------------------------------------------------------------------------
@@ -364,26 +344,24 @@ def _softmax(call: Call) -> None:
 def _resize_bilinear(call: Call) -> None:
     """Two taps along each axis; int8 and int16 with weights of 10 fraction bits. Of uint8, the
     kernel computes in floats, and rounds halves of what the file stores up."""
-    value, unsigned = call.value(0, "plain"), call.operand(0).dtype == "uint8"
+    value, unsigned = call.tensor(0), call.operand(0).dtype == "uint8"
     if unsigned:
-        value = step_map(call, "real", lambda v: v.astype("float32") + float(OFFSET), value)
-    real = importer_dtype(call, value) == "float32"
+        value = call.map(lambda v: v.astype("float32") + float(OFFSET), value)
+    real = value.dtype == "float32"
     align, half = call.option("AlignCorners"), call.option("HalfPixelCenters")
     sizes = numbers(call, 1, "size")
     taps, fractions = [], []
     for axis, made in ((1, sizes[0]), (2, sizes[1])):
-        size = call.shape_of(value)[axis]
+        size = value.shape[axis]
         low, high, at = (_real_taps if real else _integer_taps)(size, made, align, half)
         taps.append((low, high))
         shape = (made, 1, 1) if axis == 1 else (made, 1)
-        fractions.append(call.constant_of(f"fraction{axis}", at.reshape(shape)))
+        fractions.append(call.value(at.reshape(shape)))
     corners = []
     for row in taps[0]:
-        rows = call.step("rows", Gather(1), value, _places(call, "row", row))
-        corners += [
-            call.step("corner", Gather(2), rows, _places(call, "column", c)) for c in taps[1]
-        ]
-    stored = importer_dtype(call, value)
+        rows = call.gather(value, row, 1)
+        corners += [call.gather(rows, c, 2) for c in taps[1]]
+    stored = value.dtype
 
     def blend(a: Expr, b: Expr, c: Expr, d: Expr, y: Expr, x: Expr) -> Expr:
         """The kernel's order: y0 x0, y1 x0, y0 x1, y1 x1."""
@@ -406,12 +384,7 @@ def _resize_bilinear(call: Call) -> None:
         return Function("divide", (nudged, Const(1 << 20, "int64")), "int64").astype(stored)
 
     operands = (*corners, *fractions)
-    call.emit(map_of(call, "ResizeBilinear", blend, *operands), operands, "plain")
-
-
-def _places(call: Call, label: str, places: np.ndarray) -> str:
-    name = f"{label}.{len(call.importer.tensors)}"
-    return call.constant_of(name, places.astype(np.int64))
+    call.define(call.map(blend, *operands))
 
 
 def _real_taps(size: int, made: int, align: int, half: int) -> tuple[np.ndarray, ...]:
