@@ -53,7 +53,10 @@ _TOGETHER = ("CALL_ONCE", "IF", "VAR_HANDLE", "WHILE", *SIGNALS)
 #: A value that goes from one subgraph to another: a constant in the file's own type, the graph's
 #: tensor that holds it in the layout ``plain``, or a variable.
 Bound = np.ndarray | str | Key
-Readers = Mapping[str, Callable[["Call"], None]]
+Reader = Callable[["Call"], None]
+#: Readers by operator and by the types of the first operand: one or several words, or ``ANY``.
+Rows = Mapping[str, Mapping[str, Reader]]
+ANY = "any"
 
 
 def held_in(dtype: str) -> str:
@@ -76,7 +79,7 @@ class Importer:
 
     model: FlatModel
     batch: int
-    readers: Readers
+    readers: Mapping[str, Reader]
     number: int = 0
     prefix: str = ""
     depth: int = 0

@@ -1,4 +1,4 @@
-"""Readers of real Fourier transforms, and of the complex numbers that they make.
+"""Real Fourier transforms, and the complex numbers that they make.
 
 A complex tensor is two tensors of float32 in the graph, in the layouts ``real`` and ``imag``.
 """
@@ -6,19 +6,18 @@ A complex tensor is two tensors of float32 in the graph, in the layouts ``real``
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 
-from ...graph.ir import Tensor
-from ...graph.ops.linear import MatMul
-from ...graph.ops.movement import Slice
-from ...te.expr import Call as Function
-from ...te.expr import Expr
-from .elementwise import new_shape, numbers
-from .graph import Call
+from ....graph.ir import Tensor
+from ....graph.ops.linear import MatMul
+from ....graph.ops.movement import Slice
+from ....te.expr import Call as Function
+from ....te.expr import Expr
+from ..graph import Call, Reader, Rows
+from .rules import numbers
+from .shape import new_shape
 
-Reader = Callable[[Call], None]
 #: The longest transform: its matrix has the square of it.
 LONGEST = 1 << 12
 
@@ -97,8 +96,8 @@ def _magnitude(call: Call) -> None:
     call.define(call.map(rule, *values))
 
 
-#: Readers by operator and by the first operand's type.
-TYPED: dict[str, dict[str, Reader]] = {
+#: Readers by operator and by the first operand's types.
+READERS: Rows = {
     "COMPLEX_ABS": {"complex64": _magnitude},
     "EXPAND_DIMS": {"complex64": _reshape},
     "IMAG": {"complex64": _part("imag")},

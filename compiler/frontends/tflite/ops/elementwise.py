@@ -1,4 +1,7 @@
-"""Readers of TensorFlow Lite operators of one operand, of all types but int8's simple tables."""
+"""Operators of one operand, element by element: activations and functions.
+
+A function of integers of 8 or 16 bits becomes a table of its values.
+"""
 
 from __future__ import annotations
 
@@ -7,43 +10,46 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ...graph.arithmetic.fixed_point import (
+from ....graph.arithmetic.fixed_point import (
     INT32_MAX,
     divide_by_pot,
     high_mul,
     rescale,
     saturating_shift,
 )
-from ...graph.arithmetic.requant import tflite_params
-from ...te.expr import Call as Function
-from ...te.expr import Const, Expr, maximum, minimum, select
-from .elementwise import emit_function8, emit_table8
-from .graph import Call
-from .mapping import STORED, emit_map, emit_table, stored_type
-
-Reader = Callable[[Call], None]
-
+from ....graph.arithmetic.requant import INT8_MAX, tflite_params
+from ....te.expr import Const, Expr, maximum, minimum, select
+from ..graph import ANY, Call, Reader, Rows
+from .rules import (
+    STORED,
+    STORED8,
+    emit_map,
+    emit_table,
+    emit_table8,
+    named,
+    negated,
+    one,
+    steps_of,
+    stored_type,
+    unary,
+    zero,
+)
 
 #: A function of an array of float32.
 Real = Callable[[np.ndarray], np.ndarray]
 
 
-def _named(name: str, x: Expr) -> Expr:
-    return Function(name, (x,), x.dtype)
+# ---- floats --------------------------------------------------------------------------------------
 
 
 def _precise(name: str) -> Reader:
     """A function of the C library: computed in float64, it rounds as the library does."""
-    return _unary(lambda x: _named(name, x.astype("float64")).astype("float32"))
-
-
-def _unary(rule: Callable[[Expr], Expr]) -> Reader:
-    return lambda call: emit_map(call, rule, 1)
+    return unary(lambda x: named(name, x.astype("float64")).astype("float32"))
 
 
 def _expm1(x: Expr) -> Expr:
     wide = x.astype("float64")
-    small = _named("tanh", wide * 0.5)  # exp(x) - 1 without cancellation
+    small = named("tanh", wide * 0.5)  # exp(x) - 1 without cancellation
     return (small * 2.0 / (Const(1.0, "float64") - small)).astype("float32")
 
 
@@ -52,24 +58,33 @@ def _leaky(call: Call) -> None:
     emit_map(call, lambda x: select(x > 0.0, x, x * alpha), 1)
 
 
-#: Readers of operators of one float32 tensor.
-REAL: dict[str, Reader] = {
-    "ABS": _unary(lambda x: maximum(x, 0.0 - x)),
-    "CEIL": _unary(lambda x: _named("ceil", x)),
-    "COS": _precise("cos"),
-    "ELU": _unary(lambda x: select(x < 0.0, _expm1(x), x)),
-    "EXP": _precise("exp"),
-    "FLOOR": _unary(lambda x: _named("floor", x)),
-    "HARD_SWISH": _unary(lambda x: x * minimum(maximum(x + 3.0, 0.0), 6.0) / 6.0),
-    "LEAKY_RELU": _leaky,
-    "LOG": _precise("log"),
-    "NEG": _unary(lambda x: x * -1.0),
-    "ROUND": _unary(lambda x: _named("round", x)),
-    "RSQRT": _unary(lambda x: 1.0 / _named("sqrt", x)),
-    "SIN": _precise("sin"),
-    "SQRT": _unary(lambda x: _named("sqrt", x)),
-    "SQUARE": _unary(lambda x: x * x),
-}
+def sigmoid(x: Expr) -> Expr:
+    return 1.0 / (named("exp", 0.0 - x) + 1.0)
+
+
+#: sqrt(1/2), and sqrt(2 / pi) of the approximation of GELU by the hyperbolic tangent.
+_ROOT_HALF, _ROOT_2_PI = math.sqrt(0.5), math.sqrt(2.0 / math.pi)
+
+
+def _sign(x: Expr) -> Expr:
+    return select(x > zero(x), one(x), select(x < zero(x), zero(x) - one(x), zero(x)))
+
+
+def _gelu_float(call: Call) -> None:
+    def exact(x: Expr) -> Expr:
+        return 0.5 * x * (1.0 + named("erf", x * _ROOT_HALF))
+
+    def near(x: Expr) -> Expr:
+        return 0.5 * x * (1.0 + named("tanh", _ROOT_2_PI * (x + 0.044715 * x * x * x)))
+
+    emit_map(call, near if call.option("Approximate") else exact, 1)
+
+
+def _clipped(low: float, high: float) -> Reader:
+    return unary(lambda x: minimum(maximum(x, low), high))
+
+
+# ---- integers: rescaled --------------------------------------------------------------------------
 
 
 def _emit(call: Call, values: np.ndarray) -> None:
@@ -108,10 +123,44 @@ def _relu(real_hi: float) -> Reader:
     return read
 
 
-# ---- reciprocal square roots ---------------------------------------------------------------------
+def rescaled8(call: Call, factor: float) -> np.ndarray:
+    """Every value times ``factor``, by double rounding, plus the result's zero point."""
+    zero_x, zero_y = call.quant(call.operand(0))[1], call.quant(call.result)[1]
+    multiplier, shift = tflite_params(factor)
+    return rescale(STORED8 - zero_x, multiplier, shift) + zero_y
+
+
+def clipped8(real_lo: float, real_hi: float) -> Callable[[Call], None]:
+    """A reader of operators that clip to two real numbers, of which the upper may be infinite."""
+
+    def read(call: Call) -> None:
+        (x, _), (y, zero) = call.quant(call.operand(0)), call.quant(call.result)
+        lo = zero + steps_of(real_lo, y)
+        hi = INT8_MAX if math.isinf(real_hi) else zero + steps_of(real_hi, y)
+        emit_table8(call, np.clip(rescaled8(call, float(x / y)), lo, max(hi, lo)))
+
+    return read
+
+
+def _leaky_relu8(call: Call) -> None:
+    (x, zero), (y, _) = call.quant(call.operand(0)), call.quant(call.result)
+    alpha = np.float32(call.option("Alpha"))
+    if not np.isfinite(alpha) or alpha < 0:
+        raise call.refuse(f"expected a slope of at least 0, got {float(alpha)!r}")
+    above = rescaled8(call, float(x) / float(y))
+    below = rescaled8(call, float(x) * float(alpha) / float(y))
+    emit_table8(call, np.where(zero <= STORED8, above, below))
+
+
+# ---- integers: reciprocal square roots -----------------------------------------------------------
+
 
 _SQRT_BITS = 20
+
+
 THREE_HALVES = (1 << 28) + (1 << 27)  # in Q3
+
+
 HALF_SQRT_2 = 1518500250  # in Q0
 
 
@@ -147,13 +196,16 @@ def _sqrt(call: Call) -> None:
     _emit(call, np.trunc(roots / y).astype(np.int64) + zero)
 
 
-# ---- sigmoid and tanh of int16 -------------------------------------------------------------------
+# ---- integers: sigmoid and tanh of int16 ---------------------------------------------------------
+
 
 #: Places where the kernels' table of sigmoid(i / 24) in 16 fraction bits is one above the nearest.
 _ONE_MORE = (
     4, 8, 12, 14, 15, 16, 17, 19, 20, 21, 22, 25, 27, 28, 29, 30, 31, 33, 34, 35, 37, 39, 40, 41,
     43, 44, 45, 46, 49, 50, 54, 62, 63, 64, 66, 82, 86, 93, 100, 103, 112, 116, 135, 255,
 )  # fmt: skip
+
+
 _SIGMOIDS = np.rint(65536 / (1 + np.exp(-np.arange(257) / 24))).astype(np.int64)
 _SIGMOIDS[list(_ONE_MORE)] += 1
 
@@ -209,7 +261,7 @@ def _tanh(call: Call) -> None:
     _emit(call, tanh16(_table_steps(call, (0, 1))))
 
 
-# ---- hard swish ----------------------------------------------------------------------------------
+# ---- integers: hard swish ------------------------------------------------------------------------
 
 
 def narrow(multiplier: int) -> int:
@@ -247,11 +299,11 @@ def _hard_swish(call: Call) -> None:
     _emit(call, divide_by_pot(_high16(gate, made, rounding=False), shift) + zero)
 
 
+# ---- integers: float functions -------------------------------------------------------------------
+
+
 def _elu(x: np.ndarray) -> np.ndarray:
     return np.where(x < 0, np.expm1(x.astype(np.float64)), x).astype(np.float32)
-
-
-# ---- float functions of integers -----------------------------------------------------------------
 
 
 def precise(function: Real) -> Real:
@@ -262,6 +314,10 @@ def precise(function: Real) -> Real:
 def _away(x: np.ndarray) -> np.ndarray:
     """Rounded half away from zero, in float32."""
     return (np.sign(x) * np.floor(np.abs(x) + np.float32(0.5))).astype(np.float32)
+
+
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    return np.float32(1) / (np.float32(1) + np.exp(-x))
 
 
 def interpolated16(function: Real, low: float, high: float, steps: float) -> np.ndarray:
@@ -278,6 +334,15 @@ def interpolated16(function: Real, low: float, high: float, steps: float) -> np.
     values = np.arange(-32768, 32768)
     index, rest = 256 + (values >> 7), values & 0x7F
     return knots[index] + (((knots[index + 1] - knots[index]) * rest + 64) >> 7)
+
+
+def emit_function8(call: Call, function: Callable[[np.ndarray], np.ndarray]) -> None:
+    """A real function in float32, rounded half away from zero."""
+    (x, zero_x), (y, zero_y) = call.quant(call.operand(0)), call.quant(call.result)
+    real = function(x * (STORED8 - zero_x).astype(np.float32))
+    steps = real * (np.float32(1) / y)
+    rounded = np.sign(steps) * np.floor(np.abs(steps).astype(np.float64) + 0.5)
+    emit_table8(call, rounded.astype(np.int64) + zero_y)
 
 
 def _real8(function: Real) -> Reader:
@@ -311,33 +376,46 @@ def _gelu_of(made: Callable[[Real], Reader]) -> Reader:
     return read
 
 
-#: Readers of operators of one int8 tensor, besides those of ``elementwise.py``.
-INT8: dict[str, Reader] = {
-    "ABS": _abs,
-    "ELU": _real8(_elu),
-    "EXP": _real8(precise(np.exp)),
-    "GELU": _gelu_of(_real8),
-    "HARD_SWISH": _hard_swish,
-    "LOG": _real8(precise(np.log)),
-    "RSQRT": _rsqrt,
-    "SQRT": _sqrt,
-}
-#: Readers of operators of one int16 tensor.
-INT16: dict[str, Reader] = {
-    "ABS": _abs,
-    "EXP": _real16(precise(np.exp)),
-    "GELU": _gelu_of(_real16),
-    "LEAKY_RELU": _leaky_relu,
-    "LOG": _real16(precise(np.log)),
-    "LOGISTIC": _logistic,
-    "RELU": _relu(math.inf),
-    "RELU6": _relu(6.0),
-    "RSQRT": _rsqrt,
-    "SQRT": _sqrt,
-    "TANH": _tanh,
-}
-
-
 def zeros_like(call: Call) -> None:
     """Zeros of the operand's shape."""
     emit_map(call, lambda x: Const(0.0 if x.dtype == "float32" else 0, x.dtype), 1)
+
+
+#: Readers by operator and by the first operand's types.
+READERS: Rows = {
+    "ABS": {"float32 int32 int64": unary(lambda x: maximum(x, zero(x) - x)),
+            "int8 uint8 int16": _abs},
+    "CEIL": {"float32": unary(lambda x: named("ceil", x))},
+    "COS": {"float32": _precise("cos")},
+    "ELU": {"float32": unary(lambda x: select(x < 0.0, _expm1(x), x)),
+            "int8 uint8": _real8(_elu)},
+    "EXP": {"float32": _precise("exp"), "int8 uint8": _real8(precise(np.exp)),
+            "int16": _real16(precise(np.exp))},
+    "FLOOR": {"float32": unary(lambda x: named("floor", x))},
+    "GELU": {"int8 uint8": _gelu_of(_real8), "int16": _gelu_of(_real16), "float32": _gelu_float},
+    "HARD_SWISH": {"float32": unary(lambda x: x * minimum(maximum(x + 3.0, 0.0), 6.0) / 6.0),
+                   "int8 uint8": _hard_swish},
+    "LEAKY_RELU": {"int8 uint8": _leaky_relu8, "float32": _leaky, "int16": _leaky_relu},
+    "LOG": {"float32": _precise("log"), "int8 uint8": _real8(precise(np.log)),
+            "int16": _real16(precise(np.log))},
+    "LOGICAL_NOT": {"bool": unary(negated)},
+    "LOGISTIC": {"int8 uint8": _real8(_sigmoid), "float32": unary(sigmoid),
+                 "int16": _logistic},
+    "NEG": {"float32": unary(lambda x: x * -1.0), "int32 int64": unary(lambda x: zero(x) - x)},
+    "RELU": {"int8 uint8": clipped8(0.0, math.inf),
+             "float32": unary(lambda x: maximum(x, 0.0)), "int16": _relu(math.inf)},
+    "RELU6": {"int8 uint8": clipped8(0.0, 6.0),
+              "float32": unary(lambda x: minimum(maximum(x, 0.0), 6.0)),
+              "int16": _relu(6.0)},
+    "RELU_0_TO_1": {"float32": _clipped(0.0, 1.0), "int8 uint8": clipped8(0.0, 1.0)},
+    "RELU_N1_TO_1": {"float32": _clipped(-1.0, 1.0), "int8 uint8": clipped8(-1.0, 1.0)},
+    "ROUND": {"float32": unary(lambda x: named("round", x))},
+    "RSQRT": {"float32": unary(lambda x: 1.0 / named("sqrt", x)), "int8 uint8 int16": _rsqrt},
+    "SIGN": {"float32 int32 int64": unary(_sign)},
+    "SIN": {"float32": _precise("sin")},
+    "SQRT": {"float32": unary(lambda x: named("sqrt", x)), "int8 uint8 int16": _sqrt},
+    "SQUARE": {"float32 int32 int64": unary(lambda x: x * x)},
+    "TANH": {"int8 uint8": _real8(np.tanh),
+             "float32": unary(lambda x: named("tanh", x)), "int16": _tanh},
+    "ZEROS_LIKE": {ANY: zeros_like},
+}  # fmt: skip

@@ -11,14 +11,16 @@ import math
 
 import numpy as np
 
-from .file import FlatTensor
-from .graph import Call
+from ..file import FlatTensor
+from ..graph import ANY, Call, Rows
 
 _HEADER = 16
+
+
 _TYPES = ("float32", "int8", "int16", "int32", "int64", "bool")
 
 
-def read(call: Call) -> None:
+def _decode(call: Call) -> None:
     """One result for each two operands; results are constants, as the operands are."""
     for number, result in enumerate(call.results):
         packed, header = (call.constant(2 * number + i, "packed tensor").tobytes() for i in (0, 1))
@@ -81,3 +83,7 @@ def _pruned(call: Call, packed: bytes, header: bytes, result: FlatTensor) -> np.
         raise call.refuse(f"expected {kept.sum()} values, got {len(values)}")
     data[kept] = values[: kept.sum()]
     return data
+
+
+#: Readers by operator and by the first operand's types.
+READERS: Rows = {"TFLM_DECODE": {ANY: _decode}}

@@ -1,4 +1,4 @@
-"""Readers of TensorFlow Lite operators that reduce axes, of all types."""
+"""Operators that reduce axes, and cumulative sums."""
 
 from __future__ import annotations
 
@@ -7,23 +7,25 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ...graph.arithmetic.fixed_point import rescale
-from ...graph.arithmetic.requant import tflite_params
-from ...graph.ir import Tensor
-from ...graph.ops.linear import MatMul
-from ...graph.ops.reduction import ArgReduce
-from ...te.expr import Const, Expr, integer_range, select
+from ....graph.arithmetic.fixed_point import rescale
+from ....graph.arithmetic.requant import Requant, tflite_params
+from ....graph.ir import Tensor
+from ....graph.ops.linear import MatMul
+from ....graph.ops.pooling import QAvgPool
+from ....graph.ops.reduction import ArgReduce
+from ....te.expr import Const, Expr, integer_range, select
+from ..graph import QUANTISED, Call, Reader, Rows
+from .convolution import image_shape
 from .detection import column
-from .elementwise import numbers, same_quant
-from .functions import narrow
-from .graph import QUANTISED, Call
-from .mapping import rescaled, saturated, stored_type
-from .moves import axis_of
-from .norms import back, rows_along, triangle
+from .elementwise import narrow
+from .rules import axis_of, numbers, rescaled, same_quant, saturated, stored_type
 
-Reader = Callable[[Call], None]
 #: Elements of a product of integers: each is a node.
 LONGEST_PRODUCT = 256
+
+
+#: Elements on the axis of cumulative sums; their table of ones has the square of it.
+LONGEST_SUM = 4096
 
 
 def _axes(call: Call, rank: int) -> tuple[int, ...]:
@@ -65,6 +67,40 @@ def sum_or_mean(mean: bool) -> Reader:
         _emit(call, rule, total)
 
     return read
+
+
+def _mean_of_image(call: Call) -> None:
+    """Over height and width; the division is part of the multiplier."""
+    _, height, width, _ = image_shape(call)
+    axes = sorted(int(v) % 4 for v in call.constant(1, "list of dimensions").reshape(-1))
+    if axes != [1, 2]:
+        raise call.refuse(f"supported is the mean over dimensions [1, 2], got {axes}")
+    (x, zero), (y, zero_y) = call.quant(call.operand(0)), call.quant(call.result)
+    count = height * width
+    multiplier, shift = tflite_params(float(x) / float(y))
+    extra = min(count.bit_length() - 1, 31 - shift)
+    scaled = np.array([(multiplier << extra) // count], np.int32)
+    op = QAvgPool(
+        (height, width),
+        (1, 1),
+        (0, 0, 0, 0),
+        True,
+        zero,
+        Requant(scaled, np.array([shift + extra], np.int32), zero_y, rounding="tflite"),
+    )
+    image = (call.tensor(0, "nchw"),)
+    if len(call.result.shape) == 4:
+        call.define(call.emit(op, *image), "nchw")
+        return
+    name = call.emit(op, *image)
+    call.define(call.reshape(name, name.shape[:2]))
+
+
+def _mean(call: Call) -> None:
+    """Over height and width as a pooling, which the accelerator has; else in general."""
+    axes = call.constant(1, "axes").reshape(-1)
+    image = len(call.operand(0).shape) == 4 and sorted(int(v) % 4 for v in axes) == [1, 2]
+    (_mean_of_image if image else sum_or_mean(mean=True))(call)
 
 
 def _reduced(kind: str) -> Reader:
@@ -146,7 +182,19 @@ def _arg(kind: str) -> Reader:
     return read
 
 
+# ---- cumulative sums -----------------------------------------------------------------------------
+
+
 def _cumsum(call: Call) -> None:
+    """Sums of all elements up to each, as a product with a triangle of ones."""
+    value = call.tensor(0)
+    order, rows = rows_along(call, value)
+    ones = triangle(call, rows.shape[1]).astype(call.operand(0).dtype)
+    sums = call.emit(MatMul(), rows, call.value(ones))
+    call.define(call.transpose(unrowed(call, sums, value, order), _inverse(order)))
+
+
+def _cumsum8(call: Call) -> None:
     """Sums of all elements up to each, as a product with a triangle of ones."""
     value = call.tensor(0)
     (x, zero_x), (y, zero_y) = call.quant(call.operand(0)), call.quant(call.result)
@@ -164,24 +212,50 @@ def _cumsum(call: Call) -> None:
     _emit(call, made, sums)
 
 
-_PLAIN = ("float32", "int32", "int64")
-_NUMBERS = ("float32", "int8", "uint8", "int16", "int32")
-#: Readers by operator and by the first operand's type.
-TYPED: dict[str, dict[str, Reader]] = {
-    "ARG_MAX": dict.fromkeys(_NUMBERS, _arg("max")),
-    "ARG_MIN": dict.fromkeys(_NUMBERS, _arg("min")),
-    "CUMSUM": {"int8": _cumsum},
-    "MEAN": dict.fromkeys(("float32", "int8", "uint8", "int16"), sum_or_mean(mean=True)),
+def rows_along(call: Call, value: Tensor) -> tuple[tuple[int, ...], Tensor]:
+    """The order of axes with the one of operand 1 last, and the tensor as rows along it."""
+    shape = value.shape
+    axis = int(call.constant(1, "axis").reshape(-1)[0]) % len(shape)
+    order = (*(i for i in range(len(shape)) if i != axis), axis)
+    moved = call.transpose(value, order)
+    size = shape[axis]
+    return order, call.reshape(moved, (int(np.prod(shape)) // size, size))
+
+
+def triangle(call: Call, size: int) -> np.ndarray:
+    """Ones where element i is part of sum j."""
+    if size > LONGEST_SUM:
+        raise call.refuse(f"expected up to {LONGEST_SUM} elements on the axis, got {size}")
+    ones = np.tri(size, size, -1 if call.option("Exclusive") else 0, np.int32)
+    return np.ascontiguousarray(ones if call.option("Reverse") else ones.T)
+
+
+def unrowed(call: Call, rows: Tensor, like: Tensor, order: tuple[int, ...]) -> Tensor:
+    """Rows in the shape of a tensor whose axes are in another order."""
+    shape = like.shape
+    return call.reshape(rows, tuple(shape[i] for i in order))
+
+
+def _inverse(order: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(int(i) for i in np.argsort(order))
+
+
+def back(call: Call, rows: Tensor, like: Tensor, order: tuple[int, ...]) -> Tensor:
+    """Rows as a tensor in its own order of axes."""
+    return call.transpose(unrowed(call, rows, like, order), _inverse(order))
+
+
+_NUMBERS = "float32 int8 uint8 int16 int32"
+#: Readers by operator and by the first operand's types.
+READERS: Rows = {
+    "ARG_MAX": {_NUMBERS: _arg("max")},
+    "ARG_MIN": {_NUMBERS: _arg("min")},
+    "CUMSUM": {"int8 uint8": _cumsum8, "float32 int32 int64": _cumsum},
+    "MEAN": {"int8 uint8": _mean, "float32 int16": sum_or_mean(mean=True)},
     "REDUCE_ALL": {"bool": _logical("min")},
     "REDUCE_ANY": {"bool": _logical("max")},
-    "REDUCE_MAX": dict.fromkeys(_NUMBERS, _reduced("max")),
-    "REDUCE_MIN": dict.fromkeys(_NUMBERS, _reduced("min")),
-    "REDUCE_PROD": {
-        **dict.fromkeys(_PLAIN, _reduced("*")),
-        **dict.fromkeys(("int8", "int16"), _product),
-    },
-    "SUM": {
-        **dict.fromkeys(("float32", "int8", "int16"), sum_or_mean(mean=False)),
-        **dict.fromkeys(("int32", "int64"), _reduced("+")),
-    },
+    "REDUCE_MAX": {_NUMBERS: _reduced("max")},
+    "REDUCE_MIN": {_NUMBERS: _reduced("min")},
+    "REDUCE_PROD": {"float32 int32 int64": _reduced("*"), "int8 int16": _product},
+    "SUM": {"float32 int8 uint8 int16": sum_or_mean(mean=False), "int32 int64": _reduced("+")},
 }

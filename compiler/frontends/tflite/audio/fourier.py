@@ -1,4 +1,4 @@
-"""Readers of TensorFlow Lite Micro's Fourier transforms of real signals, of integers and of floats.
+"""Fourier transforms of real signals, of integers and of floats.
 
 The kernels are KISS FFT's (https://github.com/mborgerding/kissfft): the elements of a signal are
 taken in pairs as complex numbers, half as many, which stages of 4, 2, 3 or 5 numbers transform; a
@@ -15,17 +15,20 @@ from functools import partial
 
 import numpy as np
 
-from ...graph.ir import Tensor
-from ...graph.ops.movement import Concat, Gather, Pad, Slice
-from ...te.expr import Const, Expr
-from .graph import Call
-from .own_options import integers
+from ....graph.ir import Tensor
+from ....graph.ops.movement import Concat, Gather, Pad, Slice
+from ....te.expr import Const, Expr
+from ..custom_options import integers
+from ..graph import Call, Rows
 
-Reader = Callable[[Call], None]
 #: The longest transform of a real signal.
 LONGEST = 1 << 16
+
+
 #: A complex number while it is computed, and two tensors of the graph with such numbers.
 Complex = tuple[Expr, Expr]
+
+
 Pair = tuple[Tensor, Tensor]
 
 
@@ -374,9 +377,6 @@ def _irfft(call: Call) -> None:
     call.define(call.reshape(made, shape))
 
 
-_TYPES = ("float32", "int16", "int32")
-#: Readers by operator and by the first operand's type.
-TYPED: dict[str, dict[str, Reader]] = {
-    "SignalIrfft": dict.fromkeys(_TYPES, _irfft),
-    "SignalRfft": dict.fromkeys(_TYPES, _rfft),
-}
+_TYPES = "float32 int16 int32"
+#: Readers by operator and by the first operand's types.
+READERS: Rows = {"SignalIrfft": {_TYPES: _irfft}, "SignalRfft": {_TYPES: _rfft}}

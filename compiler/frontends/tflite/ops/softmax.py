@@ -1,28 +1,105 @@
-"""The logarithm of a softmax of int8: exponentials from a table, and a logarithm in fixed point.
-
-A number of Q(n) has n bits before the binary point and 31 - n behind it.
-"""
+"""Softmax and its logarithm."""
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
-from ...graph.arithmetic.fixed_point import divide_by_pot, exp_on_negative_values, rescale
-from ...graph.arithmetic.requant import tflite_params
-from ...graph.ir import Tensor
-from ...graph.ops.integer import leading_zeros
-from ...graph.ops.movement import Gather
-from ...te.expr import Const, Expr, maximum, minimum, select
-from ...te.tensor import clip
-from .graph import Call
-from .mapping import rescaled
+from ....graph.arithmetic.fixed_point import divide_by_pot, exp_on_negative_values, rescale
+from ....graph.arithmetic.requant import INT8_MIN, OFFSET, tflite_params
+from ....graph.ir import Tensor
+from ....graph.ops.integer import QSoftmax, leading_zeros
+from ....graph.ops.movement import Gather
+from ....te.expr import Const, Expr, maximum, minimum, select
+from ....te.tensor import clip
+from ..graph import Call, Rows
+from .elementwise import interpolated16, precise
+from .normalization import _last
+from .rules import named, rescaled
+
+
+def _softmax_float(call: Call) -> None:
+    """exp(beta * (x - max)) over their sum, along the last axis."""
+    source, beta = call.tensor(0), float(call.option("Beta"))
+    axes = (len(source.shape) - 1,)
+    most = call.reduce("max", source, axes)
+    powers = call.map(lambda a, b: named("exp", (a - b) * beta), source, most)
+    call.define(call.map(lambda a, b: a / b, powers, call.reduce("+", powers, axes)))
+
+
+def _softmax8(call: Call) -> None:
+    scale, _ = call.quant(call.operand(0))
+    out, zero = call.quant(call.result)
+    if zero != INT8_MIN or not math.isclose(out, 1 / 256, rel_tol=1e-3):
+        raise call.refuse(
+            f"expected a result of scale 1/256 from the lowest value on, got scale {out!r} and"
+            f" zero point {zero + (OFFSET if call.result.dtype == 'uint8' else 0)}"
+        )
+    call.define(call.emit(QSoftmax(float(call.option("Beta")) * float(scale)), call.tensor(0)))
+
+
+def _softmax16(call: Call) -> None:
+    x, _ = call.quant(call.operand(0))
+    y, zero = call.quant(call.result)
+    if zero or abs(float(y) * 32768 - 1) > 1e-3:
+        raise call.refuse(f"expected a result of scale 2**-15 and zero point 0, got {y!r}, {zero}")
+    factors = tflite_params(float(x) * float(call.option("Beta")) / (10.0 / 65535.0))
+    exponentials = interpolated16(precise(np.exp), -10.0, 0.0, 32768.0)
+    inverses = interpolated16(lambda v: np.float32(1) / (np.float32(1) + v), 0.0, 1.0, 32768.0)
+    below = np.clip(rescale(-np.arange(65536), *factors) + 32767, -32768, 32767)
+    value = call.tensor(0)
+    axes = (len(value.shape) - 1,)
+    most = call.reduce("max", value, axes)
+    under = call.map(lambda m, v: m.astype("int32") - v.astype("int32"), most, value)
+    table = call.value(exponentials[below + 32768].astype(np.int32))
+    power = call.emit(Gather(0), table, under)
+    total = call.reduce("+", power, axes)
+
+    def place(acc: Expr) -> Expr:
+        lifted = acc.astype("int64") << (leading_zeros(acc).astype("int64") - 1)
+        return clip(((lifted + (1 << 13)) >> 14) - (1 << 16), 0, 65535).astype("int32")
+
+    index = call.map(place, total)
+    second = call.value(inverses.astype(np.int32))
+    inverse = call.emit(Gather(0), second, index)
+
+    def rule(e: Expr, factor: Expr, acc: Expr) -> Expr:
+        count = (Const(31) - leading_zeros(acc)).astype("int64")
+        product = e.astype("int64") * factor.astype("int64")
+        made = (product + (Const(1, "int64") << (count - 1))) >> count
+        return clip(made, 0, 32767).astype("int16")
+
+    call.define(call.map(rule, power, inverse, total))
+
+
+def _log_softmax_float(call: Call) -> None:
+    value = call.tensor(0)
+    most = call.reduce("max", value, _last(call, value))
+    power = call.map(lambda x, m: named("exp", x - m), value, most)
+    total = call.reduce("+", power, _last(call, value))
+    operands = (value, most, total)
+    rule = lambda x, m, t: x - m - named("log", t)  # noqa: E731
+    call.define(call.map(rule, *operands))
+
+
+# ---- the logarithm of int8: a number of Q(n) has n bits before the binary point and 31 - n behind
+
 
 #: Bits before the point of differences, of sums of exponentials, and of the result.
 _DIFFERENCE, _SUM, _RESULT = 5, 12, 4
+
+
 _LOG_2, _ROOT_HALF, _FOURTH_ROOT_HALF = 1488522236, 1518500250, 1805811301  # in Q(0)
+
+
 #: Coefficients of the quotient of polynomials that is the logarithm near 1, in Q(0).
 _NUMERATOR, _SQUARE, _WHOLE, _LINEAR = 117049297, 127690142, 1057819769, 638450708
+
+
 _PLUS_48_OVER_17, _NEG_32_OVER_17 = 1515870810, -1010580540
+
+
 #: A quarter in Q(6), which the powers of two of the logarithm are in.
 _POWERS, _QUARTER = 6, 1 << 23
 
@@ -111,7 +188,7 @@ def _logarithm(call: Call, total: Tensor) -> Tensor:
     return call.map(joined, power, numerator, inverse)
 
 
-def log_softmax(call: Call) -> None:
+def _log_softmax8(call: Call) -> None:
     """Of int8; the result has the scale 1/16 and the zero point 127."""
     (x, _), (y, zero) = call.quant(call.operand(0)), call.quant(call.result)
     if float(y) != 1 / 16 or zero != 127:
@@ -150,3 +227,10 @@ def log_softmax(call: Call) -> None:
     differences = call.emit(Gather(0), scales, index)
     operands = (index, differences, logarithm, bound)
     call.define(call.map(rule, *operands))
+
+
+#: Readers by operator and by the first operand's types.
+READERS: Rows = {
+    "LOG_SOFTMAX": {"float32": _log_softmax_float, "int8": _log_softmax8},
+    "SOFTMAX": {"int8 uint8": _softmax8, "float32": _softmax_float, "int16": _softmax16},
+}

@@ -1,4 +1,4 @@
-"""Readers of TensorFlow Lite Micro's operators on sounds, from windows to logarithms of bands.
+"""From windows of a sound to logarithms of bands.
 
 All arithmetic is of integers, as the kernels have it. What a kernel leaves as it found it in memory
 is 0.
@@ -7,27 +7,30 @@ is 0.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 
-from ...graph.ir import Tensor
-from ...graph.ops.linear import MatMul
-from ...graph.ops.movement import Concat, Gather, Pad, Slice
-from ...te.expr import Call as Function
-from ...te.expr import Const, Expr, maximum, minimum, reinterpret, select
-from ...te.tensor import clip
-from .elementwise import numbers
-from .graph import Call
-from .mapping import saturated
-from .own_options import INT32, integers
+from ....graph.ir import Tensor
+from ....graph.ops.linear import MatMul
+from ....graph.ops.movement import Concat, Gather, Pad, Slice
+from ....te.expr import Call as Function
+from ....te.expr import Const, Expr, maximum, minimum, reinterpret, select
+from ....te.tensor import clip
+from ..custom_options import INT32, integers
+from ..graph import Call, Rows
+from ..ops.rules import numbers, one, saturated, zero
 from .streams import keep, kept, two_results
 
-Reader = Callable[[Call], None]
 SHIFT32, SHIFT64 = (0, 31), (0, 63)
+
+
 _ROOT_MAX = 0xFFFFFFFF
+
+
 #: Fraction bits of logarithms, of the place in their table, and the natural logarithm of 2.
 _LOG_BITS, _SEGMENT_BITS, _LOG_2 = 16, 9, 45426
+
+
 #: Fraction bits of a signal over its noise, and of PCAN's result.
 _RATIO_BITS, _GAINED_BITS = 12, 6
 
@@ -171,27 +174,19 @@ def _square_root(call: Call) -> None:
         return minimum(root.astype("uint64"), _ROOT_MAX)
 
     near = call.map(approximate, x)
-    below = call.map(lambda v, r: r - select(v < r * r, _one(r), _zero(r)), x, near)
+    below = call.map(lambda v, r: r - select(v < r * r, one(r), zero(r)), x, near)
 
     def floor(v: Expr, r: Expr) -> Expr:
-        return r + select((r + r < v - r * r) & (r < _ROOT_MAX), _one(r), _zero(r))
+        return r + select((r + r < v - r * r) & (r < _ROOT_MAX), one(r), zero(r))
 
     root = call.map(floor, x, below)
 
     def rule(v: Expr, r: Expr, s: Expr) -> Expr:
         most = select(v > _ROOT_MAX, Const(_ROOT_MAX, "uint64"), Const(0xFFFF, "uint64"))
-        rounded = r + select((r < v - r * r) & (r < most), _one(r), _zero(r))
+        rounded = r + select((r < v - r * r) & (r < most), one(r), zero(r))
         return rounded.astype("uint32") >> s.astype("uint32")
 
     call.define(call.map(rule, x, root, shift))
-
-
-def _one(x: Expr) -> Expr:
-    return Const(1, x.dtype)
-
-
-def _zero(x: Expr) -> Expr:
-    return Const(0, x.dtype)
 
 
 # ---- behind the filter bank ----------------------------------------------------------------------
@@ -318,13 +313,13 @@ def _log(call: Call) -> None:
 
     def rule(v: Expr, y: Expr) -> Expr:
         made = (y * (scale & 0xFFFFFFFF) + half) >> _LOG_BITS
-        return select(v > 1, clip(made, 0, (1 << 15) - 1), _zero(made)).astype("int16")
+        return select(v > 1, clip(made, 0, (1 << 15) - 1), zero(made)).astype("int16")
 
     call.define(call.map(rule, lifted, logarithm))
 
 
-#: Readers by operator and by the first operand's type.
-TYPED: dict[str, dict[str, Reader]] = {
+#: Readers by operator and by the first operand's types.
+READERS: Rows = {
     "SignalEnergy": {"int16": _energy},
     "SignalFftAutoScale": {"int16": _fft_auto_scale},
     "SignalFilterBank": {"uint32": _filter_bank},

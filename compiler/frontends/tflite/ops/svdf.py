@@ -1,57 +1,21 @@
-"""What readers of operators with a memory of earlier runs share, and one of them, SVDF."""
+"""SVDF: filters along time, as products of two vectors."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
-from ...graph.arithmetic.requant import tflite_params
-from ...graph.ir import Tensor
-from ...graph.ops.linear import MatMul
-from ...graph.ops.movement import Concat
-from ...te.expr import Expr, integer_range
-from ...te.tensor import clip
-from .geometry import activation
-from .graph import Call
-from .hybrid import products, stored_weight
-from .mapping import between, rescaled, saturated
-
-Reader = Callable[[Call], None]
-
-
-def state_of(call: Call, position: int, shape: tuple[int, ...], dtype: str) -> Tensor:
-    """The value of a variable in another shape."""
-    tensor = call.operand(position)
-    if not tensor.variable or tensor.dtype != dtype:
-        found = f"{tensor.dtype} of {tensor}" if tensor.variable else f"{tensor}, which is none"
-        raise call.refuse(f"expected a variable of {dtype}, got {found}")
-    if int(np.prod(tensor.shape)) != int(np.prod(shape)):
-        raise call.refuse(f"expected {list(shape)} of {tensor}, got {list(tensor.shape)}")
-    return call.reshape(call.tensor(position), shape)
-
-
-def keep(call: Call, position: int, value: Tensor) -> None:
-    """The next value of a variable."""
-    tensor = call.operand(position)
-    call.importer.assign(tensor, call.reshape(value, call.importer.shape(tensor)))
-
-
-def matrix(call: Call, position: int, dtypes: Sequence[str], columns: int | None) -> np.ndarray:
-    """A constant matrix of weights, of one scale and zero point 0 if it is of integers."""
-    tensor, data = call.operand(position), call.constant(position, "weight")
-    wrong = tensor.dtype not in dtypes or data.ndim != 2
-    if wrong or (columns is not None and data.shape[1] != columns):
-        raise call.refuse(
-            f"expected {' or '.join(dtypes)} in {columns or 'some'} columns, got"
-            f" {tensor.dtype}{list(data.shape)} of {tensor}"
-        )
-    if tensor.dtype != "float32" and (tensor.scale.size != 1 or tensor.zero_point[0]):
-        raise call.refuse(f"expected one scale and zero point 0 of {tensor}")
-    return data
-
-
-# ---- SVDF ----------------------------------------------------------------------------------------
+from ....graph.arithmetic.requant import tflite_params
+from ....graph.ir import Tensor
+from ....graph.ops.linear import MatMul
+from ....graph.ops.movement import Concat
+from ....te.expr import Expr, integer_range
+from ....te.tensor import clip
+from ..graph import Call, Rows
+from .rnn import keep, matrix, state_of
+from .rules import activation, between, rescaled, saturated
+from .weights import products, stored_weight
 
 
 def _svdf(call: Call) -> None:
@@ -140,5 +104,5 @@ def _svdf_rule(call: Call, real: bool) -> Callable[[Expr, Expr], Expr]:
     )  # without the activation, as the kernel
 
 
-#: Readers by operator and by the first operand's type.
-TYPED: dict[str, dict[str, Reader]] = {"SVDF": {"float32": _svdf, "int8": _svdf}}
+#: Readers by operator and by the first operand's types.
+READERS: Rows = {"SVDF": {"float32 int8": _svdf}}

@@ -1,4 +1,4 @@
-"""Readers of TensorFlow Lite Micro's operators that keep a part of a stream from run to run.
+"""Operators that keep a part of a stream from run to run.
 
 A buffer is its last elements: a run appends the new ones and drops as many of the oldest.
 """
@@ -6,22 +6,22 @@ A buffer is its last elements: a run appends the new ones and drops as many of t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 
-from ...graph.ir import Tensor
-from ...graph.ops.movement import Concat, Gather, Pad
-from ...te.expr import Const, Expr, minimum, select
-from ...te.tensor import clip
-from .file import FlatTensor
-from .graph import Call
-from .own_options import integers, own_options
-from .state import initial_value
+from ....graph.ir import Tensor
+from ....graph.ops.movement import Concat, Gather, Pad
+from ....te.expr import Const, Expr, minimum, select
+from ....te.tensor import clip
+from ..custom_options import integers, own_options
+from ..file import FlatTensor
+from ..graph import Call, Rows
+from ..state import initial_value
 
-Reader = Callable[[Call], None]
 #: The most elements of an option that is a length.
 LONGEST = 1 << 20
+
+
 #: The most steps of one run, each of which is a copy of its nodes.
 MAX_STEPS = 1 << 10
 
@@ -208,11 +208,11 @@ def _every(call: Call, cycles: int) -> Tensor:
     return call.map(lambda n: n <= 1, left)
 
 
-#: Readers by operator and by the first operand's type.
-TYPED: dict[str, dict[str, Reader]] = {
+#: Readers by operator and by the first operand's types.
+READERS: Rows = {
     "CIRCULAR_BUFFER": {"int8": _circular_buffer},
     "SignalDelay": {"int16": _delay},
     "SignalFramer": {"int16": _framer},
-    "SignalOverlapAdd": {"float32": _overlap_add, "int16": _overlap_add},
+    "SignalOverlapAdd": {"float32 int16": _overlap_add},
     "SignalStacker": {"int16": _stacker},
 }

@@ -1,4 +1,4 @@
-"""Readers of operators with subgraphs, and of variables by handles.
+"""Operators with subgraphs, and variables by handles.
 
 The nodes of a subgraph are read in the place of its operator. The branch of an IF must be known, or
 both branches are computed and one is chosen element by element. The steps of a WHILE are read one
@@ -7,16 +7,13 @@ after the other, so its condition must be known while the model is read.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
-from ...graph.ir import Tensor
-from ...te.expr import select
-from .graph import Bound, Call
-from .state import Key, initial_value
+from ....graph.ir import Tensor
+from ....te.expr import select
+from ..graph import ANY, Bound, Call, Rows
+from ..state import Key, initial_value
 
-Reader = Callable[[Call], None]
 #: The most steps of a WHILE, each of which is a copy of all its nodes.
 MAX_STEPS = 4096
 
@@ -177,12 +174,12 @@ def _assign_variable(call: Call) -> None:
     variables.current[key] = value.name
 
 
-#: Readers by operator; they take every type.
-READERS: dict[str, Reader] = {
-    "ASSIGN_VARIABLE": _assign_variable,
-    "CALL_ONCE": _call_once,
-    "IF": _if,
-    "READ_VARIABLE": _read_variable,
-    "VAR_HANDLE": _var_handle,
-    "WHILE": _while,
+#: Readers by operator and by the first operand's types.
+READERS: Rows = {
+    "ASSIGN_VARIABLE": {ANY: _assign_variable},
+    "CALL_ONCE": {ANY: _call_once},
+    "IF": {ANY: _if},
+    "READ_VARIABLE": {ANY: _read_variable},
+    "VAR_HANDLE": {ANY: _var_handle},
+    "WHILE": {ANY: _while},
 }

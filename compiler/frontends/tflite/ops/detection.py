@@ -1,7 +1,7 @@
-"""The custom operator that turns a detector's boxes and scores into a list of objects.
+"""Detected objects: the best boxes of which no two overlap by much.
 
-It is read as one step for each object of the list: the best score that is left, and its box; boxes
-of the same class that overlap it are dropped.
+They are read as one step for each object of the list: the best score that is left, and its box;
+boxes that overlap it are dropped.
 """
 
 from __future__ import annotations
@@ -11,20 +11,43 @@ from typing import Any
 
 import numpy as np
 
-from ....isa.errors import VdlaError
-from ...graph.ir import Tensor
-from ...graph.ops.movement import Concat, Gather, Slice
-from ...graph.ops.quantisation import Dequantize
-from ...graph.ops.reduction import ArgReduce
-from ...te.expr import Call as Function
-from ...te.expr import Const, Expr, maximum, minimum, select
-from .graph import Call, quant_of
-from .own_options import own_options
+from .....isa.errors import VdlaError
+from ....graph.ir import Tensor
+from ....graph.ops.movement import Concat, Gather, Slice
+from ....graph.ops.quantisation import Dequantize
+from ....graph.ops.reduction import ArgReduce
+from ....te.expr import Call as Function
+from ....te.expr import Const, Expr, maximum, minimum, select
+from ..custom_options import own_options
+from ..graph import ANY, Call, Rows, quant_of
+from .rules import numbers
 
 #: The most objects of a list, each of which is a copy of the step.
 MAX_OBJECTS = 256
+
+
 #: The score of what is dropped.
 DROPPED = float(np.finfo(np.float32).min)
+
+
+def column(call: Call, value: Tensor, place: int) -> Tensor:
+    """One column of a matrix, [N, 1]."""
+    rows = value.shape[0]
+    return call.emit(Slice((0, place), (1, 1), (rows, 1)), value)
+
+
+def overlap(box: tuple[Expr, ...], other: tuple[Expr, ...]) -> Expr:
+    """The area that two boxes share, of the area that they cover."""
+    areas = [(b[2] - b[0]) * (b[3] - b[1]) for b in (box, other)]
+    sides = [
+        maximum(minimum(box[i + 2], other[i + 2]) - maximum(box[i], other[i]), 0.0) for i in (0, 1)
+    ]
+    shared = sides[0] * sides[1]
+    sound = (areas[0] > 0.0) & (areas[1] > 0.0)
+    return select(sound, shared / select(sound, areas[0] + areas[1] - shared, 1.0), 0.0)
+
+
+# ---- the custom operator for detectors, whose boxes are relative to anchors ----------------------
 
 
 @dataclass(frozen=True)
@@ -73,12 +96,6 @@ def _real(call: Call, position: int) -> Tensor:
     return call.emit(Dequantize(meaning), value)
 
 
-def column(call: Call, value: Tensor, place: int) -> Tensor:
-    """One column of a matrix, [N, 1]."""
-    rows = value.shape[0]
-    return call.emit(Slice((0, place), (1, 1), (rows, 1)), value)
-
-
 def _boxes(call: Call, options: _Options) -> list[Tensor]:
     """The lower y and x and the upper y and x of all boxes, [N, 1] each."""
     rows = call.importer.shape(call.operand(0))[1]
@@ -113,17 +130,6 @@ def _boxes(call: Call, options: _Options) -> list[Tensor]:
     return [found[0], found[2], found[1], found[3]]
 
 
-def overlap(box: tuple[Expr, ...], other: tuple[Expr, ...]) -> Expr:
-    """The area that two boxes share, of the area that they cover."""
-    areas = [(b[2] - b[0]) * (b[3] - b[1]) for b in (box, other)]
-    sides = [
-        maximum(minimum(box[i + 2], other[i + 2]) - maximum(box[i], other[i]), 0.0) for i in (0, 1)
-    ]
-    shared = sides[0] * sides[1]
-    sound = (areas[0] > 0.0) & (areas[1] > 0.0)
-    return select(sound, shared / select(sound, areas[0] + areas[1] - shared, 1.0), 0.0)
-
-
 def _scores(call: Call, options: _Options) -> Tensor:
     """The scores of all classes but the background, [N, C]."""
     rows = call.importer.shape(call.operand(0))[1]
@@ -135,7 +141,7 @@ def _scores(call: Call, options: _Options) -> Tensor:
     return call.emit(Slice((0, shape[2] - count), (1, 1), (rows, count)), matrix)
 
 
-def read(call: Call) -> None:
+def _detect(call: Call) -> None:
     """The results: boxes, classes, scores, and how many there are; the rest of a list is zero."""
     options = _Options.of(call)
     count = options.max_detections
@@ -168,8 +174,8 @@ def read(call: Call) -> None:
     for _ in range(count):
         flat = call.reshape(left, (rows * classes,))
         at = call.emit(ArgReduce("max", 0, True, False), flat)
-        row = call.map(lambda i: _named("divide", i, classes), at)
-        kind = call.map(lambda i: _named("remainder", i, classes), at)
+        row = call.map(lambda i: _whole("divide", i, classes), at)
+        kind = call.map(lambda i: _whole("remainder", i, classes), at)
         box, score = (
             call.emit(Gather(0), boxes, row),
             call.emit(Gather(0), flat, at),
@@ -191,7 +197,7 @@ def read(call: Call) -> None:
     _emit(call, *(call.emit(Concat(0), *values) for values in lists))
 
 
-def _named(name: str, x: Expr, other: int) -> Expr:
+def _whole(name: str, x: Expr, other: int) -> Expr:
     return Function(name, (x, Const(other, "int64")), "int64")
 
 
@@ -214,3 +220,73 @@ def _emit(call: Call, boxes: Tensor, kinds: Tensor, scores: Tensor) -> None:
         if result.dtype != "float32":
             raise VdlaError(f"expected results of float32, got {result.dtype} of {result}")
         call.define(call.reshape(call.map(lambda v: v * 1.0, value), shape), result=result)
+
+
+# ---- non-maximum suppression ---------------------------------------------------------------------
+
+
+def _sides(call: Call, boxes: Tensor) -> list[Tensor]:
+    """The lower y and x and the upper y and x of all boxes, [N, 1] each; a box may have any two
+    opposite corners."""
+    ends = [column(call, boxes, i) for i in range(4)]
+    low = [call.map(minimum, ends[i], ends[i + 2]) for i in (0, 1)]
+    high = [call.map(maximum, ends[i], ends[i + 2]) for i in (0, 1)]
+    return [*low, *high]
+
+
+def _number(call: Call, position: int, what: str) -> float:
+    return float(call.constant(position, what).reshape(-1)[0])
+
+
+def _suppress(call: Call) -> None:
+    """The results: places of boxes, in version 5 their scores, and how many there are; the rest of
+    a list is zero."""
+    boxes, left = call.tensor(0), call.tensor(1)
+    count, limit = numbers(call, 2, "count")[0], _number(call, 3, "overlap")
+    least, soft = _number(call, 4, "score"), call.operator.kind.endswith("V5")
+    rows = boxes.shape[0]
+    if boxes.shape != (rows, 4) or left.shape != (rows,):
+        raise call.refuse(f"expected boxes [N, 4] and scores [N], got {boxes.shape}")
+    if not 0 < count <= MAX_OBJECTS or (soft and _number(call, 5, "sigma") > 0):
+        raise call.refuse(f"expected up to {MAX_OBJECTS} boxes and a sigma of 0, got {count}")
+    sides = _sides(call, boxes)
+    own = call.value(np.arange(rows).reshape(rows, 1))
+    left = call.reshape(left, (rows, 1))
+    left = call.map(lambda v: select(v > least, v, DROPPED), left)
+
+    def dropped(v: Expr, at: Expr, i: Expr, *ends: Expr) -> Expr:
+        gone = (overlap(ends[:4], ends[4:]) >= limit) | i.equal(at)
+        return select(gone, Const(DROPPED, "float32"), v)
+
+    places, scores = [], []
+    for _ in range(count):
+        at = call.emit(ArgReduce("max", 0, True, False), left)
+        row = call.reshape(at, (1,))
+        scores.append(call.emit(Gather(0), left, row))
+        places.append(at)
+        ends = [call.emit(Gather(0), side, row) for side in sides]
+        left = call.map(dropped, left, at, own, *sides, *ends)
+    _emit_places(call, call.emit(Concat(0), *places), call.emit(Concat(0), *scores))
+
+
+def _emit_places(call: Call, places: Tensor, scores: Tensor) -> None:
+    def taken(v: Expr, s: Expr) -> Expr:
+        return select(s > DROPPED, v, Const(0, v.dtype))
+
+    index = call.map(lambda v, s: taken(v.astype("int32"), s), places, scores)
+    flags = call.map(lambda s: select(s > DROPPED, Const(1), Const(0)), scores)
+    total = call.reduce("+", flags, (0, 1), False)
+    found = [index, total]
+    if len(call.results) == 3:
+        found.insert(1, call.map(taken, scores, scores))
+    for result, value in zip(call.results, found, strict=True):
+        count = value.shape[:1]
+        call.define(call.reshape(value, count), result=result)
+
+
+#: Readers by operator and by the first operand's types.
+READERS: Rows = {
+    "DETECTION_POSTPROCESS": {ANY: _detect},
+    "NON_MAX_SUPPRESSION_V4": {"float32": _suppress},
+    "NON_MAX_SUPPRESSION_V5": {"float32": _suppress},
+}
