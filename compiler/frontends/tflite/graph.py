@@ -29,6 +29,9 @@ from ...graph.ops.movement import Identity, Reshape, Transpose
 from ...graph.ops.quantisation import Quant, Recentre
 from ...te.expr import integer_range
 from ..builder import Builder
+from ..onnx.model import OPSETS
+from ..onnx.ops import READERS
+from ..onnx.ops.call import Call as OnnxCall
 from .file import DAMAGE, SIGNALS, FlatGraph, FlatModel, FlatOperator, FlatTensor
 from .state import Key, Variables, initial_value
 
@@ -393,11 +396,11 @@ class Call(Builder):
         return self.name.removeprefix(self.importer.prefix)
 
     def option(self, name: str) -> int:
-        return self.operator.options[name]
+        return self.operator.option(name)
 
     def vector(self, name: str) -> list[int]:
         """An option of several numbers; none if it is absent."""
-        found = self.operator.options[f"{name}AsNumpy"]
+        found = self.operator.option(f"{name}AsNumpy")
         return [int(v) for v in found] if isinstance(found, np.ndarray) else []
 
     def optional(self, position: int) -> FlatTensor | None:
@@ -488,6 +491,18 @@ class Call(Builder):
         made = super().value(data, dtype)
         self.importer.tensors[made.name] = made
         return made
+
+    def onnx(self, kind: str, *operands: Tensor, **attributes: Any) -> Tensor:
+        """The first result of an ONNX operator, by its reader; attributes are as in ONNX."""
+        inner = OnnxCall(
+            self.name, kind, self.tensors, operands, attributes, ("",), OPSETS[-1], {}, {},
+            nodes=self.nodes, made=self.made,
+        )  # fmt: skip
+        found = READERS[kind](inner)
+        self.importer.tensors.update(self.made)
+        result = found[0] if isinstance(found, tuple) else found
+        assert result is not None
+        return result
 
     def define(
         self, value: Tensor, layout: str = "plain", result: FlatTensor | None = None

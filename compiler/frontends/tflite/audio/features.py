@@ -22,15 +22,9 @@ from ..ops.rules import numbers, one, saturated, zero
 from .streams import keep, kept, two_results
 
 SHIFT32, SHIFT64 = (0, 31), (0, 63)
-
-
 _ROOT_MAX = 0xFFFFFFFF
-
-
 #: Fraction bits of logarithms, of the place in their table, and the natural logarithm of 2.
 _LOG_BITS, _SEGMENT_BITS, _LOG_2 = 16, 9, 45426
-
-
 #: Fraction bits of a signal over its noise, and of PCAN's result.
 _RATIO_BITS, _GAINED_BITS = 12, 6
 

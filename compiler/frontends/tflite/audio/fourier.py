@@ -23,12 +23,8 @@ from ..graph import Call, Rows
 
 #: The longest transform of a real signal.
 LONGEST = 1 << 16
-
-
 #: A complex number while it is computed, and two tensors of the graph with such numbers.
 Complex = tuple[Expr, Expr]
-
-
 Pair = tuple[Tensor, Tensor]
 
 

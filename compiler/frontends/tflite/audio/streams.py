@@ -20,8 +20,6 @@ from ..state import initial_value
 
 #: The most elements of an option that is a length.
 LONGEST = 1 << 20
-
-
 #: The most steps of one run, each of which is a copy of its nodes.
 MAX_STEPS = 1 << 10
 
@@ -176,7 +174,7 @@ def _circular_buffer(call: Call) -> None:
     if len(flags) > 1:
         raise call.refuse(f"expected 1 or 2 results, got {len(call.results)}")
     made, given = call.importer.shape(result), value.shape
-    cycles = own_options(call).get("cycles_max", 0) if call.operator.options["data"] else 0
+    cycles = own_options(call).get("cycles_max", 0) if call.operator.options else 0
     if not isinstance(cycles, int) or not (cycles == 1 or (flags and 1 < cycles < LONGEST)):
         raise call.refuse(
             "expected an option 'cycles_max' of 1, or more with a second result,"

@@ -145,7 +145,7 @@ def _call_once(call: Call) -> None:
 
 
 def _var_handle(call: Call) -> None:
-    texts = (call.operator.options[n] or b"" for n in ("Container", "SharedName"))
+    texts = (call.operator.option(n) or b"" for n in ("Container", "SharedName"))
     container, name = (text.decode(errors="replace") for text in texts)
     call.importer.handles[call.result.index] = (container, name)
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
+from ....graph.arithmetic.fixed_point import rescale
 from ....graph.arithmetic.requant import tflite_params
 from ....graph.ops.quantisation import Dequantize, Quant, QuantizeAway
 from ....te.expr import Call as Function
 from ....te.expr import Const, Expr, integer_range, maximum, minimum, select
 from ..graph import ANY, Call, Reader, Rows, held_in
-from .elementwise import rescaled8
 from .rules import (
+    STORED,
     emit_map,
-    emit_table8,
+    emit_table,
     int32,
     layout_of,
     named,
@@ -76,8 +77,9 @@ def _quantize8(call: Call) -> None:
         scale, zero = call.quant(call.result)
         call.define(call.emit(QuantizeAway(float(scale), zero), call.tensor(0, layout)), layout)
         return
-    (x, _), (y, _) = call.quant(source), call.quant(call.result)
-    emit_table8(call, rescaled8(call, float(x) / float(y)))
+    (x, zero_x), (y, zero_y) = call.quant(source), call.quant(call.result)
+    factors = tflite_params(float(x) / float(y))
+    emit_table(call, rescale(STORED["int8"] - zero_x, *factors) + zero_y)
 
 
 def _quantize_wide(call: Call) -> None:

@@ -31,7 +31,6 @@ from .weights import (
 )
 
 # ---- windows -------------------------------------------------------------------------------------
-
 #: Pixels from end to end of a window; more is a damaged file.
 MAX_REACH = 1 << 14
 Sizes = tuple[int, ...]

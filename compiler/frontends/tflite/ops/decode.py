@@ -15,8 +15,6 @@ from ..file import FlatTensor
 from ..graph import ANY, Call, Rows
 
 _HEADER = 16
-
-
 _TYPES = ("float32", "int8", "int16", "int32", "int64", "bool")
 
 

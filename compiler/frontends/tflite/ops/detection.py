@@ -24,8 +24,6 @@ from .rules import numbers
 
 #: The most objects of a list, each of which is a copy of the step.
 MAX_OBJECTS = 256
-
-
 #: The score of what is dropped.
 DROPPED = float(np.finfo(np.float32).min)
 

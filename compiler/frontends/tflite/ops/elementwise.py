@@ -17,18 +17,16 @@ from ....graph.arithmetic.fixed_point import (
     rescale,
     saturating_shift,
 )
-from ....graph.arithmetic.requant import INT8_MAX, tflite_params
+from ....graph.arithmetic.requant import tflite_params
 from ....te.expr import Const, Expr, maximum, minimum, select
 from ..graph import ANY, Call, Reader, Rows
 from .rules import (
     STORED,
-    STORED8,
     emit_map,
     emit_table,
-    emit_table8,
     named,
-    negated,
     one,
+    onnx,
     steps_of,
     stored_type,
     unary,
@@ -39,7 +37,7 @@ from .rules import (
 Real = Callable[[np.ndarray], np.ndarray]
 
 
-# ---- floats --------------------------------------------------------------------------------------
+# ---- floats: what ONNX's readers do not compute to the bit ---------------------------------------
 
 
 def _precise(name: str) -> Reader:
@@ -58,37 +56,15 @@ def _leaky(call: Call) -> None:
     emit_map(call, lambda x: select(x > 0.0, x, x * alpha), 1)
 
 
-def sigmoid(x: Expr) -> Expr:
-    return 1.0 / (named("exp", 0.0 - x) + 1.0)
-
-
-#: sqrt(1/2), and sqrt(2 / pi) of the approximation of GELU by the hyperbolic tangent.
-_ROOT_HALF, _ROOT_2_PI = math.sqrt(0.5), math.sqrt(2.0 / math.pi)
-
-
 def _sign(x: Expr) -> Expr:
     return select(x > zero(x), one(x), select(x < zero(x), zero(x) - one(x), zero(x)))
 
 
 def _gelu_float(call: Call) -> None:
-    def exact(x: Expr) -> Expr:
-        return 0.5 * x * (1.0 + named("erf", x * _ROOT_HALF))
-
-    def near(x: Expr) -> Expr:
-        return 0.5 * x * (1.0 + named("tanh", _ROOT_2_PI * (x + 0.044715 * x * x * x)))
-
-    emit_map(call, near if call.option("Approximate") else exact, 1)
-
-
-def _clipped(low: float, high: float) -> Reader:
-    return unary(lambda x: minimum(maximum(x, low), high))
+    onnx("Gelu", approximate=b"tanh" if call.option("Approximate") else b"none")(call)
 
 
 # ---- integers: rescaled --------------------------------------------------------------------------
-
-
-def _emit(call: Call, values: np.ndarray) -> None:
-    (emit_table8 if stored_type(call) == "int8" else emit_table)(call, values)
 
 
 def _centred(call: Call) -> tuple[np.ndarray, np.float32, np.float32, int]:
@@ -102,65 +78,37 @@ def _abs(call: Call) -> None:
     values = np.abs(values)
     if x != y:
         values = rescale(values, *tflite_params(float(x / y)))
-    _emit(call, values + zero)
+    emit_table(call, values + zero)
 
 
 def _leaky_relu(call: Call) -> None:
     values, x, y, zero = _centred(call)
     alpha = float(np.float32(call.option("Alpha")))
+    if not math.isfinite(alpha) or alpha < 0:
+        raise call.refuse(f"expected a slope of at least 0, got {alpha!r}")
     above = rescale(values, *tflite_params(float(x) / float(y)))
     below = rescale(values, *tflite_params(float(x) * alpha / float(y)))
-    _emit(call, np.where(values >= 0, above, below) + zero)
+    emit_table(call, np.where(values >= 0, above, below) + zero)
 
 
-def _relu(real_hi: float) -> Reader:
+def _clipped(real_lo: float, real_hi: float) -> Reader:
+    """Integers that are clipped to two real numbers, of which the upper may be infinite."""
+
     def read(call: Call) -> None:
         values, x, y, zero = _centred(call)
-        found = rescale(values, *tflite_params(float(x) / float(y))) + zero
-        hi = math.inf if math.isinf(real_hi) else zero + round(real_hi / float(y))
-        _emit(call, np.clip(found, zero, min(hi, STORED[stored_type(call)][-1])))
+        factor = float(x / y) if stored_type(call) == "int8" else float(x) / float(y)
+        lo, hi = (zero + steps_of(real, y) for real in (real_lo, real_hi))
+        made = rescale(values, *tflite_params(factor)) + zero
+        emit_table(call, np.clip(made, lo, max(hi, lo)))
 
     return read
-
-
-def rescaled8(call: Call, factor: float) -> np.ndarray:
-    """Every value times ``factor``, by double rounding, plus the result's zero point."""
-    zero_x, zero_y = call.quant(call.operand(0))[1], call.quant(call.result)[1]
-    multiplier, shift = tflite_params(factor)
-    return rescale(STORED8 - zero_x, multiplier, shift) + zero_y
-
-
-def clipped8(real_lo: float, real_hi: float) -> Callable[[Call], None]:
-    """A reader of operators that clip to two real numbers, of which the upper may be infinite."""
-
-    def read(call: Call) -> None:
-        (x, _), (y, zero) = call.quant(call.operand(0)), call.quant(call.result)
-        lo = zero + steps_of(real_lo, y)
-        hi = INT8_MAX if math.isinf(real_hi) else zero + steps_of(real_hi, y)
-        emit_table8(call, np.clip(rescaled8(call, float(x / y)), lo, max(hi, lo)))
-
-    return read
-
-
-def _leaky_relu8(call: Call) -> None:
-    (x, zero), (y, _) = call.quant(call.operand(0)), call.quant(call.result)
-    alpha = np.float32(call.option("Alpha"))
-    if not np.isfinite(alpha) or alpha < 0:
-        raise call.refuse(f"expected a slope of at least 0, got {float(alpha)!r}")
-    above = rescaled8(call, float(x) / float(y))
-    below = rescaled8(call, float(x) * float(alpha) / float(y))
-    emit_table8(call, np.where(zero <= STORED8, above, below))
 
 
 # ---- integers: reciprocal square roots -----------------------------------------------------------
 
 
 _SQRT_BITS = 20
-
-
 THREE_HALVES = (1 << 28) + (1 << 27)  # in Q3
-
-
 HALF_SQRT_2 = 1518500250  # in Q0
 
 
@@ -186,14 +134,14 @@ def _rsqrt(call: Call) -> None:
     inverses, shifts = inverse_roots(np.maximum(values, 1))
     data = rescale(np.ones_like(inverses), inverses, shifts - _SQRT_BITS)
     found = rescale(data, multiplier, shift + _SQRT_BITS) + zero
-    _emit(call, np.where(values > 0, found, STORED[stored_type(call)][-1]))
+    emit_table(call, np.where(values > 0, found, STORED[stored_type(call)][-1]))
 
 
 def _sqrt(call: Call) -> None:
     """Float32 roots, truncated to whole steps. Below zero the kernel stops; the result is zero."""
     values, x, y, zero = _centred(call)
     roots = np.sqrt(x * np.maximum(values, 0).astype(np.float32))
-    _emit(call, np.trunc(roots / y).astype(np.int64) + zero)
+    emit_table(call, np.trunc(roots / y).astype(np.int64) + zero)
 
 
 # ---- integers: sigmoid and tanh of int16 ---------------------------------------------------------
@@ -204,8 +152,6 @@ _ONE_MORE = (
     4, 8, 12, 14, 15, 16, 17, 19, 20, 21, 22, 25, 27, 28, 29, 30, 31, 33, 34, 35, 37, 39, 40, 41,
     43, 44, 45, 46, 49, 50, 54, 62, 63, 64, 66, 82, 86, 93, 100, 103, 112, 116, 135, 255,
 )  # fmt: skip
-
-
 _SIGMOIDS = np.rint(65536 / (1 + np.exp(-np.arange(257) / 24))).astype(np.int64)
 _SIGMOIDS[list(_ONE_MORE)] += 1
 
@@ -254,11 +200,11 @@ def tanh16(steps: np.ndarray) -> np.ndarray:
 
 
 def _logistic(call: Call) -> None:
-    _emit(call, logistic16(_table_steps(call, (0,))))
+    emit_table(call, logistic16(_table_steps(call, (0,))))
 
 
 def _tanh(call: Call) -> None:
-    _emit(call, tanh16(_table_steps(call, (0, 1))))
+    emit_table(call, tanh16(_table_steps(call, (0, 1))))
 
 
 # ---- integers: hard swish ------------------------------------------------------------------------
@@ -296,7 +242,7 @@ def _hard_swish(call: Call) -> None:
     gate = _high16(gate, narrow(gate_multiplier))
     gate = _left16(gate, 1) if gate_shift < 0 else divide_by_pot(gate, gate_shift)
     gate = (gate + (1 << 15)) >> 1
-    _emit(call, divide_by_pot(_high16(gate, made, rounding=False), shift) + zero)
+    emit_table(call, divide_by_pot(_high16(gate, made, rounding=False), shift) + zero)
 
 
 # ---- integers: float functions -------------------------------------------------------------------
@@ -336,17 +282,16 @@ def interpolated16(function: Real, low: float, high: float, steps: float) -> np.
     return knots[index] + (((knots[index + 1] - knots[index]) * rest + 64) >> 7)
 
 
-def emit_function8(call: Call, function: Callable[[np.ndarray], np.ndarray]) -> None:
-    """A real function in float32, rounded half away from zero."""
-    (x, zero_x), (y, zero_y) = call.quant(call.operand(0)), call.quant(call.result)
-    real = function(x * (STORED8 - zero_x).astype(np.float32))
-    steps = real * (np.float32(1) / y)
-    rounded = np.sign(steps) * np.floor(np.abs(steps).astype(np.float64) + 0.5)
-    emit_table8(call, rounded.astype(np.int64) + zero_y)
-
-
 def _real8(function: Real) -> Reader:
-    return lambda call: emit_function8(call, function)
+    """A real function in float32, rounded half away from zero."""
+
+    def read(call: Call) -> None:
+        values, x, y, zero = _centred(call)
+        steps = function(x * values.astype(np.float32)) * (np.float32(1) / y)
+        rounded = np.sign(steps) * np.floor(np.abs(steps).astype(np.float64) + 0.5)
+        emit_table(call, rounded.astype(np.int64) + zero)
+
+    return read
 
 
 def _real16(function: Real) -> Reader:
@@ -376,46 +321,42 @@ def _gelu_of(made: Callable[[Real], Reader]) -> Reader:
     return read
 
 
-def zeros_like(call: Call) -> None:
-    """Zeros of the operand's shape."""
-    emit_map(call, lambda x: Const(0.0 if x.dtype == "float32" else 0, x.dtype), 1)
-
-
 #: Readers by operator and by the first operand's types.
 READERS: Rows = {
-    "ABS": {"float32 int32 int64": unary(lambda x: maximum(x, zero(x) - x)),
-            "int8 uint8 int16": _abs},
-    "CEIL": {"float32": unary(lambda x: named("ceil", x))},
+    "ABS": {"float32 int32 int64": onnx("Abs"), "int8 uint8 int16": _abs},
+    "CEIL": {"float32": onnx("Ceil")},
     "COS": {"float32": _precise("cos")},
-    "ELU": {"float32": unary(lambda x: select(x < 0.0, _expm1(x), x)),
-            "int8 uint8": _real8(_elu)},
-    "EXP": {"float32": _precise("exp"), "int8 uint8": _real8(precise(np.exp)),
-            "int16": _real16(precise(np.exp))},
-    "FLOOR": {"float32": unary(lambda x: named("floor", x))},
+    "ELU": {
+        "float32": unary(lambda x: select(x < 0.0, _expm1(x), x)), "int8 uint8": _real8(_elu),
+    },
+    "EXP": {
+        "float32": _precise("exp"), "int8 uint8": _real8(precise(np.exp)),
+        "int16": _real16(precise(np.exp)),
+    },
+    "FLOOR": {"float32": onnx("Floor")},
     "GELU": {"int8 uint8": _gelu_of(_real8), "int16": _gelu_of(_real16), "float32": _gelu_float},
-    "HARD_SWISH": {"float32": unary(lambda x: x * minimum(maximum(x + 3.0, 0.0), 6.0) / 6.0),
-                   "int8 uint8": _hard_swish},
-    "LEAKY_RELU": {"int8 uint8": _leaky_relu8, "float32": _leaky, "int16": _leaky_relu},
-    "LOG": {"float32": _precise("log"), "int8 uint8": _real8(precise(np.log)),
-            "int16": _real16(precise(np.log))},
-    "LOGICAL_NOT": {"bool": unary(negated)},
-    "LOGISTIC": {"int8 uint8": _real8(_sigmoid), "float32": unary(sigmoid),
-                 "int16": _logistic},
-    "NEG": {"float32": unary(lambda x: x * -1.0), "int32 int64": unary(lambda x: zero(x) - x)},
-    "RELU": {"int8 uint8": clipped8(0.0, math.inf),
-             "float32": unary(lambda x: maximum(x, 0.0)), "int16": _relu(math.inf)},
-    "RELU6": {"int8 uint8": clipped8(0.0, 6.0),
-              "float32": unary(lambda x: minimum(maximum(x, 0.0), 6.0)),
-              "int16": _relu(6.0)},
-    "RELU_0_TO_1": {"float32": _clipped(0.0, 1.0), "int8 uint8": clipped8(0.0, 1.0)},
-    "RELU_N1_TO_1": {"float32": _clipped(-1.0, 1.0), "int8 uint8": clipped8(-1.0, 1.0)},
-    "ROUND": {"float32": unary(lambda x: named("round", x))},
+    "HARD_SWISH": {
+        "float32": unary(lambda x: x * minimum(maximum(x + 3.0, 0.0), 6.0) / 6.0),
+        "int8 uint8": _hard_swish,
+    },
+    "LEAKY_RELU": {"int8 uint8": _leaky_relu, "float32": _leaky, "int16": _leaky_relu},
+    "LOG": {
+        "float32": _precise("log"), "int8 uint8": _real8(precise(np.log)),
+        "int16": _real16(precise(np.log)),
+    },
+    "LOGICAL_NOT": {"bool": onnx("Not")},
+    "LOGISTIC": {"int8 uint8": _real8(_sigmoid), "float32": onnx("Sigmoid"), "int16": _logistic},
+    "NEG": {"float32 int32 int64": onnx("Neg")},
+    "RELU": {"int8 uint8 int16": _clipped(0.0, math.inf), "float32": onnx("Relu")},
+    "RELU6": {"int8 uint8 int16": _clipped(0.0, 6.0), "float32": onnx("Clip", min=0.0, max=6.0)},
+    "RELU_0_TO_1": {"float32": onnx("Clip", min=0.0, max=1.0), "int8 uint8": _clipped(0.0, 1.0)},
+    "RELU_N1_TO_1": {"float32": onnx("Clip", min=-1.0, max=1.0), "int8 uint8": _clipped(-1.0, 1.0)},
+    "ROUND": {"float32": onnx("Round")},
     "RSQRT": {"float32": unary(lambda x: 1.0 / named("sqrt", x)), "int8 uint8 int16": _rsqrt},
     "SIGN": {"float32 int32 int64": unary(_sign)},
     "SIN": {"float32": _precise("sin")},
-    "SQRT": {"float32": unary(lambda x: named("sqrt", x)), "int8 uint8 int16": _sqrt},
+    "SQRT": {"float32": onnx("Sqrt"), "int8 uint8 int16": _sqrt},
     "SQUARE": {"float32 int32 int64": unary(lambda x: x * x)},
-    "TANH": {"int8 uint8": _real8(np.tanh),
-             "float32": unary(lambda x: named("tanh", x)), "int16": _tanh},
-    "ZEROS_LIKE": {ANY: zeros_like},
+    "TANH": {"int8 uint8": _real8(np.tanh), "float32": onnx("Tanh"), "int16": _tanh},
+    "ZEROS_LIKE": {ANY: unary(zero)},
 }  # fmt: skip

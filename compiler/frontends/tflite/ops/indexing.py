@@ -109,17 +109,9 @@ def _reverse_sequence(call: Call) -> None:
 
 #: How several elements of one place are joined, and what a place has that gets none.
 _Join = tuple[str, Callable[[Expr, Expr], Expr]]
-
-
 _ADD: _Join = ("+", lambda a, b: a + b)
-
-
 _MOST: _Join = ("max", maximum)
-
-
 _LEAST: _Join = ("min", minimum)
-
-
 _TIMES: _Join = ("*", lambda a, b: a * b)
 
 

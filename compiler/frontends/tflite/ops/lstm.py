@@ -14,8 +14,9 @@ from ....graph.ir import Tensor
 from ....graph.ops.linear import MatMul
 from ....graph.ops.movement import Concat, Gather
 from ....te.expr import Expr, integer_range, maximum, minimum
+from ...onnx.ops.elementwise import logistic
 from ..graph import Call, Rows
-from .elementwise import logistic16, sigmoid, tanh16
+from .elementwise import logistic16, tanh16
 from .rnn import (
     TimeSteps,
     activated,
@@ -33,8 +34,6 @@ from .rules import named, rescaled, saturated
 from .weights import reduced, scaled
 
 # ---- floats --------------------------------------------------------------------------------------
-
-
 #: What the kernels add to a variance before its root.
 _LEAST_VARIANCE = 1e-8
 
@@ -61,17 +60,11 @@ class _Places:
 
 
 _ONE = _Places()
-
-
 _FORWARD = _Places(state=35, cell=36, norms=(), more=(40, 41, 42, 43))
-
-
 _BACKWARD = _Places(
     (18, 19, 20, 21), (22, 23, 24, 25), (26, 27, 28), (29, 30, 31, 32), 33, 34, 37, 38, (),
     (44, 45, 46, 47),
 )  # fmt: skip
-
-
 _INPUT, _FORGET, _CELL, _OUTPUT = range(4)
 
 
@@ -132,7 +125,7 @@ class _Lstm:
             value = call.map(lambda x, c, w: x + c * w, value, cell, weight)
         if self._present(self.at.norms):
             value = self._normalised(value, gate)
-        rule = (lambda x: activated(call, x)) if gate == _CELL else sigmoid
+        rule = (lambda x: activated(call, x)) if gate == _CELL else logistic
         return call.map(rule, value)
 
     def _normalised(self, value: Tensor, gate: int) -> Tensor:
@@ -209,7 +202,7 @@ class _Lstm:
 
 def _lstm(call: Call) -> None:
     """Over a sequence, or one step for a matrix."""
-    if call.operator.options.get("KernelType") == tflite.LSTMKernelType.BASIC:
+    if call.option("KernelType") == tflite.LSTMKernelType.BASIC:
         _basic(call)
         return
     finish(call, [_Lstm(call, TimeSteps(call, 0), _ONE).run()])
@@ -236,10 +229,10 @@ def _basic(call: Call) -> None:
     admit, new, forget, output = (call.part(sums, 1, i * units, units) for i in range(4))
 
     def next_cell(i: Expr, g: Expr, f: Expr, c: Expr) -> Expr:
-        return sigmoid(i) * named("tanh", g) + sigmoid(f) * c
+        return logistic(i) * named("tanh", g) + logistic(f) * c
 
     cell = call.map(next_cell, admit, new, forget, cell)
-    hidden = call.map(lambda o, c: sigmoid(o) * named("tanh", c), output, cell)
+    hidden = call.map(lambda o, c: logistic(o) * named("tanh", c), output, cell)
     keep(call, 1, hidden)
     keep(call, 4, cell)
     for value, result in zip((hidden, cell, rows, sums), call.results, strict=False):
@@ -252,15 +245,9 @@ def _basic(call: Call) -> None:
 #: Positions of each gate's weights of the input, of the hidden state, and of its bias: forget,
 #: input, output, cell. The first three have the same activation.
 _GATES = ((2, 6, 13), (1, 5, 12), (4, 8, 15), (3, 7, 14))
-
-
 _HIDDEN_STATE, _CELL_STATE = 18, 19
-
-
 #: Operands of forms that TensorFlow Lite Micro does not have either.
 _ABSENT = (*range(9, 12), *range(16, 18), *range(20, 24))
-
-
 #: Scales of what goes into and what comes from a gate's activation, of int16.
 _BEFORE, _AFTER = 2.0**-12, 2.0**-15
 

@@ -22,8 +22,6 @@ from .rules import axis_of, numbers, rescaled, same_quant, saturated, stored_typ
 
 #: Elements of a product of integers: each is a node.
 LONGEST_PRODUCT = 256
-
-
 #: Elements on the axis of cumulative sums; their table of ones has the square of it.
 LONGEST_SUM = 4096
 

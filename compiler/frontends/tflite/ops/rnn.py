@@ -82,7 +82,7 @@ class TimeSteps:
 
     @property
     def time_axis(self) -> int:
-        return 0 if self.call.operator.options.get("TimeMajor") else 1
+        return 0 if self.call.option("TimeMajor") else 1
 
     @property
     def shape(self) -> tuple[int, int, int]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import tflite
 
 from .... import topi
-from ....graph.arithmetic.requant import INT8_MAX, INT8_MIN
 from ....graph.ops.integer import QTable
 from ....graph.ops.movement import Gather, Identity
 from ....te.expr import Call as Function
@@ -19,17 +19,11 @@ from ..file import FlatTensor
 from ..graph import Call, Reader
 
 Rule = Callable[..., Expr]
-
-
 #: Values of all elements of an integer type, for tables of functions.
 STORED = {
     dtype: np.arange(integer_range(dtype)[0], integer_range(dtype)[1] + 1)
     for dtype in ("int8", "int16")
 }
-
-
-#: Every int8 value, in the order of tables.
-STORED8 = STORED["int8"]
 
 
 # ---- rules of elements ---------------------------------------------------------------------------
@@ -115,8 +109,6 @@ def same_quant(call: Call, tensor: FlatTensor) -> None:
 
 
 _Activation = tflite.ActivationFunctionType
-
-
 #: Real bounds of each fused activation.
 ACTIVATIONS = {
     _Activation.NONE: (-math.inf, math.inf),
@@ -124,14 +116,12 @@ ACTIVATIONS = {
     _Activation.RELU_N1_TO_1: (-1.0, 1.0),
     _Activation.RELU6: (0.0, 6.0),
 }
-
-
 _ACTIVATION_NAMES = {code: name for name, code in vars(_Activation).items() if type(code) is int}
 
 
 def activation(call: Call) -> tuple[float, float]:
     """Real bounds of the fused activation, if the operator has one."""
-    code = call.operator.options.get("FusedActivationFunction", _Activation.NONE)
+    code = call.operator.option("FusedActivationFunction", _Activation.NONE)
     if code not in ACTIVATIONS:
         raise call.refuse(
             f"fused activation {_ACTIVATION_NAMES.get(code, code)} is not supported;"
@@ -191,21 +181,27 @@ def pair(rule: Callable[[Expr, Expr], Expr]) -> Reader:
     return lambda call: emit_map(call, rule, 2)
 
 
-def emit_table8(call: Call, values: np.ndarray) -> None:
-    """Emit a table. ``values`` has the result for each of ``STORED8``, not yet clamped to int8."""
-    table = np.clip(values, INT8_MIN, INT8_MAX).astype(np.int8)
-    op = Identity() if np.array_equal(table, STORED8) else QTable(table)
-    layout = layout_of(call, (0,))
-    call.define(call.emit(op, call.tensor(0, layout)), layout)
-
-
 def emit_table(call: Call, values: np.ndarray) -> None:
-    """A function of one int16 by its 65,536 results, not yet clamped."""
-    table = np.clip(values, *integer_range("int16")).astype(np.int16)
-    layout = layout_of(call, (0,))
-    x = call.tensor(0, layout)
+    """A function of one integer by the results of all its values, not yet clamped."""
+    dtype, layout = stored_type(call), layout_of(call, (0,))
+    table, x = np.clip(values, *integer_range(dtype)).astype(dtype), call.tensor(0, layout)
+    if dtype == "int8":
+        op = Identity() if np.array_equal(table, STORED[dtype]) else QTable(table)
+        call.define(call.emit(op, x), layout)
+        return
     index = call.map(lambda v: v.astype("int32") + (1 << 15), x)
     call.define(call.emit(Gather(0), call.value(table), index), layout)
+
+
+def onnx(kind: str, count: int = 1, **attributes: Any) -> Reader:
+    """A reader by ONNX's reader of an operator that computes the same to the bit."""
+
+    def read(call: Call) -> None:
+        layout = layout_of(call, tuple(range(count)))
+        operands = (call.tensor(p, layout) for p in range(count))
+        call.define(call.onnx(kind, *operands, **attributes), layout)
+
+    return read
 
 
 def emit_pair_table(call: Call, function: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> None:

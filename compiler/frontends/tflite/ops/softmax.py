@@ -88,18 +88,10 @@ def _log_softmax_float(call: Call) -> None:
 
 #: Bits before the point of differences, of sums of exponentials, and of the result.
 _DIFFERENCE, _SUM, _RESULT = 5, 12, 4
-
-
 _LOG_2, _ROOT_HALF, _FOURTH_ROOT_HALF = 1488522236, 1518500250, 1805811301  # in Q(0)
-
-
 #: Coefficients of the quotient of polynomials that is the logarithm near 1, in Q(0).
 _NUMERATOR, _SQUARE, _WHOLE, _LINEAR = 117049297, 127690142, 1057819769, 638450708
-
-
 _PLUS_48_OVER_17, _NEG_32_OVER_17 = 1515870810, -1010580540
-
-
 #: A quarter in Q(6), which the powers of two of the logarithm are in.
 _POWERS, _QUARTER = 6, 1 << 23
 
