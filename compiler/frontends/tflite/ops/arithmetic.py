@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
+from functools import reduce
 
 import numpy as np
 
@@ -12,19 +14,20 @@ from ....graph.arithmetic.requant import tflite_params, tflite_requant
 from ....graph.ops.elementwise import Add
 from ....graph.ops.integer import QAddFixed, QMul
 from ....te.expr import Call as Function
-from ....te.expr import Const, Expr, binary, integer_range, maximum, minimum, select
-from ..graph import ANY, Call, Reader, Rows
+from ....te.expr import Const, Expr, integer_range, maximum, minimum, select
+from ..graph import ANY, QUANTISED, Call, Reader, Rows
 from .rules import (
     activation,
     between,
     bounds_of,
     emit_map,
+    emit_op,
     emit_pair_table,
     int32,
-    layout_of,
     named,
     negated,
     one,
+    onnx,
     pair,
     rescaled,
     same_quant,
@@ -91,98 +94,78 @@ def _angle(y: Expr, x: Expr) -> Expr:
     return select(below, Const(0.0, "float64") - angle, angle).astype("float32")
 
 
-def _add_float(call: Call) -> None:
-    layout = layout_of(call, (0, 1))
-    operands = (call.tensor(0, layout), call.tensor(1, layout))
-    call.define(call.emit(Add(*activation(call)), *operands), layout)
-
-
 # ---- integers that mean real numbers -------------------------------------------------------------
 
 
-def _add8(call: Call, subtract: bool = False) -> None:
-    (a, zero_a), (b, zero_b) = (call.quant(call.operand(p)) for p in (0, 1))
-    y, zero = call.quant(call.result)
-    widest = 2 * float(max(a, b))
-    mult_a, shift_a = tflite_params(float(a) / widest)
-    mult_b, shift_b = tflite_params(float(b) / widest)
-    scale = np.array([widest / (2.0**20 * float(y))])
-    requant = tflite_requant(scale, zero, *bounds_of(call))
-    op = QAddFixed(zero_a, zero_b, mult_a, shift_a, mult_b, shift_b, subtract, requant)
-    layout = layout_of(call, (0, 1))
-    call.define(call.emit(op, call.tensor(0, layout), call.tensor(1, layout)), layout)
+def _quants(call: Call) -> tuple[tuple[np.float32, int], ...]:
+    """Scales and zero points of two operands and the result."""
+    return tuple(call.quant(t) for t in (call.operand(0), call.operand(1), call.result))
 
 
-def _mul8(call: Call) -> None:
-    (a, zero_a), (b, zero_b) = (call.quant(call.operand(p)) for p in (0, 1))
-    y, zero = call.quant(call.result)
-    requant = tflite_requant(np.array([float(a * b / y)]), zero, *bounds_of(call))
-    layout = layout_of(call, (0, 1))
-    operands = (call.tensor(0, layout), call.tensor(1, layout))
-    call.define(call.emit(QMul(zero_a, zero_b, requant), *operands), layout)
+def _lifted(x: Expr, zero: int, lift: int, factors: tuple[int, int]) -> Expr:
+    """An integer less its zero point, lifted by some bits and rescaled."""
+    return rescaled((int32(x) - zero) * (1 << lift), *factors)
 
 
-def _add(subtract: bool = False, left_shift: int = 15) -> Reader:
-    """Sum or difference of int16: both sides lifted, rescaled, combined and rescaled again."""
+def _sum(subtract: bool) -> Reader:
+    """Sum or difference: both sides lifted, rescaled, combined and rescaled again."""
 
     def read(call: Call) -> None:
-        (a, zero_a), (b, zero_b) = (call.quant(call.operand(p)) for p in (0, 1))
-        y, zero = call.quant(call.result)
-        widest = 2 * float(max(a, b))
-        sides = [
-            (zero_a, *tflite_params(float(a) / widest)),
-            (zero_b, *tflite_params(float(b) / widest)),
-        ]
-        ending = tflite_params(widest / (float(1 << left_shift) * float(y)))
-        lo, hi = bounds_of(call)
+        (a, zero_a), (b, zero_b), (y, zero) = _quants(call)
+        dtype, widest = stored_type(call), 2 * float(max(a, b))
+        lift = 20 if dtype == "int8" else 15
+        first, second = tflite_params(float(a) / widest), tflite_params(float(b) / widest)
+        scale, (lo, hi) = widest / (float(1 << lift) * float(y)), bounds_of(call)
+        if dtype == "int8":
+            requant = tflite_requant(np.array([scale]), zero, lo, hi)
+            emit_op(call, QAddFixed(zero_a, zero_b, *first, *second, subtract, requant), 2)
+            return
+        ending = tflite_params(scale)
 
-        def rule(*operands: Expr) -> Expr:
-            lifted = [
-                rescaled((int32(x) - zero_x) * (1 << left_shift), multiplier, shift)
-                for x, (zero_x, multiplier, shift) in zip(operands, sides, strict=True)
-            ]
-            total = lifted[0] - lifted[1] if subtract else lifted[0] + lifted[1]
-            return saturated(rescaled(total, *ending) + zero, lo, hi, stored_type(call))
+        def rule(left: Expr, right: Expr) -> Expr:
+            left, right = _lifted(left, zero_a, lift, first), _lifted(right, zero_b, lift, second)
+            total = left - right if subtract else left + right
+            return saturated(rescaled(total, *ending) + zero, lo, hi, dtype)
 
         emit_map(call, rule, 2)
 
     return read
 
 
-def _mul(call: Call) -> None:
-    (a, zero_a), (b, zero_b) = (call.quant(call.operand(p)) for p in (0, 1))
-    y, zero = call.quant(call.result)
-    ending = tflite_params(float(a) * float(b) / float(y))
-    lo, hi = bounds_of(call)
+def _product8(call: Call) -> None:
+    (a, zero_a), (b, zero_b), (y, zero) = _quants(call)
+    requant = tflite_requant(np.array([float(a * b / y)]), zero, *bounds_of(call))
+    emit_op(call, QMul(zero_a, zero_b, requant), 2)
+
+
+def _product16(call: Call) -> None:
+    (a, zero_a), (b, zero_b), (y, zero) = _quants(call)
+    ending, (lo, hi) = tflite_params(float(a) * float(b) / float(y)), bounds_of(call)
 
     def rule(left: Expr, right: Expr) -> Expr:
         product = (int32(left) - zero_a) * (int32(right) - zero_b)
-        return saturated(rescaled(product, *ending) + zero, lo, hi, stored_type(call))
+        return saturated(rescaled(product, *ending) + zero, lo, hi, "int16")
 
     emit_map(call, rule, 2)
 
 
 def _squared_difference(call: Call) -> None:
-    (a, zero_a), (b, zero_b) = (call.quant(call.operand(p)) for p in (0, 1))
-    y, zero = call.quant(call.result)
-    lift = 7 if stored_type(call) == "int8" else 0
-    widest = 2.0 * float(max(a, b))
+    (a, zero_a), (b, zero_b), (y, zero) = _quants(call)
+    dtype, widest = stored_type(call), 2.0 * float(max(a, b))
+    lift = 7 if dtype == "int8" else 0
     first, second = tflite_params(float(a) / widest), tflite_params(float(b) / widest)
     ending = tflite_params(widest * widest / (float(1 << (2 * lift)) * float(y)))
 
     def rule(left: Expr, right: Expr) -> Expr:
-        difference = rescaled((int32(left) - zero_a) * (1 << lift), *first) - rescaled(
-            (int32(right) - zero_b) * (1 << lift), *second
-        )
-        made = rescaled(difference * difference, *ending) + zero
-        return saturated(made, *integer_range(stored_type(call)), stored_type(call))
+        apart = _lifted(left, zero_a, lift, first) - _lifted(right, zero_b, lift, second)
+        return saturated(rescaled(apart * apart, *ending) + zero, *integer_range(dtype), dtype)
 
     emit_map(call, rule, 2)
 
 
 def _extreme(function: Callable[[Expr, Expr], Expr]) -> Reader:
     def read(call: Call) -> None:
-        if call.operand(0).dtype in ("int8", "uint8", "int16"):
+        if call.operand(0).dtype in QUANTISED:
             for position in (0, 1):
                 same_quant(call, call.operand(position))
         emit_map(call, function, 2)
@@ -191,8 +174,7 @@ def _extreme(function: Callable[[Expr, Expr], Expr]) -> Reader:
 
 
 def _div(call: Call) -> None:
-    (a, zero_a), (b, zero_b) = (call.quant(call.operand(p)) for p in (0, 1))
-    y, zero = call.quant(call.result)
+    (a, zero_a), (b, zero_b), (y, zero) = _quants(call)
     multiplier, shift = tflite_params(float(a) / (float(b) * float(y)))
     lo, hi = bounds_of(call)
 
@@ -220,8 +202,7 @@ def _magnitude(x: np.ndarray) -> np.ndarray:
 
 
 def _prelu(call: Call) -> None:
-    (x, zero_x), (alpha, zero_alpha) = (call.quant(call.operand(p)) for p in (0, 1))
-    y, zero = call.quant(call.result)
+    (x, zero_x), (alpha, zero_alpha), (y, zero) = _quants(call)
     above = tflite_params(float(x) / float(y))
     below = tflite_params(float(x) * float(alpha) / float(y))
 
@@ -234,38 +215,27 @@ def _prelu(call: Call) -> None:
     emit_map(call, rule, 2)
 
 
-def add_n(call: Call) -> None:
+def _add_n(call: Call) -> None:
     """The sum of all operands."""
     count = len(call.operator.inputs)
     if call.operand(0).dtype == "float32":
-
-        def total(*terms: Expr) -> Expr:
-            found = terms[0]
-            for term in terms[1:]:
-                found = found + term
-            return found
-
-        emit_map(call, total, count)
+        emit_map(call, lambda *terms: reduce(operator.add, terms), count)
         return
-    quants = [call.quant(call.operand(p)) for p in range(count)]
+    (x, zero_x), *others = [call.quant(call.operand(p)) for p in range(count)]
     y, zero = call.quant(call.result)
-    if any(quant != quants[0] for quant in quants):
+    if any(quant != (x, zero_x) for quant in others):
         raise call.refuse("expected operands of one scale and zero point")
-    x, zero_x = quants[0]
     widest = 2 * float(x)
     lift, ending = tflite_params(float(x) / widest), tflite_params(widest / (2.0**20 * float(y)))
 
     def quantised(*terms: Expr) -> Expr:
-        found: Expr = Const(0)
-        for term in terms:
-            found = found + rescaled((int32(term) - zero_x) * (1 << 20), *lift)
+        found = reduce(operator.add, (_lifted(term, zero_x, 20, lift) for term in terms))
         return saturated(rescaled(found, *ending) + zero, -128, 127, "int8")
 
     emit_map(call, quantised, count)
 
 
 # ---- comparisons and choices ---------------------------------------------------------------------
-
 
 _COMPARISONS: dict[str, Pair] = {
     "EQUAL": lambda a, b: a.equal(b),
@@ -277,90 +247,82 @@ _COMPARISONS: dict[str, Pair] = {
 }
 
 
-def _compare_quantised(rule: Pair) -> Reader:
+def _compared(rule: Pair) -> Reader:
     """Comparison of integers with scales: both sides lifted by 8 bits and rescaled."""
 
     def read(call: Call) -> None:
-        pairs = [call.quant(call.operand(p)) for p in (0, 1)]
-        sides = [(zero, *tflite_params(float(scale))) for scale, zero in pairs]
+        (a, zero_a), (b, zero_b) = (call.quant(call.operand(p)) for p in (0, 1))
+        first, second = tflite_params(float(a)), tflite_params(float(b))
 
-        def lifted(x: Expr, zero: int, multiplier: int, shift: int) -> Expr:
-            return rescaled((int32(x) - zero) * (1 << 8), multiplier, shift)
-
-        def compared(a: Expr, b: Expr) -> Expr:
-            return rule(lifted(a, *sides[0]), lifted(b, *sides[1]))
+        def compared(left: Expr, right: Expr) -> Expr:
+            return rule(_lifted(left, zero_a, 8, first), _lifted(right, zero_b, 8, second))
 
         emit_map(call, compared, 2)
 
     return read
 
 
-def compare(kind: str) -> dict[str, Reader]:
-    """The readers of a comparison, by type."""
-    rule = _COMPARISONS[kind]
-    plain, lifted = pair(rule), _compare_quantised(rule)
-    found = {"float32": plain, "int32": plain, "int64": plain, "int8": lifted, "uint8": lifted}
-    return {**found, "bool": plain} if kind in ("EQUAL", "NOT_EQUAL") else found
-
-
-def _logical(op: str) -> Reader:
-    return pair(lambda a, b: binary(op, a, b))
-
-
-def select_v2(call: Call) -> None:
-    """One of two tensors, element by element; the first operand is the condition."""
-    if call.operand(0).dtype != "bool":
-        raise call.refuse(f"expected a condition of bool, got {call.operand(0).dtype}")
-    if call.operand(1).dtype in ("int8", "uint8", "int16") and call.operand(1).scale.size:
-        for position in (1, 2):
-            same_quant(call, call.operand(position))
-    emit_map(call, lambda c, a, b: select(c, a, b), 3)
+def _compare(kind: str) -> dict[str, Reader]:
+    """The readers of a comparison, by types."""
+    rule, plain = _COMPARISONS[kind], "float32 int32 int64"
+    plain += " bool" if kind in ("EQUAL", "NOT_EQUAL") else ""
+    return {plain: pair(rule), "int8 uint8": _compared(rule)}
 
 
 def _select(call: Call) -> None:
-    """As SELECT_V2, or whole rows by a condition of rank 1."""
-    condition, result = call.operand(0), call.result
+    """One of two tensors, element by element, by a condition; SELECT also takes whole rows."""
+    condition, rank = call.operand(0), len(call.result.shape)
     if condition.dtype != "bool":
         raise call.refuse(f"expected a condition of bool, got {condition.dtype}")
-    if call.operand(1).scale.size:
+    if call.operand(1).dtype in QUANTISED and call.operand(1).scale.size:
         for position in (1, 2):
             same_quant(call, call.operand(position))
-    flags, rank = call.tensor(0), len(result.shape)
-    if len(flags.shape) == 1 and rank > 1:
+    flags = call.tensor(0)
+    if call.kind == "SELECT" and len(flags.shape) == 1 and rank > 1:
         flags = call.reshape(flags, (*flags.shape, *(1,) * (rank - 1)))
-    values = (flags, call.tensor(1), call.tensor(2))
-    call.define(call.map(select, *values))
+        call.define(call.map(select, flags, call.tensor(1), call.tensor(2)))
+    else:
+        emit_map(call, select, 3)
 
 
 _BITS = "int8 int16 int32 uint32"
 #: Readers by operator and by the first operand's types.
 READERS: Rows = {
-    "ADD": {"int8 uint8": _add8, "float32": _add_float, "int16": _add(),
-            "int32 int64": pair(lambda a, b: a + b)},
-    "ADD_N": {ANY: add_n},
+    "ADD": {
+        "int8 uint8 int16": _sum(subtract=False),
+        "float32": lambda call: emit_op(call, Add(*activation(call)), 2),
+        "int32 int64": onnx("Add", 2),
+    },
+    "ADD_N": {ANY: _add_n},
     "ATAN2": {"float32": pair(_angle)},
-    "BITWISE_XOR": {_BITS: pair(lambda a, b: (a | b) - (a & b))},
-    "DIV": {"float32": _fused(lambda a, b: a / b), "int8 uint8": _div,
-            "int32 int64": pair(lambda a, b: named("divide", a, b))},
-    "FLOOR_DIV": {"float32": pair(lambda a, b: named("floor", a / b)),
-                  "int32 int64": pair(_floor_div)},
+    "BITWISE_XOR": {_BITS: onnx("BitwiseXor", 2)},
+    "DIV": {
+        "float32": _fused(lambda a, b: a / b), "int8 uint8": _div, "int32 int64": onnx("Div", 2),
+    },
+    "FLOOR_DIV": {
+        "float32": pair(lambda a, b: named("floor", a / b)), "int32 int64": pair(_floor_div),
+    },
     "FLOOR_MOD": {"float32": pair(_floor_mod), "int32 int64": pair(_floor_mod_whole)},
-    "LOGICAL_AND": {"bool": _logical("&")},
-    "LOGICAL_OR": {"bool": _logical("|")},
+    "LOGICAL_AND": {"bool": onnx("And", 2)},
+    "LOGICAL_OR": {"bool": onnx("Or", 2)},
     "MAXIMUM": {"float32 int8 uint8 int16 int32 int64": _extreme(maximum)},
     "MINIMUM": {"float32 int8 uint8 int16 int32 int64": _extreme(minimum)},
-    "MUL": {"int8 uint8": _mul8, "float32": _fused(lambda a, b: a * b), "int16": _mul,
-            "int32 int64": pair(lambda a, b: a * b)},
-    "POW": {"float32": pair(lambda a, b: named("pow", a, b)), "int32": pair(_whole_power)},
-    "PRELU": {"float32": pair(lambda x, slope: select(x >= 0.0, x, x * slope)),
-              "int8 uint8": _prelu},
+    "MUL": {
+        "int8 uint8": _product8, "float32": _fused(lambda a, b: a * b), "int16": _product16,
+        "int32 int64": onnx("Mul", 2),
+    },
+    "POW": {"float32": onnx("Pow", 2), "int32": pair(_whole_power)},
+    "PRELU": {"float32": onnx("PRelu", 2), "int8 uint8": _prelu},
     "RIGHT_SHIFT": {_BITS: pair(_shift)},
     "SELECT": {ANY: _select},
-    "SELECT_V2": {ANY: select_v2},
-    "SQUARED_DIFFERENCE": {"float32 int32": pair(lambda a, b: (a - b) * (a - b)),
-                           "int8 uint8 int16": _squared_difference},
-    "SUB": {"int8 uint8": lambda call: _add8(call, subtract=True),
-            "float32": _fused(lambda a, b: a - b), "int16": _add(subtract=True),
-            "int32 int64": pair(lambda a, b: a - b)},
-    **{kind: compare(kind) for kind in _COMPARISONS},
+    "SELECT_V2": {ANY: _select},
+    "SQUARED_DIFFERENCE": {
+        "float32 int32": pair(lambda a, b: (a - b) * (a - b)),
+        "int8 uint8 int16": _squared_difference,
+    },
+    "SUB": {
+        "int8 uint8 int16": _sum(subtract=True),
+        "float32": _fused(lambda a, b: a - b), "int32 int64": onnx("Sub", 2),
+    },
+    **{kind: _compare(kind) for kind in _COMPARISONS},
 }  # fmt: skip

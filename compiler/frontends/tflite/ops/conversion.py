@@ -13,9 +13,9 @@ from ..graph import ANY, Call, Reader, Rows, held_in
 from .rules import (
     STORED,
     emit_map,
+    emit_op,
     emit_table,
     int32,
-    layout_of,
     named,
     negated,
     rescaled,
@@ -73,9 +73,8 @@ def _quantize(call: Call) -> None:
 def _quantize8(call: Call) -> None:
     source = call.operand(0)
     if source.dtype == "float32":
-        layout = layout_of(call, (0,))
         scale, zero = call.quant(call.result)
-        call.define(call.emit(QuantizeAway(float(scale), zero), call.tensor(0, layout)), layout)
+        emit_op(call, QuantizeAway(float(scale), zero), 1)
         return
     (x, zero_x), (y, zero_y) = call.quant(source), call.quant(call.result)
     factors = tflite_params(float(x) / float(y))
@@ -112,9 +111,9 @@ def dequantize8(call: Call) -> None:
     """8 bits to float32; a constant may have a scale for each channel."""
     source = call.operand(0)
     if source.data is None or source.scale.size == 1:
-        layout, (scale, zero) = layout_of(call, (0,)), call.quant(source)
+        scale, zero = call.quant(source)
         meaning = Quant(np.array([scale], np.float32), np.array([zero], np.int32))
-        call.define(call.emit(Dequantize(meaning), call.tensor(0, layout)), layout)
+        emit_op(call, Dequantize(meaning), 1)
         return
     if not source.scale.size:
         raise call.refuse(f"{source} has no scale")
@@ -126,9 +125,9 @@ def dequantize8(call: Call) -> None:
 
 def dequantize16(call: Call) -> None:
     """int16 or int32 to float32."""
-    source, layout = call.operand(0), layout_of(call, (0,))
+    source = call.operand(0)
     meaning = Quant(source.scale, source.zero_point.astype(np.int32), source.dtype)
-    call.define(call.emit(Dequantize(meaning), call.tensor(0, layout)), layout)
+    emit_op(call, Dequantize(meaning), 1)
 
 
 def widened(call: Call) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import tflite
@@ -30,7 +29,7 @@ from .rnn import (
     state_of,
     vector,
 )
-from .rules import named, rescaled, saturated
+from .rules import clipped, named, rescaled, saturated
 from .weights import reduced, scaled
 
 # ---- floats --------------------------------------------------------------------------------------
@@ -38,8 +37,8 @@ from .weights import reduced, scaled
 _LEAST_VARIANCE = 1e-8
 
 
-def _clipped(x: Expr, bound: float) -> Expr:
-    return minimum(maximum(x, -bound), bound) if bound > 0 else x
+def _within(x: Expr, bound: float) -> Expr:
+    return clipped(x, -bound, bound) if bound > 0 else x
 
 
 @dataclass(frozen=True)
@@ -94,16 +93,10 @@ class _Lstm:
 
     def _totals(self) -> Tensor:
         """What all inputs add to the gates, rows [batch * steps, gates * units]."""
-        call, width = self.call, self.given.shape[2]
-        chosen = [self.at.inputs[gate] for gate in self.gates]
-        total = product(
-            call, self.given.rows(), gate_weights(call, chosen, width, f"inputs{chosen[0]}")
-        )
+        call, total = self.call, self.given.weighted([self.at.inputs[g] for g in self.gates])
         if self.other is not None:
-            other = TimeSteps(call, self.other)
-            chosen = [self.at.more[gate] for gate in self.gates]
-            extra = gate_weights(call, chosen, other.shape[2], f"inputs{chosen[0]}")
-            total = added(call, total, product(call, other.rows(), extra))
+            extra = TimeSteps(call, self.other).weighted([self.at.more[g] for g in self.gates])
+            total = added(call, total, extra)
         if self._present(self.at.norms):
             return total
         return added(call, total, self._biases())
@@ -148,30 +141,17 @@ class _Lstm:
         call, at = self.call, self.at
         if call.optional(at.projection) is None:
             return hidden
-        made = product(
-            call,
-            hidden,
-            gate_weights(call, [at.projection], self.units, f"projection{at.projection}"),
-        )
+        made = product(call, hidden, gate_weights(call, [at.projection], self.units))
         bound = float(call.option("ProjClip"))
-        bias = ()
         if call.optional(at.projection_bias) is not None:
-            size = made.shape[1]
-            bias = (vector(call, at.projection_bias, size, "bias"),)
-        if not bias and bound <= 0:
-            return made
-        rule = lambda x, *b: _clipped(x + b[0] if b else x, bound)  # noqa: E731
-        return call.map(rule, made, *bias)
+            made = added(call, made, vector(call, at.projection_bias, made.shape[1], "bias"))
+        return call.map(lambda x: _within(x, bound), made) if bound > 0 else made
 
     def run(self) -> Tensor:
         """All steps, from and to the states. Returns the results."""
         call, at, batch = self.call, self.at, self.given.shape[0]
-        weights = call.operand(at.hidden[_OUTPUT])
-        size = weights.shape[-1]
-        totals = self._totals()
-        stored = gate_weights(
-            call, [at.hidden[g] for g in self.gates], size, f"hidden{at.hidden[-1]}"
-        )
+        size, totals = call.operand(at.hidden[_OUTPUT]).shape[-1], self._totals()
+        stored = gate_weights(call, [at.hidden[g] for g in self.gates], size)
         hidden = state_of(call, at.state, (batch, size), "float32")
         cell = state_of(call, at.cell, (batch, self.units), "float32")
         history = {}
@@ -189,13 +169,10 @@ class _Lstm:
     def _next_cell(self, sums: Tensor, cell: Tensor) -> Tensor:
         call, bound = self.call, float(self.call.option("CellClip"))
         forget, new = (self._gate(sums, gate, cell) for gate in (_FORGET, _CELL))
-        if _INPUT in self.gates:
-            admit = (self._gate(sums, _INPUT, cell),)
-        else:
-            admit = ()
+        admit = (self._gate(sums, _INPUT, cell),) if _INPUT in self.gates else ()
 
         def rule(f: Expr, c: Expr, g: Expr, *i: Expr) -> Expr:
-            return _clipped(c * f + g * (i[0] if i else 1.0 - f), bound)
+            return _within(c * f + g * (i[0] if i else 1.0 - f), bound)
 
         return call.map(rule, forget, cell, new, *admit)
 
@@ -224,7 +201,7 @@ def _basic(call: Call) -> None:
     hidden = state_of(call, 1, (batch, units), "float32")
     cell = state_of(call, 4, (batch, units), "float32")
     rows = call.emit(Concat(1), call.tensor(0), hidden)
-    sums = product(call, rows, gate_weights(call, [2], width + units, "weights"))
+    sums = product(call, rows, gate_weights(call, [2], width + units))
     sums = added(call, sums, vector(call, 3, 4 * units, "bias"))
     admit, new, forget, output = (call.part(sums, 1, i * units, units) for i in range(4))
 
@@ -257,39 +234,26 @@ class _IntegerLstm:
     """One LSTM while it is read; ``x`` is the type of activations, ``acc`` that of sums."""
 
     call: Call
+    given: TimeSteps
     x: str
     acc: str
 
-    @cached_property
-    def sizes(self) -> tuple[int, int, int, int]:
-        """Batch, time steps, elements of an input and of a state."""
-        shape = self.call.importer.shape(self.call.operand(0))
-        if len(shape) != 3:
-            raise self.call.refuse(f"expected an input of 3 dimensions, got {list(shape)}")
-        batch, steps = shape[:2][::-1] if self.time_axis == 0 else shape[:2]
-        return batch, steps, shape[2], self.call.operand(_GATES[0][1]).shape[-1]
-
     @property
-    def time_axis(self) -> int:
-        return 0 if self.call.option("TimeMajor") else 1
+    def units(self) -> int:
+        return self.call.operand(_GATES[0][1]).shape[-1]
 
     def weights(self, which: int) -> Tensor:
         """The weights of all gates side by side, [columns, 4 * units]: ``which`` is 0 for those of
         the inputs, 1 for those of the hidden state."""
-        call, units = self.call, self.sizes[3]
-        columns = units if which else self.sizes[2]
+        call, units = self.call, self.units
+        columns = units if which else self.given.shape[2]
         found = [matrix(call, gate[which], ("int8",), columns) for gate in _GATES]
         if any(data.shape[0] != units for data in found):
             raise call.refuse(f"expected weights of {units} units in all gates")
-        joined = np.ascontiguousarray(np.concatenate(found).T.astype(self.acc))
-        return call.value(joined)
-
-    def product_of(self, rows: Tensor, weights: Tensor) -> Tensor:
-        """Rows times weights, [rows, 4 * units]."""
-        return self.call.emit(MatMul(), rows, weights)
+        return call.value(np.concatenate(found).T.astype(self.acc))
 
     def bias(self) -> Tensor:
-        units = self.sizes[3]
+        units = self.units
         found = [self.call.constant(gate[2], "bias").reshape(-1) for gate in _GATES]
         if any(data.shape != (units,) or str(data.dtype) != self.acc for data in found):
             raise self.call.refuse(f"expected biases of {self.acc}[{units}] in all gates")
@@ -303,7 +267,7 @@ class _IntegerLstm:
         """Sums of products as what goes into the activations, [rows, 4 * units]. ``more`` are the
         bias of the inputs, or the part of the inputs that a step adds."""
         call = self.call
-        units, first = self.sizes[3], which == 0
+        units, first = self.units, which == 0
         real = [float(scale * call.operand(g[which]).scale[0]) / _BEFORE for g in _GATES]
         pairs = [tflite_params(value) for value in np.repeat(real, units)]
         factors, shifts = (np.array(column, np.int64) for column in zip(*pairs, strict=True))
@@ -342,10 +306,8 @@ class _IntegerLstm:
     def cell(self, forget: Tensor, cell: Tensor, update: Tensor, new: Tensor) -> Tensor:
         """The next cell state."""
         call = self.call
-        clip, scale = (
-            float(call.option("CellClip")),
-            float(call.quant(call.operand(_CELL_STATE))[0]),
-        )
+        clip, (step, _) = float(call.option("CellClip")), call.quant(call.operand(_CELL_STATE))
+        scale = float(step)
         bound = int(min(clip / scale, 32767.0))
 
         def rule(f: Expr, c: Expr, i: Expr, g: Expr) -> Expr:
@@ -371,32 +333,24 @@ class _IntegerLstm:
 
     def run(self) -> None:
         """All steps, from and to the states."""
-        call, (batch, steps, width, units) = self.call, self.sizes
-        hidden = state_of(call, _HIDDEN_STATE, (batch, units), self.x)
-        cell = state_of(call, _CELL_STATE, (batch, units), "int16")
-        (x, zero), (h, rest) = [
-            call.quant(call.operand(position)) for position in (0, _HIDDEN_STATE)
-        ]
-        rows = call.reshape(self.centred(call.tensor(0), zero), (batch * steps, width))
-        total = self.product_of(rows, self.weights(0))
-        shape = (steps, batch) if self.time_axis == 0 else (batch, steps)
-        inputs = call.reshape(self.gates(total, 0, x, self.bias()), (*shape, 4 * units))
-        weights = self.weights(1)
-        history = []
-        for step in range(steps):
-            given = call.reshape(call.part(inputs, self.time_axis, step, 1), (batch, 4 * units))
-            total = self.product_of(self.centred(hidden, rest), weights)
-            gates = self.gates(total, 1, h, given)
+        call, given, units = self.call, self.given, self.units
+        hidden = state_of(call, _HIDDEN_STATE, (given.shape[0], units), self.x)
+        cell = state_of(call, _CELL_STATE, (given.shape[0], units), "int16")
+        (x, zero), (h, rest) = (call.quant(call.operand(p)) for p in (0, _HIDDEN_STATE))
+        total = call.emit(MatMul(), self.centred(given.rows(), zero), self.weights(0))
+        inputs = self.gates(total, 0, x, self.bias())
+        weights, history = self.weights(1), {}
+        for step in given.steps():
+            total = call.emit(MatMul(), self.centred(hidden, rest), weights)
+            gates = self.gates(total, 1, h, given.at(inputs, step))
             three = self.activated(call.part(gates, 1, 0, 3 * units), True)
             new = self.activated(call.part(gates, 1, 3 * units, units), False)
             forget, update, output = (call.part(three, 1, i * units, units) for i in range(3))
             cell = self.cell(forget, cell, update, new)
-            hidden = self.hidden(cell, output)
-            history.append(call.reshape(hidden, (1, batch, units) if self.time_axis == 0
-                                   else (batch, 1, units)))  # fmt: skip
+            history[step] = hidden = self.hidden(cell, output)
         keep(call, _HIDDEN_STATE, hidden)
         keep(call, _CELL_STATE, cell)
-        call.define(call.emit(Concat(self.time_axis), *tuple(history)))
+        call.define(given.joined(history))
 
 
 def _halved(x: np.ndarray, count: int) -> np.ndarray:
@@ -413,8 +367,11 @@ def _lstm_of_integers(call: Call) -> None:
         )
     if call.option("FusedActivationFunction") != tflite.ActivationFunctionType.TANH:
         raise call.refuse("expected the activation TANH of the cell")
-    dtype = call.operand(0).dtype
-    _IntegerLstm(call, dtype, {"int8": "int32", "int16": "int64"}[dtype]).run()
+    given, dtype = call.operand(0), call.operand(0).dtype
+    if len(given.shape) != 3:
+        raise call.refuse(f"expected an input of 3 dimensions, got {list(given.shape)}")
+    acc = {"int8": "int32", "int16": "int64"}[dtype]
+    _IntegerLstm(call, TimeSteps(call, 0), dtype, acc).run()
 
 
 #: Readers by operator and by the first operand's types.

@@ -15,9 +15,9 @@ import tflite
 from ....graph.ir import Tensor
 from ....graph.ops.linear import MatMul
 from ....graph.ops.movement import Concat
-from ....te.expr import Expr, maximum, minimum
+from ....te.expr import Expr
 from ..graph import Call, Rows
-from .rules import ACTIVATIONS, named
+from .rules import ACTIVATIONS, clipped, named
 from .weights import products, stored_weight
 
 # ---- memory --------------------------------------------------------------------------------------
@@ -67,9 +67,7 @@ def activated(call: Call, x: Expr) -> Expr:
         return named("tanh", x)
     if code not in ACTIVATIONS:
         raise call.refuse(f"expected a known activation, got number {code}")
-    low, high = ACTIVATIONS[code]
-    x = x if low == -np.inf else maximum(x, low)
-    return x if high == np.inf else minimum(x, high)
+    return clipped(x, *ACTIVATIONS[code])
 
 
 @dataclass(frozen=True)
@@ -97,8 +95,11 @@ class TimeSteps:
 
     def rows(self) -> Tensor:
         batch, steps, width = self.shape
-        value = self.call.tensor(self.position)
-        return self.call.reshape(value, (batch * steps, width))
+        return self.call.reshape(self.call.tensor(self.position), (batch * steps, width))
+
+    def weighted(self, positions: Sequence[int]) -> Tensor:
+        """All rows times the weights of gates, [batch * steps, gates * units]."""
+        return product(self.call, self.rows(), gate_weights(self.call, positions, self.shape[2]))
 
     def steps(self) -> Sequence[int]:
         """Time steps in the order in which they are computed."""
@@ -125,22 +126,20 @@ class TimeSteps:
         return self.call.emit(Concat(self.time_axis), *parts)
 
 
-def gate_weights(
-    call: Call, positions: Sequence[int], columns: int, label: str
-) -> tuple[Tensor, ...]:
+def gate_weights(call: Call, positions: Sequence[int], columns: int) -> tuple[Tensor, ...]:
     """Weights of gates side by side, [columns, gates * units]; those of int8 with their scales."""
     found = [matrix(call, position, ("float32", "int8"), columns) for position in positions]
     if any(data.shape != found[0].shape or data.dtype != found[0].dtype for data in found):
         raise call.refuse("expected weights of one type and shape in all gates")
-    joined = np.ascontiguousarray(np.concatenate(found).T)
+    joined = np.concatenate(found).T
     if joined.dtype == np.float32:
         return (call.value(joined),)
     scales = [np.broadcast_to(call.operand(p).scale, len(found[0])) for p in positions]
-    return stored_weight(call, joined, np.concatenate(scales).reshape(1, -1), label)
+    return stored_weight(call, joined, np.concatenate(scales).reshape(1, -1))
 
 
 def product(call: Call, rows: Tensor, weights: tuple[Tensor, ...]) -> Tensor:
-    """Rows times :func:`_weights`."""
+    """Rows times :func:`gate_weights`."""
     if len(weights) == 1:
         return call.emit(MatMul(), rows, *weights)
     return products(call, rows, (weights[0], weights[1]))
@@ -187,17 +186,13 @@ def _rnn_steps(
 ) -> Tensor:
     """``operands``: weights of the input and of the state, bias and state; ``more``: an auxiliary
     input and its weights."""
-    batch, _, width = given.shape
     weights, recurrent, bias, memory = operands
-    units = call.operand(weights).shape[0]
-    total = product(call, given.rows(), gate_weights(call, [weights], width, f"weights{weights}"))
+    units, total = call.operand(weights).shape[0], given.weighted([weights])
     if more is not None:
-        other = TimeSteps(call, more[0])
-        extra = gate_weights(call, [more[1]], other.shape[2], f"weights{more[1]}")
-        total = added(call, total, product(call, other.rows(), extra))
+        total = added(call, total, TimeSteps(call, more[0]).weighted([more[1]]))
     total = added(call, total, vector(call, bias, units, "bias"))
-    stored = gate_weights(call, [recurrent], units, f"recurrent{recurrent}")
-    hidden, history = state_of(call, memory, (batch, units), "float32"), {}
+    stored = gate_weights(call, [recurrent], units)
+    hidden, history = state_of(call, memory, (given.shape[0], units), "float32"), {}
     for step in given.steps():
         made = product(call, hidden, stored)
         hidden = call.map(lambda a, b: activated(call, a + b), given.at(total, step), made)

@@ -10,6 +10,8 @@ import numpy as np
 import tflite
 
 from .... import topi
+from ....graph.ir import Tensor
+from ....graph.ops.base import Op
 from ....graph.ops.integer import QTable
 from ....graph.ops.movement import Gather, Identity
 from ....te.expr import Call as Function
@@ -66,11 +68,15 @@ def saturated(x: Expr, lo: int, hi: int, dtype: str) -> Expr:
     return clip(x, lo, hi).astype(dtype)
 
 
-def between(call: Call, x: Expr) -> Expr:
-    """A float after the fused activation."""
-    lo, hi = activation(call)
+def clipped(x: Expr, lo: float, hi: float) -> Expr:
+    """A float between bounds, which may be infinite."""
     x = x if lo == -np.inf else maximum(x, lo)
     return x if hi == np.inf else minimum(x, hi)
+
+
+def between(call: Call, x: Expr) -> Expr:
+    """A float after the fused activation."""
+    return clipped(x, *activation(call))
 
 
 # ---- meanings of integers ------------------------------------------------------------------------
@@ -149,8 +155,7 @@ def axis_of(call: Call, axis: int, rank: int) -> int:
 
 def known(call: Call, data: object) -> None:
     """A result that is known when the model is compiled."""
-    known = np.asarray(data, call.result.dtype)
-    call.define(call.value(known))
+    call.define(call.value(np.asarray(data, call.result.dtype)))
 
 
 # ---- results -------------------------------------------------------------------------------------
@@ -165,12 +170,22 @@ def layout_of(call: Call, positions: tuple[int, ...]) -> str:
     return "nchw" if found and images and len(call.result.shape) == 4 else "plain"
 
 
+def operands_of(call: Call, count: int) -> tuple[list[Tensor], str]:
+    """The first operands in a layout that suits all, and the layout."""
+    layout = layout_of(call, tuple(range(count)))
+    return [call.tensor(p, layout) for p in range(count)], layout
+
+
 def emit_map(call: Call, rule: Rule, count: int) -> None:
     """The operator's result as ``rule`` of the elements of its first ``count`` operands."""
-    positions = tuple(range(count))
-    layout = layout_of(call, positions)
-    values = tuple(call.tensor(p, layout) for p in positions)
-    call.define(call.map(rule, *values), layout)
+    operands, layout = operands_of(call, count)
+    call.define(call.map(rule, *operands), layout)
+
+
+def emit_op(call: Call, op: Op, count: int) -> None:
+    """The operator's result by an operator of the graph on its first ``count`` operands."""
+    operands, layout = operands_of(call, count)
+    call.define(call.emit(op, *operands), layout)
 
 
 def unary(rule: Callable[[Expr], Expr]) -> Reader:
@@ -183,12 +198,12 @@ def pair(rule: Callable[[Expr, Expr], Expr]) -> Reader:
 
 def emit_table(call: Call, values: np.ndarray) -> None:
     """A function of one integer by the results of all its values, not yet clamped."""
-    dtype, layout = stored_type(call), layout_of(call, (0,))
-    table, x = np.clip(values, *integer_range(dtype)).astype(dtype), call.tensor(0, layout)
+    dtype = stored_type(call)
+    table = np.clip(values, *integer_range(dtype)).astype(dtype)
     if dtype == "int8":
-        op = Identity() if np.array_equal(table, STORED[dtype]) else QTable(table)
-        call.define(call.emit(op, x), layout)
+        emit_op(call, Identity() if np.array_equal(table, STORED[dtype]) else QTable(table), 1)
         return
+    [x], layout = operands_of(call, 1)
     index = call.map(lambda v: v.astype("int32") + (1 << 15), x)
     call.define(call.emit(Gather(0), call.value(table), index), layout)
 
@@ -197,8 +212,7 @@ def onnx(kind: str, count: int = 1, **attributes: Any) -> Reader:
     """A reader by ONNX's reader of an operator that computes the same to the bit."""
 
     def read(call: Call) -> None:
-        layout = layout_of(call, tuple(range(count)))
-        operands = (call.tensor(p, layout) for p in range(count))
+        operands, layout = operands_of(call, count)
         call.define(call.onnx(kind, *operands, **attributes), layout)
 
     return read
@@ -208,11 +222,10 @@ def emit_pair_table(call: Call, function: Callable[[np.ndarray, np.ndarray], np.
     """A function of two int8 by its 65,536 results, not yet clamped."""
     values = function(*np.meshgrid(STORED["int8"], STORED["int8"], indexing="ij"))
     table = np.clip(values, -128, 127).astype(np.int8).reshape(-1)
-    layout = layout_of(call, (0, 1))
-    pair = (call.tensor(0, layout), call.tensor(1, layout))
+    operands, layout = operands_of(call, 2)
 
     def place(a: Expr, b: Expr) -> Expr:
         return (a.astype("int32") + 128) * 256 + (b.astype("int32") + 128)
 
-    index = call.map(place, *pair)
+    index = call.map(place, *operands)
     call.define(call.emit(Gather(0), call.value(table), index), layout)

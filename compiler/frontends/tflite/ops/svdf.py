@@ -13,15 +13,18 @@ from ....graph.ops.movement import Concat
 from ....te.expr import Expr, integer_range
 from ....te.tensor import clip
 from ..graph import Call, Rows
-from .rnn import keep, matrix, state_of
+from .rnn import gate_weights, keep, matrix, product, state_of
 from .rules import activation, between, rescaled, saturated
-from .weights import products, stored_weight
+from .weights import widened
 
 
 def _svdf(call: Call) -> None:
     """Each filter is a product with the input, kept for some runs, and a product along these; the
     result sums ``rank`` filters."""
-    (batch, width), real = _two(call.importer.shape(call.operand(0)), call), _is_real(call)
+    shape, real = call.importer.shape(call.operand(0)), call.operand(0).dtype == "float32"
+    if len(shape) != 2:
+        raise call.refuse(f"expected a matrix of rows, got {list(shape)}")
+    batch, width = shape
     rank, bounds = call.option("Rank"), activation(call)
     feature = matrix(call, 1, ("float32", "int8") if real else ("int8",), width)
     time = matrix(call, 2, ("float32", "int8") if real else ("int8", "int16"), None)
@@ -40,13 +43,11 @@ def _svdf(call: Call) -> None:
             f" bounds {bounds}"
         )
     state = state_of(call, 4, (batch, filters, memory), dtype)
-    if hybrid:
-        scales = np.broadcast_to(call.operand(1).scale, (1, filters))
-        new = products(call, call.tensor(0), stored_weight(call, feature.T, scales))
+    if real:
+        new = product(call, call.tensor(0), gate_weights(call, [1], width))
     else:
-        stored = call.value(np.ascontiguousarray(feature.T.astype(wide)))
-        new = call.emit(MatMul(), _svdf_operand(call, real), stored)
-        new = new if real else _svdf_scaled(call, new, dtype)
+        operands = widened(call, 0, "plain", wide), call.value(feature.T.astype(wide))
+        new = _scaled(call, call.emit(MatMul(), *operands), dtype)
     new = call.reshape(new, (batch, filters, 1))
     if memory > 1:
         new = call.emit(Concat(2), call.part(state, 2, 1, memory - 1), new)
@@ -60,29 +61,10 @@ def _svdf(call: Call) -> None:
     bias = np.zeros(filters // rank, wide)
     if call.optional(3) is not None:
         bias = call.constant(3, "bias").reshape(-1)
-    operands = total, call.value(bias.astype(wide))
-    call.define(call.map(_svdf_rule(call, real), *operands))
+    call.define(call.map(_rule(call, real), total, call.value(bias.astype(wide))))
 
 
-def _is_real(call: Call) -> bool:
-    return call.operand(0).dtype == "float32"
-
-
-def _two(shape: tuple[int, ...], call: Call) -> tuple[int, int]:
-    if len(shape) != 2:
-        raise call.refuse(f"expected a matrix of rows, got {list(shape)}")
-    return shape[0], shape[1]
-
-
-def _svdf_operand(call: Call, real: bool) -> Tensor:
-    value = call.tensor(0)
-    if real:
-        return value
-    zero = call.quant(call.operand(0))[1]
-    return call.map(lambda x: x.astype("int32") - zero, value)
-
-
-def _svdf_scaled(call: Call, total: Tensor, dtype: str) -> Tensor:
+def _scaled(call: Call, total: Tensor, dtype: str) -> Tensor:
     """The products with the input as elements of the state."""
     (x, _), (state, zero) = call.quant(call.operand(0)), call.quant(call.operand(4))
     factors = tflite_params(float(x * call.operand(1).scale[0] / state))
@@ -94,7 +76,7 @@ def _svdf_scaled(call: Call, total: Tensor, dtype: str) -> Tensor:
     return call.map(rule, total)
 
 
-def _svdf_rule(call: Call, real: bool) -> Callable[[Expr, Expr], Expr]:
+def _rule(call: Call, real: bool) -> Callable[[Expr, Expr], Expr]:
     if real:
         return lambda acc, bias: between(call, bias + acc)
     (state, _), (y, zero) = call.quant(call.operand(4)), call.quant(call.result)

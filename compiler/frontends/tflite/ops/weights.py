@@ -217,9 +217,7 @@ def quantised(
     return call.map(shifted, value, scale, zero), scale
 
 
-def stored_weight(
-    call: Call, weight: np.ndarray, scales: np.ndarray, name: str = "weight"
-) -> tuple[Tensor, Tensor]:
+def stored_weight(call: Call, weight: np.ndarray, scales: np.ndarray) -> tuple[Tensor, Tensor]:
     """Constants of weights int8 [K, N] and of their scales [1, N], for :func:`products`."""
     return (
         call.value(np.ascontiguousarray(weight.astype(np.int32))),
