@@ -492,17 +492,16 @@ class Call(Builder):
         self.importer.tensors[made.name] = made
         return made
 
-    def onnx(self, kind: str, *operands: Tensor, **attributes: Any) -> Tensor:
-        """The first result of an ONNX operator, by its reader; attributes are as in ONNX."""
+    def onnx(self, kind: str, *operands: Tensor, **attributes: Any) -> tuple[Tensor, ...]:
+        """The results of an ONNX operator, by its reader; attributes are as in ONNX."""
         inner = OnnxCall(
             self.name, kind, self.tensors, operands, attributes, ("",), OPSETS[-1], {}, {},
             nodes=self.nodes, made=self.made,
         )  # fmt: skip
         found = READERS[kind](inner)
         self.importer.tensors.update(self.made)
-        result = found[0] if isinstance(found, tuple) else found
-        assert result is not None
-        return result
+        results = found if isinstance(found, tuple) else (found,)
+        return tuple(tensor for tensor in results if tensor is not None)
 
     def define(
         self, value: Tensor, layout: str = "plain", result: FlatTensor | None = None

@@ -13,12 +13,11 @@ import numpy as np
 from ....graph.ir import Tensor
 from ....graph.ops.linear import MatMul
 from ....graph.ops.movement import Concat, Gather, Pad, Slice
-from ....te.expr import Call as Function
 from ....te.expr import Const, Expr, maximum, minimum, reinterpret, select
 from ....te.tensor import clip
 from ..custom_options import INT32, integers
 from ..graph import Call, Rows
-from ..ops.rules import numbers, one, saturated, zero
+from ..ops.rules import named, numbers, one, saturated, zero
 from .streams import keep, kept, two_results
 
 SHIFT32, SHIFT64 = (0, 31), (0, 63)
@@ -63,8 +62,7 @@ def _window(call: Call) -> None:
         product = v.astype("int32") * weight.astype("int32")
         return saturated(product >> shift, -(1 << 15), (1 << 15) - 1, "int16")
 
-    made = call.map(rule, rows, weights)
-    call.define(call.reshape(made, shape))
+    call.define(call.reshape(call.map(rule, rows, weights), shape))
 
 
 def _fft_auto_scale(call: Call) -> None:
@@ -79,9 +77,7 @@ def _fft_auto_scale(call: Call) -> None:
     place = call.value(np.arange(size, dtype=np.int32))
     lowest = call.map(lambda v, p: select(v.equal(-(1 << 15)), p, Const(-1)), x, place)
     last = call.reduce("max", lowest, (0,), False)
-    zero = call.value(np.zeros(1, np.int16))
-    head = call.emit(Slice((0,), (1,), (size - 1,)), x)
-    before = call.emit(Concat(0), zero, head)
+    before = call.emit(Concat(0), call.value([0], "int16"), call.part(x, 0, 0, size - 1))
 
     def counts(v: Expr, previous: Expr, p: Expr, end: Expr) -> Expr:
         falls = (end + 1 < p) & (v <= previous)
@@ -122,9 +118,8 @@ def _energy(call: Call) -> None:
         wide = [v.astype("int32") for v in (real, imag)]
         return (wide[0] * wide[0] + wide[1] * wide[1]).astype("uint32")
 
-    squares = call.map(rule, *parts)
-    zero = call.value(np.zeros((), np.uint32))
-    call.define(call.emit(Pad("constant", (start, size - end)), squares, zero))
+    pad = Pad("constant", (start, size - end))
+    call.define(call.emit(pad, call.map(rule, *parts), call.value(0, "uint32")))
 
 
 def _filter_bank(call: Call) -> None:
@@ -150,12 +145,9 @@ def _filter_bank(call: Call) -> None:
             )
         matrix[at : at + width, channel] += rising[weight : weight + width]
         matrix[at : at + width, channel + 1] += falling[weight : weight + width]
-    stored = call.value(np.ascontiguousarray(matrix[:, 1:-1]))
-    wide = call.map(lambda v: v.astype("int64"), x)
-    row = call.reshape(wide, (1, size))
-    total = call.emit(MatMul(), row, stored)
-    sums = call.reshape(total, (channels,))
-    call.define(call.map(lambda v: v.astype("uint64"), sums))
+    row = call.reshape(call.cast(x, "int64"), (1, size))
+    total = call.emit(MatMul(), row, call.value(matrix[:, 1:-1]))
+    call.define(call.cast(call.reshape(total, (channels,)), "uint64"))
 
 
 def _square_root(call: Call) -> None:
@@ -164,8 +156,7 @@ def _square_root(call: Call) -> None:
     x, shift = operand(call, 0, "uint64", 1), operand(call, 1, "int32", 0)
 
     def approximate(v: Expr) -> Expr:
-        root = Function("sqrt", (v.astype("float64"),), "float64")
-        return minimum(root.astype("uint64"), _ROOT_MAX)
+        return minimum(named("sqrt", v.astype("float64")).astype("uint64"), _ROOT_MAX)
 
     near = call.map(approximate, x)
     below = call.map(lambda v, r: r - select(v < r * r, one(r), zero(r)), x, near)
@@ -200,10 +191,7 @@ def _spectral_subtraction(call: Call) -> None:
     if x.shape != (channels,):
         raise call.refuse(f"expected {channels} channels, got {list(x.shape)}")
     before = kept(call, "noise", np.zeros(channels, np.uint32))
-    own, rest = (
-        call.value(_alternating(channels, weights[i], weights[i + 2]))
-        for i, label in enumerate(("smoothing", "remaining"))
-    )
+    own, rest = (call.value(_alternating(channels, weights[i], weights[i + 2])) for i in (0, 1))
     scaled = call.map(lambda v: v << up, x)
 
     def estimate(v: Expr, noise: Expr, a: Expr, b: Expr) -> Expr:

@@ -20,6 +20,7 @@ from ....graph.ops.movement import Concat, Gather, Pad, Slice
 from ....te.expr import Const, Expr
 from ..custom_options import integers
 from ..graph import Call, Rows
+from .streams import rows_of
 
 #: The longest transform of a real signal.
 LONGEST = 1 << 16
@@ -98,22 +99,18 @@ class _Transform:
         cosine of a sixth of a turn lies between two integers."""
         return -2 * math.pi * steps / self.count
 
-    def _waves(self, label: str, phases: np.ndarray) -> Pair:
+    def _waves(self, phases: np.ndarray) -> Pair:
         """Constants with roots of one."""
-        waves = self._stored(phases)
-        cosines, sines = (
-            self.call.value(wave) for name, wave in zip(("cosines", "sines"), waves, strict=True)
-        )
-        return cosines, sines
+        cosines, sines = self._stored(phases)
+        return self.call.value(cosines), self.call.value(sines)
 
-    def _pair(self, label: str, rule: Callable[..., Complex], *values: Tensor) -> Pair:
+    def _pair(self, rule: Callable[..., Complex], *values: Tensor) -> Pair:
         """Two tensors by a rule of complex numbers, of which ``values`` are pairs of parts."""
 
         def part(side: int) -> Callable[..., Expr]:
             return lambda *x: rule(*zip(x[::2], x[1::2], strict=True))[side]
 
-        made = [self.call.map(part(side), *values) for side in (0, 1)]
-        return made[0], made[1]
+        return self.call.map(part(0), *values), self.call.map(part(1), *values)
 
     def _places(self, value: Pair, axis: int, start: int, count: int, step: int = 1) -> Pair:
         """``count`` places of an axis."""
@@ -122,16 +119,14 @@ class _Transform:
         steps = [step if i == axis else 1 for i in range(len(shape))]
         shape[axis] = count
         op = Slice(tuple(starts), tuple(steps), tuple(shape))
-        first, second = (self.call.emit(op, v) for v in value)
-        return first, second
+        return self.call.emit(op, value[0]), self.call.emit(op, value[1])
 
-    def _shaped(self, value: Pair, shape: Sequence[int]) -> Pair:
-        first, second = (self.call.reshape(v, tuple(shape)) for v in value)
-        return first, second
+    def _shaped(self, value: Pair, shape: tuple[int, ...]) -> Pair:
+        return self.call.reshape(value[0], shape), self.call.reshape(value[1], shape)
 
-    def _joined(self, axis: int, parts: Sequence[Pair]) -> Pair:
-        first, second = (self.call.emit(Concat(axis), *(p[side] for p in parts)) for side in (0, 1))
-        return first, second
+    def _joined(self, parts: Sequence[Pair]) -> Pair:
+        reals, imags = zip(*parts, strict=True)
+        return self.call.emit(Concat(1), *reals), self.call.emit(Concat(1), *imags)
 
     # ---- stages ----------------------------------------------------------------------------------
 
@@ -140,9 +135,8 @@ class _Transform:
         rows = value[0].shape[0]
         radices = factors(self.count)
         order = np.arange(self.count).reshape(radices[::-1]).transpose().reshape(-1)
-        places = self.call.value(order)
-        first, second = (self.call.emit(Gather(1), v, places) for v in value)
-        value, length = (first, second), 1
+        places, op, length = self.call.value(order), Gather(1), 1
+        value = self.call.emit(op, value[0], places), self.call.emit(op, value[1], places)
         for radix in reversed(radices):
             length *= radix
             shape = (rows * self.count // length, radix, length // radix)
@@ -153,7 +147,7 @@ class _Transform:
         """Transforms of ``radix`` numbers, [groups, radix, length / radix] along axis 1."""
         numbers = self.numbers
         place = np.arange(1, radix)[:, None] * np.arange(length // radix)
-        waves = self._waves(f"waves{length}", self._phases(place * (self.count // length)))
+        waves = self._waves(self._phases(place * (self.count // length)))
 
         def divided(x: Complex) -> Complex:
             return numbers.divided(x[0], radix), numbers.divided(x[1], radix)
@@ -161,11 +155,11 @@ class _Transform:
         def turned(x: Complex, wave: Complex) -> Complex:
             return numbers.product(divided(x), wave)
 
-        first = self._pair("first", divided, *self._places(value, 1, 0, 1))
-        others = self._pair("turned", turned, *self._places(value, 1, 1, radix - 1), *waves)
+        first = self._pair(divided, *self._places(value, 1, 0, 1))
+        others = self._pair(turned, *self._places(value, 1, 1, radix - 1), *waves)
         parts = [first, *(self._places(others, 1, i, 1) for i in range(radix - 1))]
         operands = [name for part in parts for name in part]
-        return self._joined(1, [self._pair("sum", r, *operands) for r in self._rules(radix)])
+        return self._joined([self._pair(r, *operands) for r in self._rules(radix)])
 
     def _rules(self, radix: int) -> list[Callable[..., Complex]]:
         """For each of ``radix`` results, the rule from as many numbers."""
@@ -225,15 +219,14 @@ class _Transform:
     def real(self, signal: Tensor) -> Tensor:
         """From signals [rows, 2 * count] to [rows, 2 * count + 2], in which parts alternate."""
         numbers, made = self.numbers, self.complex(self._parts(signal))
-        nothing = np.zeros((signal.shape[0], 1), numbers.dtype)
-        zero = self.call.value(nothing)
+        zero = self.call.value(np.zeros((signal.shape[0], 1), numbers.dtype))
         start = self._places(made, 1, 0, 1)
 
         def halves(x: Complex) -> Complex:
             re, im = (numbers.divided(v, 2) for v in x)
             return re + im, re - im
 
-        ends = self._pair("ends", halves, *start)
+        ends = self._pair(halves, *start)
 
         def lower(a: Complex, b: Complex, wave: Complex) -> Complex:
             total, turned = self._parted(a, b, wave)
@@ -244,7 +237,7 @@ class _Transform:
             return numbers.half(total[0] - turned[0]), numbers.half(turned[1] - total[1])
 
         middle = self._mirrored(made, lower, upper)
-        return self._alternating(self._joined(1, [(ends[0], zero), *middle, (ends[1], zero)]))
+        return self._alternating(self._joined([(ends[0], zero), *middle, (ends[1], zero)]))
 
     def signal(self, value: Tensor) -> Tensor:
         """From complex numbers [rows, 2 * count + 2] to signals [rows, count, 2]."""
@@ -262,16 +255,14 @@ class _Transform:
             return re, _negative(im)
 
         middle = self._mirrored(given, lower, upper)
-        begin = self._pair("start", start, *ends)
-        return self._alternating(self.complex(self._joined(1, [begin, *middle])))
+        begin = self._pair(start, *ends)
+        return self._alternating(self.complex(self._joined([begin, *middle])))
 
     def _parts(self, value: Tensor) -> Pair:
         """From numbers whose parts alternate, [rows, 2 * n], to [rows, n] each."""
         rows, width = value.shape
-        made = [
-            self.call.emit(Slice((0, side), (1, 2), (rows, width // 2)), value) for side in (0, 1)
-        ]
-        return made[0], made[1]
+        reals, imags = (Slice((0, side), (1, 2), (rows, width // 2)) for side in (0, 1))
+        return self.call.emit(reals, value), self.call.emit(imags, value)
 
     def _alternating(self, value: Pair) -> Tensor:
         """The inverse of :meth:`_parts`, [rows, n, 2]."""
@@ -292,10 +283,10 @@ class _Transform:
         make two; of the place that is its own image, the upper one counts."""
         count, half = self.count, self.count // 2
         place = np.arange(1, half + 1)
-        waves = self._waves("halves", -math.pi * (place / count + 0.5))
+        waves = self._waves(-math.pi * (place / count + 0.5))
         image = self._places(value, 1, count - 1, half, -1)
         operands = (*self._places(value, 1, 1, half), *image, *waves)
-        low, high = (self._pair("half", rule, *operands) for rule in (lower, upper))
+        low, high = (self._pair(rule, *operands) for rule in (lower, upper))
         mirrored = self._places(high, 1, half - 1, half, -1)
         kept = half - (count % 2 == 0)
         return [self._places(low, 1, 0, kept), mirrored] if kept else [mirrored]
@@ -335,34 +326,24 @@ def _transform(call: Call, inverse: bool) -> _Transform:
         raise call.refuse(
             f"expected a length of an even number with factors of 2, 3 and 5 only, got {length}"
         )
-    dtype = call.tensor(0).dtype
-    return _Transform(call, _Numbers(dtype), length // 2, inverse)
-
-
-def _rows(call: Call) -> Tensor:
-    value = call.tensor(0)
-    shape = value.shape
-    if not shape:
-        raise call.refuse("expected at least one dimension, got none")
-    return call.reshape(value, (math.prod(shape[:-1]), shape[-1]))
+    return _Transform(call, _Numbers(call.tensor(0).dtype), length // 2, inverse)
 
 
 def _rfft(call: Call) -> None:
     """Signals that are shorter than the transform have zeros behind them."""
-    transform, rows = _transform(call, False), _rows(call)
+    transform, rows = _transform(call, False), rows_of(call, 1)
     missing = 2 * transform.count - rows.shape[1]
     if missing < 0:
         raise call.refuse(f"expected at most {2 * transform.count} elements, got {rows.shape[1]}")
     if missing:
-        zero = call.value(np.zeros((), transform.numbers.dtype))
-        rows = call.emit(Pad("constant", (0, 0, 0, missing)), rows, zero)
+        rows = call.emit(Pad("constant", (0, 0, 0, missing)), rows, call.value(0, rows.dtype))
     shape = (*call.importer.shape(call.operand(0))[:-1], 2 * transform.count + 2)
     call.define(call.reshape(transform.real(rows), shape))
 
 
 def _irfft(call: Call) -> None:
     """A float is divided by the length, integers were divided before."""
-    transform, rows = _transform(call, True), _rows(call)
+    transform, rows = _transform(call, True), rows_of(call, 1)
     length = 2 * transform.count
     if rows.shape[1] != length + 2:
         raise call.refuse(f"expected {length + 2} elements, got {rows.shape[1]}")

@@ -10,12 +10,12 @@ import math
 import numpy as np
 
 from ....graph.ir import Tensor
-from ....graph.ops.movement import Concat, Gather, Pad
+from ....graph.ops.movement import Concat, Pad
 from ....te.expr import Const, Expr, minimum, select
-from ....te.tensor import clip
 from ..custom_options import integers, own_options
 from ..file import FlatTensor
 from ..graph import Call, Rows
+from ..ops.rules import int32, saturated
 from ..state import initial_value
 
 #: The most elements of an option that is a length.
@@ -42,7 +42,7 @@ def two_results(call: Call) -> tuple[FlatTensor, FlatTensor]:
     return call.results[0], call.results[1]
 
 
-def _rows(call: Call, inner: int) -> Tensor:
+def rows_of(call: Call, inner: int) -> Tensor:
     """The int16 or float operand as rows of its last ``inner`` dimensions."""
     value = call.tensor(0)
     shape = value.shape
@@ -57,8 +57,7 @@ def _joined(call: Call, rows: Tensor, length: int) -> Tensor:
     if not length:
         return rows
     count, size = rows.shape
-    dtype = rows.dtype
-    before = kept(call, "buffer", np.zeros((count, length), dtype))
+    before = kept(call, "buffer", np.zeros((count, length), rows.dtype))
     joined = call.emit(Concat(1), before, rows)
     keep(call, "buffer", call.part(joined, 1, size, length))
     return joined
@@ -66,7 +65,7 @@ def _joined(call: Call, rows: Tensor, length: int) -> Tensor:
 
 def _delay(call: Call) -> None:
     (length,) = integers(call, delay_length=(0, LONGEST))
-    rows = _rows(call, 1)
+    rows = rows_of(call, 1)
     made = call.part(_joined(call, rows, length), 1, 0, rows.shape[1])
     call.define(call.reshape(made, call.importer.shape(call.operand(0))))
 
@@ -82,7 +81,7 @@ def _framer(call: Call) -> None:
     size, step, prefill = integers(
         call, frame_size=(1, LONGEST), frame_step=(1, LONGEST), prefill=(0, 1)
     )
-    rows = _rows(call, 1)
+    rows = rows_of(call, 1)
     width = rows.shape[1]
     if width % step or (prefill and size < step):
         raise call.refuse(f"frames of {size} by steps of {step} do not fit rows of {width}")
@@ -90,16 +89,10 @@ def _framer(call: Call) -> None:
     whole = size if prefill else -(-size // step) * step
     joined = _joined(call, rows, whole - step)
     frames = width // step
-    places = np.arange(frames)[:, None] * step + np.arange(size)
-    index = call.value(places)
-    made = call.emit(Gather(1), joined, index)
-    result, _ = two_results(call)
-    call.define(
-        call.reshape(made, (*call.importer.shape(call.operand(0))[:-1], frames, size)),
-        result=result,
-    )
-    missing = 0 if prefill else whole // step - 1
-    _flag(call, _begun(call, missing, frames))
+    made = call.gather(joined, np.arange(frames)[:, None] * step + np.arange(size), 1)
+    shape = (*call.importer.shape(call.operand(0))[:-1], frames, size)
+    call.define(call.reshape(made, shape), result=two_results(call)[0])
+    _flag(call, _begun(call, 0 if prefill else whole // step - 1, frames))
 
 
 def _begun(call: Call, missing: int, steps: int) -> Tensor:
@@ -107,8 +100,7 @@ def _begun(call: Call, missing: int, steps: int) -> Tensor:
     if not missing:
         return call.value(np.array(True))
     seen = kept(call, "seen", np.zeros((), np.int32))
-    after = call.map(lambda n: minimum(n + steps, missing), seen)
-    keep(call, "seen", after)
+    keep(call, "seen", call.map(lambda n: minimum(n + steps, missing), seen))
     return call.map(lambda n: n >= missing, seen)
 
 
@@ -119,7 +111,7 @@ def _stacker(call: Call) -> None:
         call, num_channels=(1, LONGEST), stacker_left_context=(0, LONGEST),
         stacker_right_context=(0, LONGEST), stacker_step=(0, LONGEST),
     )  # fmt: skip
-    depth, rows = left + right + 1, _rows(call, 1)
+    depth, rows = left + right + 1, rows_of(call, 1)
     if not 1 <= step <= depth or rows.shape != (1, channels) or depth > MAX_STEPS:
         raise call.refuse(
             f"expected one frame of {channels} channels, and steps of 1 to {depth} frames, got"
@@ -129,11 +121,9 @@ def _stacker(call: Call) -> None:
     held = kept(call, "held", np.full((), -1, np.int32))
     if depth > 1:
         past = kept(call, "past", np.zeros((depth - 1, channels), np.int16))
-        joined = call.emit(
-            Concat(0), call.map(lambda n, a, b: select(n < 0, a, b), held, rows, past), rows
-        )
-        keep(call, "past", call.part(joined, 0, 1, depth - 1))
-        rows = joined
+        past = call.map(lambda n, a, b: select(n < 0, a, b), held, rows, past)
+        rows = call.emit(Concat(0), past, rows)
+        keep(call, "past", call.part(rows, 0, 1, depth - 1))
     now = call.map(lambda n: select(n < 0, Const(left + 1), n + 1), held)
     keep(call, "held", call.map(lambda n: select(n >= depth, n - step, n), now))
     call.define(call.reshape(rows, (depth * channels,)), result=two_results(call)[0])
@@ -142,20 +132,19 @@ def _stacker(call: Call) -> None:
 
 def _overlap_add(call: Call) -> None:
     """Frames added where they overlap; int16 saturates after every addition."""
-    frames = _rows(call, 2)
+    frames = rows_of(call, 2)
     count, number, size = frames.shape
     (step,) = integers(call, frame_step=(1, size))
     if number > MAX_STEPS:
         raise call.refuse(f"expected at most {MAX_STEPS} frames in a run, got {number}")
     dtype = frames.dtype
     total = kept(call, "buffer", np.zeros((count, size), dtype))
-    zero, parts = call.value(np.zeros((), dtype)), []
+    zero, parts = call.value(0, dtype), []
 
     def added(a: Expr, b: Expr) -> Expr:
         if dtype == "float32":
             return a + b
-        wide = a.astype("int32") + b.astype("int32")
-        return clip(wide, -(1 << 15), (1 << 15) - 1).astype(dtype)
+        return saturated(int32(a) + int32(b), -(1 << 15), (1 << 15) - 1, dtype)
 
     for i in range(number):
         frame = call.reshape(call.part(frames, 1, i, 1), (count, size))
@@ -163,8 +152,7 @@ def _overlap_add(call: Call) -> None:
         parts.append(call.part(total, 1, 0, step))
         total = call.emit(Pad("constant", (0, -step, 0, step)), total, zero)
     keep(call, "buffer", total)
-    whole = call.emit(Concat(1), *parts)
-    call.define(call.reshape(whole, call.importer.shape(call.result)))
+    call.define(call.reshape(call.emit(Concat(1), *parts), call.importer.shape(call.result)))
 
 
 def _circular_buffer(call: Call) -> None:
@@ -191,10 +179,9 @@ def _circular_buffer(call: Call) -> None:
     else:
         call.define(after, result=result)
         importer.variables.current[key] = after.name
-    if flags:
-        call.define(
-            call.reshape(_every(call, cycles), call.importer.shape(flags[0])), result=flags[0]
-        )
+    for flag in flags:
+        valid = call.reshape(_every(call, cycles), call.importer.shape(flag))
+        call.define(valid, result=flag)
 
 
 def _every(call: Call, cycles: int) -> Tensor:

@@ -13,7 +13,7 @@ import numpy as np
 
 from .....isa.errors import VdlaError
 from ....graph.ir import Tensor
-from ....graph.ops.movement import Concat, Gather, Slice
+from ....graph.ops.movement import Concat, Gather
 from ....graph.ops.quantisation import Dequantize
 from ....graph.ops.reduction import ArgReduce
 from ....te.expr import Call as Function
@@ -26,12 +26,6 @@ from .rules import numbers
 MAX_OBJECTS = 256
 #: The score of what is dropped.
 DROPPED = float(np.finfo(np.float32).min)
-
-
-def column(call: Call, value: Tensor, place: int) -> Tensor:
-    """One column of a matrix, [N, 1]."""
-    rows = value.shape[0]
-    return call.emit(Slice((0, place), (1, 1), (rows, 1)), value)
 
 
 def overlap(box: tuple[Expr, ...], other: tuple[Expr, ...]) -> Expr:
@@ -88,8 +82,9 @@ def _real(call: Call, position: int) -> Tensor:
     if tensor.dtype == "float32":
         return value
     call.quant(tensor)
-    meaning = quant_of(replace(tensor, dtype="int8", zero_point=tensor.zero_point - 128)
-                       if tensor.dtype == "uint8" else tensor)  # fmt: skip
+    if tensor.dtype == "uint8":
+        tensor = replace(tensor, dtype="int8", zero_point=tensor.zero_point - 128)
+    meaning = quant_of(tensor)
     assert meaning is not None
     return call.emit(Dequantize(meaning), value)
 
@@ -107,8 +102,8 @@ def _boxes(call: Call, options: _Options) -> list[Tensor]:
         scale, zero = call.quant(tensor)
         anchors = (call.as_stored(anchors).astype(np.float32) - np.float32(zero)) * scale
     found = []
-    for side, scales in ((0, (options.y_scale, options.h_scale)),
-                         (1, (options.x_scale, options.w_scale))):  # fmt: skip
+    steps = (options.y_scale, options.h_scale), (options.x_scale, options.w_scale)
+    for side, scales in enumerate(steps):
         middle = call.value(anchors[:, side : side + 1])
         size = call.value(anchors[:, side + 2 : side + 3])
 
@@ -121,8 +116,8 @@ def _boxes(call: Call, options: _Options) -> list[Tensor]:
             power = Function("exp", (wide,), "float64")
             return (power * Const(0.5, "float64") * s.astype("float64")).astype("float32")
 
-        place = call.map(centre, column(call, encoded, side), middle, size)
-        extent = call.map(half, column(call, encoded, side + 2), size)
+        place = call.map(centre, call.part(encoded, 1, side, 1), middle, size)
+        extent = call.map(half, call.part(encoded, 1, side + 2, 1), size)
         found.append(call.map(lambda c, h: c - h, place, extent))
         found.append(call.map(lambda c, h: c + h, place, extent))
     return [found[0], found[2], found[1], found[3]]
@@ -135,8 +130,7 @@ def _scores(call: Call, options: _Options) -> Tensor:
     shape, count = value.shape, options.num_classes
     if shape[:2] != (1, rows) or not 0 <= shape[2] - count <= 1 or count < 1:
         raise call.refuse(f"expected scores of {count} classes for {rows} boxes, got {list(shape)}")
-    matrix = call.reshape(value, (rows, shape[2]))
-    return call.emit(Slice((0, shape[2] - count), (1, 1), (rows, count)), matrix)
+    return call.part(call.reshape(value, (rows, shape[2])), 1, shape[2] - count, count)
 
 
 def _detect(call: Call) -> None:
@@ -174,21 +168,10 @@ def _detect(call: Call) -> None:
         at = call.emit(ArgReduce("max", 0, True, False), flat)
         row = call.map(lambda i: _whole("divide", i, classes), at)
         kind = call.map(lambda i: _whole("remainder", i, classes), at)
-        box, score = (
-            call.emit(Gather(0), boxes, row),
-            call.emit(Gather(0), flat, at),
-        )
-        ends = [column(call, box, i) for i in range(4)]
-        left = call.map(
-            dropped,
-            left,
-            call.reshape(at, (1, 1)),
-            call.reshape(kind, (1, 1)),
-            own,
-            kinds,
-            *sides,
-            *ends,
-        )
+        box, score = call.emit(Gather(0), boxes, row), call.emit(Gather(0), flat, at)
+        ends = [call.part(box, 1, i, 1) for i in range(4)]
+        chosen = (call.reshape(v, (1, 1)) for v in (at, kind))
+        left = call.map(dropped, left, *chosen, own, kinds, *sides, *ends)
         named = kind if best is None else call.emit(Gather(0), best, row)
         for values, value in zip(lists, (box, named, score), strict=True):
             values.append(value)
@@ -203,11 +186,8 @@ def _emit(call: Call, boxes: Tensor, kinds: Tensor, scores: Tensor) -> None:
     count = scores.shape[0]
     column = call.reshape(scores, (count, 1))
     seen = lambda v, s: select(s > DROPPED, v.astype("float32"), 0.0)  # noqa: E731
-    found = [
-        call.map(seen, boxes, column),
-        call.map(seen, kinds, scores),
-        call.map(seen, scores, scores),
-    ]
+    pairs = (boxes, column), (kinds, scores), (scores, scores)
+    found = [call.map(seen, *pair) for pair in pairs]
     ones = call.map(lambda s: select(s > DROPPED, 1.0, 0.0), scores)
     found.append(call.reduce("+", ones, (0,)))
     shapes = ((1, count, 4), (1, count), (1, count), (1,))
@@ -226,7 +206,7 @@ def _emit(call: Call, boxes: Tensor, kinds: Tensor, scores: Tensor) -> None:
 def _sides(call: Call, boxes: Tensor) -> list[Tensor]:
     """The lower y and x and the upper y and x of all boxes, [N, 1] each; a box may have any two
     opposite corners."""
-    ends = [column(call, boxes, i) for i in range(4)]
+    ends = [call.part(boxes, 1, i, 1) for i in range(4)]
     low = [call.map(minimum, ends[i], ends[i + 2]) for i in (0, 1)]
     high = [call.map(maximum, ends[i], ends[i + 2]) for i in (0, 1)]
     return [*low, *high]
@@ -278,8 +258,7 @@ def _emit_places(call: Call, places: Tensor, scores: Tensor) -> None:
     if len(call.results) == 3:
         found.insert(1, call.map(taken, scores, scores))
     for result, value in zip(call.results, found, strict=True):
-        count = value.shape[:1]
-        call.define(call.reshape(value, count), result=result)
+        call.define(call.reshape(value, value.shape[:1]), result=result)
 
 
 #: Readers by operator and by the first operand's types.

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from ....graph.arithmetic.requant import OFFSET
 from ....graph.ir import Tensor
 from ....graph.ops.movement import Gather, GatherElements, Slice
-from ....te.expr import Const, Expr, maximum, minimum, select
+from ....te.expr import Const, Expr, select
 from ..graph import ANY, Call, Reader, Rows
 from .rules import axis_of, numbers
 
@@ -107,14 +107,6 @@ def _reverse_sequence(call: Call) -> None:
 # ---- scattering ----------------------------------------------------------------------------------
 
 
-#: How several elements of one place are joined, and what a place has that gets none.
-_Join = tuple[str, Callable[[Expr, Expr], Expr]]
-_ADD: _Join = ("+", lambda a, b: a + b)
-_MOST: _Join = ("max", maximum)
-_LEAST: _Join = ("min", minimum)
-_TIMES: _Join = ("*", lambda a, b: a * b)
-
-
 def _nothing(join: str, dtype: str) -> float | int:
     """What a place without elements has."""
     if join in ("+", "*"):
@@ -126,30 +118,25 @@ def _nothing(join: str, dtype: str) -> float | int:
     return int(whole.min if join == "max" else whole.max)
 
 
-def _scattered(call: Call, places: Tensor, updates: Tensor, count: int, join: _Join) -> Tensor:
-    """Rows [count, size] of updates [M, size] at ``places`` [M]; several join in their order."""
+def _scattered(call: Call, places: Tensor, updates: Tensor, count: int, join: str) -> Tensor:
+    """Rows [count, size] of updates [M, size] at ``places`` [M]; several of one place join in their
+    order, by + * min or max."""
     (number, size), dtype = updates.shape, updates.dtype
     if count * number * size > MAX_PAIRS:
         raise call.refuse(f"expected up to {MAX_PAIRS} pairs of places and updates")
-    kind, _ = join
     stored = "int32" if dtype in ("bool", "int8", "int16") else dtype
-    nothing = Const(_nothing(kind, stored), stored)
+    nothing = Const(_nothing(join, stored), stored)
     wide = call.reshape(updates, (1, number, size))
-    if dtype != stored:
-        wide = call.map(_number(dtype), wide)
+    if dtype == "bool":
+        wide = call.map(lambda x: select(x, Const(1), Const(0)), wide)
+    wide = call.cast(wide, stored)
     spread = call.reshape(places, (1, number, 1))
     own = call.value(np.arange(count, dtype=np.int32).reshape(count, 1, 1))
     chosen = call.map(lambda v, at, place: select(at.equal(place), v, nothing), wide, own, spread)
-    made = call.reduce(kind, chosen, (1,), False)
+    made = call.reduce(join, chosen, (1,), False)
     if dtype == "bool":
         return call.map(lambda x: x > 0, made)
-    return made if dtype == stored else call.map(lambda x: x.astype(dtype), made)
-
-
-def _number(dtype: str) -> Callable[[Expr], Expr]:
-    if dtype == "bool":
-        return lambda x: select(x, Const(1), Const(0))
-    return lambda x: x.astype("int32")
+    return call.cast(made, dtype)
 
 
 def _scatter_nd(call: Call) -> None:
@@ -166,13 +153,13 @@ def _scatter_nd(call: Call) -> None:
     unsigned = call.operand(1).dtype == "uint8"
     if unsigned:  # the file's zero is the graph's -128
         rows = call.map(lambda x: x.astype("int32") + OFFSET, rows)
-    made = _scattered(call, places, rows, math.prod(shape[:depth]), _ADD)
+    made = _scattered(call, places, rows, math.prod(shape[:depth]), "+")
     if unsigned:
         made = call.map(lambda x: (x - OFFSET).astype("int8"), made)
     call.define(call.reshape(made, tuple(shape)))
 
 
-def _segments(join: _Join, sorted_: bool) -> Reader:
+def _segments(join: str, sorted_: bool) -> Reader:
     """Rows joined by the segment that each belongs to."""
 
     def read(call: Call) -> None:
@@ -180,8 +167,7 @@ def _segments(join: _Join, sorted_: bool) -> Reader:
         shape = value.shape
         rank = len(segments.shape)
         if sorted_:
-            known = numbers(call, 1, "segments")
-            count = max(known, default=-1) + 1
+            count = max(numbers(call, 1, "segments"), default=-1) + 1
         else:
             count = numbers(call, 2, "number of segments")[0]
         if segments.shape != shape[:rank] or not rank or count < 1:
@@ -217,12 +203,10 @@ def _set_diagonal(call: Call) -> None:
     size = min(height, width)
     if rows.shape[-1] != size:
         raise call.refuse(f"expected rows of {size}, got {list(rows.shape)}")
-    places = call.value(np.minimum(np.arange(width), size - 1))
-    rows = call.emit(Gather(len(rows.shape) - 1), rows, places)
+    rows = call.gather(rows, np.minimum(np.arange(width), size - 1), len(rows.shape) - 1)
     wide = call.reshape(rows, (*rows.shape[:-1], 1, width))
     inside = call.value(np.eye(height, width, dtype=bool))
-    operands = (inside, wide, value)
-    call.define(call.map(select, *operands))
+    call.define(call.map(select, inside, wide, value))
 
 
 # ---- places and ranks ----------------------------------------------------------------------------
@@ -238,43 +222,19 @@ def _one_hot(call: Call) -> None:
     indices = call.reshape(indices, raised)
     places = np.arange(depth, dtype=call.operand(0).dtype)
     places = places.reshape([depth if i == axis else 1 for i in range(len(raised))])
-    values = (indices, call.value(places), *map(_scalar(call), (2, 3)))
+    values = (call.reshape(call.tensor(position), ()) for position in (2, 3))
     rule = lambda i, place, on, off: select(i.equal(place), on, off)  # noqa: E731
-    call.define(call.map(rule, *values))
-
-
-def _scalar(call: Call) -> Callable[[int], Tensor]:
-    return lambda position: call.reshape(call.tensor(position), ())
+    call.define(call.map(rule, indices, call.value(places), *values))
 
 
 def _top_k(call: Call) -> None:
-    """The rank of an element is how many come before it; each is compared with all others."""
     value, count = call.tensor(0), int(call.constant(1, "k").reshape(-1)[0])
-    *outer, size = value.shape
-    rows = math.prod(outer)
-    if not 0 < count <= size or rows * size * size > MAX_PAIRS or len(call.results) != 2:
+    size = value.shape[-1]
+    if not 0 < count <= size or math.prod(value.shape) * size > MAX_PAIRS or len(call.results) != 2:
         raise call.refuse(f"expected a k of 1 to {size}, and up to {MAX_PAIRS} pairs of elements")
-    places = np.arange(size)
-    earlier = call.value((places < places[:, None])[None])
-    one = call.reshape(value, (rows, size, 1))
-    other = call.reshape(value, (rows, 1, size))
-
-    def before(a: Expr, b: Expr, first: Expr) -> Expr:
-        return select((a < b) | (a.equal(b) & first), Const(1), Const(0))
-
-    ahead = call.map(before, one, other, earlier)
-    ranks = call.reduce("+", ahead, (2,), False)
-    ranks = call.reshape(ranks, (rows, 1, size))
-    wanted = call.value(np.arange(count, dtype=np.int32)[:, None])
-    own = call.value(places.astype(np.int32))
-    hit = call.map(lambda r, w, i: select(r.equal(w), i, 0), ranks, wanted, own)
-    index = call.reduce("+", hit, (2,), False)
-    base = call.value((np.arange(rows) * size).reshape(rows, 1))
-    flat = call.map(lambda i, b: i.astype("int64") + b, index, base)
-    whole = call.reshape(value, (rows * size,))
-    found = call.emit(Gather(0), whole, flat)
-    for made, result in zip((found, index), call.results, strict=True):
-        call.define(call.reshape(made, (*outer, count)), result=result)
+    found, index = call.onnx("TopK", value, k=count)
+    for made, result in zip((found, call.cast(index, "int32")), call.results, strict=True):
+        call.define(made, result=result)
 
 
 _NUMBERS = "float32 int32 int64"
@@ -288,10 +248,10 @@ READERS: Rows = {
     "ONE_HOT": {"int32 int64": _one_hot},
     "REVERSE_SEQUENCE": {ANY: _reverse_sequence},
     "SCATTER_ND": {"int32 int64": _scatter_nd},
-    "SEGMENT_SUM": {_NUMBERS: _segments(_ADD, True)},
+    "SEGMENT_SUM": {_NUMBERS: _segments("+", True)},
     "TOPK_V2": {ANY: _top_k},
-    "UNSORTED_SEGMENT_MAX": {_NUMBERS: _segments(_MOST, False)},
-    "UNSORTED_SEGMENT_MIN": {_NUMBERS: _segments(_LEAST, False)},
-    "UNSORTED_SEGMENT_PROD": {_NUMBERS: _segments(_TIMES, False)},
-    "UNSORTED_SEGMENT_SUM": {_NUMBERS: _segments(_ADD, False)},
+    "UNSORTED_SEGMENT_MAX": {_NUMBERS: _segments("max", False)},
+    "UNSORTED_SEGMENT_MIN": {_NUMBERS: _segments("min", False)},
+    "UNSORTED_SEGMENT_PROD": {_NUMBERS: _segments("*", False)},
+    "UNSORTED_SEGMENT_SUM": {_NUMBERS: _segments("+", False)},
 }

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from ....graph.ir import Tensor
 from ....graph.ops.integer import leading_zeros
 from ....graph.ops.movement import Concat
 from ....te.expr import Const, Expr, maximum, select
 from ....te.tensor import clip
 from ..graph import Call, Rows
 from .elementwise import HALF_SQRT_2, THREE_HALVES
-from .rules import activation, named, rescaled
-
-
-def _last(call: Call, value: Tensor) -> tuple[int, ...]:
-    return (len(value.shape) - 1,)
+from .rules import activation, named, narrowed, reduce_rows, rescaled
 
 
 def _norm(call: Call) -> None:
@@ -23,7 +18,7 @@ def _norm(call: Call) -> None:
         raise call.refuse("fused activations are not supported")
     value = call.tensor(0)
     squares = call.map(lambda x: x * x, value)
-    total = call.reduce("+", squares, _last(call, value))
+    total = reduce_rows(call, "+", squares)
 
     def rule(x: Expr, acc: Expr) -> Expr:
         return x / maximum(named("sqrt", acc), 1e-6)
@@ -36,8 +31,7 @@ def _norm(call: Call) -> None:
 
 def _times_power(x: Expr, count: int) -> Expr:
     """``x * 2**count``, saturated to int32."""
-    wide = x.astype("int64") * (1 << count)
-    return clip(wide, -(1 << 31), (1 << 31) - 1).astype("int32")
+    return narrowed(x.astype("int64") * (1 << count))
 
 
 def _pairs(x: Expr) -> Expr:
@@ -51,7 +45,7 @@ def _newton(x: Expr, half: Expr) -> Expr:
 
 
 def _norm8(call: Call) -> None:
-    """As ``functions.inverse_roots``, a node for each step. The kernel of int8 multiplies by 128
+    """As ``elementwise.inverse_roots``, a node for each step. The kernel of int8 multiplies by 128
     with the root's power of two, that of uint8 before it, so the two round differently."""
     lift = 7 if call.operand(0).dtype == "uint8" else 0
     zero = call.quant(call.operand(0))[1]
@@ -60,7 +54,7 @@ def _norm8(call: Call) -> None:
         raise call.refuse(f"expected rows of up to 4096, got {value.shape[-1]}")
     wide = call.map(lambda x: x.astype("int32") - zero, value)
     squares = call.map(lambda x: x * x, wide)
-    total = call.reduce("+", squares, _last(call, value))
+    total = reduce_rows(call, "+", squares)
     positive = call.map(lambda t: maximum(t, 2), total)
 
     def halved(t: Expr) -> Expr:
@@ -80,8 +74,7 @@ def _norm8(call: Call) -> None:
         count = select(one, Const(0), maximum(shift, 0)) - (7 - lift)
         return clip(rescaled(x << lift, factor, count), -128, 127).astype("int8")
 
-    operands = (wide, root, total)
-    call.define(call.map(rule, *operands))
+    call.define(call.map(rule, wide, root, total))
 
 
 # ---- of neighbours -------------------------------------------------------------------------------

@@ -9,7 +9,6 @@ from ....te.expr import Call as Function
 from ....te.expr import Const, Expr, select
 from ..graph import ANY, Call, Rows
 from .rules import numbers
-from .shape import _taken
 
 
 def _resize_nearest(call: Call) -> None:
@@ -17,15 +16,18 @@ def _resize_nearest(call: Call) -> None:
     align, half = call.option("AlignCorners"), call.option("HalfPixelCenters")
     for axis, made in zip((1, 2), sizes, strict=True):
         size = value.shape[axis]
-        scale = np.float32(size) / np.float32(made)
-        if align and made > 1:
-            scale = np.float32(size - 1) / np.float32(made - 1)
-        places = (np.arange(made, dtype=np.float32) + np.float32(0.5 if half else 0)) * scale
+        places = np.arange(made, dtype=np.float32) + np.float32(0.5 if half else 0)
+        places = places * _scale(size, made, align)
         # The kernel rounds half away from zero; no place is negative.
         steps = np.floor(places + np.float32(0.5)) if align else np.floor(places)
-        inside = np.clip(steps.astype(np.int64), 0, size - 1).tolist()
-        value = _taken(call, value, axis, inside, f"resized{axis}")
+        value = call.gather(value, np.clip(steps.astype(np.int64), 0, size - 1), axis)
     call.define(value)
+
+
+def _scale(size: int, made: int, align: int) -> np.float32:
+    """How many elements of the image one of the result is apart from the next."""
+    less = 1 if align and made > 1 else 0
+    return np.float32(size - less) / np.float32(made - less)
 
 
 def _resize_bilinear(call: Call) -> None:
@@ -75,10 +77,7 @@ def _resize_bilinear(call: Call) -> None:
 
 
 def _real_taps(size: int, made: int, align: int, half: int) -> tuple[np.ndarray, ...]:
-    scale = np.float32(size) / np.float32(made)
-    if align and made > 1:
-        scale = np.float32(size - 1) / np.float32(made - 1)
-    at = np.arange(made, dtype=np.float32)
+    scale, at = _scale(size, made, align), np.arange(made, dtype=np.float32)
     at = (at + np.float32(0.5)) * scale - np.float32(0.5) if half else at * scale
     low = np.maximum(np.floor(at), 0).astype(np.int64)
     high = np.minimum(np.ceil(at), size - 1).astype(np.int64)
@@ -86,9 +85,8 @@ def _real_taps(size: int, made: int, align: int, half: int) -> tuple[np.ndarray,
 
 
 def _integer_taps(size: int, made: int, align: int, half: int) -> tuple[np.ndarray, ...]:
-    scale = ((size << 10) + made // 2) // made
-    if align and made > 1:
-        scale = (((size - 1) << 10) + (made - 1) // 2) // (made - 1)
+    less = 1 if align and made > 1 else 0
+    scale = (((size - less) << 10) + (made - less) // 2) // (made - less)
     at = np.arange(made, dtype=np.int64) * scale
     at = at + scale // 2 - (1 << 9) if half else at
     cut = lambda v: np.where(v < 0, -((-v) >> 10), v >> 10)  # noqa: E731 - towards zero

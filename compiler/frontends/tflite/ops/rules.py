@@ -74,6 +74,11 @@ def clipped(x: Expr, lo: float, hi: float) -> Expr:
     return x if hi == np.inf else minimum(x, hi)
 
 
+def narrowed(x: Expr) -> Expr:
+    """int64 saturated to int32."""
+    return clip(x, -(1 << 31), (1 << 31) - 1).astype("int32")
+
+
 def between(call: Call, x: Expr) -> Expr:
     """A float after the fused activation."""
     return clipped(x, *activation(call))
@@ -176,6 +181,11 @@ def operands_of(call: Call, count: int) -> tuple[list[Tensor], str]:
     return [call.tensor(p, layout) for p in range(count)], layout
 
 
+def reduce_rows(call: Call, kind: str, value: Tensor) -> Tensor:
+    """A tensor reduced along its last axis, which stays as 1."""
+    return call.reduce(kind, value, (len(value.shape) - 1,))
+
+
 def emit_map(call: Call, rule: Rule, count: int) -> None:
     """The operator's result as ``rule`` of the elements of its first ``count`` operands."""
     operands, layout = operands_of(call, count)
@@ -213,7 +223,7 @@ def onnx(kind: str, count: int = 1, **attributes: Any) -> Reader:
 
     def read(call: Call) -> None:
         operands, layout = operands_of(call, count)
-        call.define(call.onnx(kind, *operands, **attributes), layout)
+        call.define(call.onnx(kind, *operands, **attributes)[0], layout)
 
     return read
 

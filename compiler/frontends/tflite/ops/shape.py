@@ -8,12 +8,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from ....graph.arithmetic.requant import OFFSET
-from ....graph.ir import Tensor
-from ....graph.ops.movement import Concat, Gather, Pad
+from ....graph.ops.movement import Concat, Pad
 from ..graph import ANY, QUANTISED, TO_NCHW, Call, Reader, Rows, held_in
 from .indexing import MAX_PAIRS
-from .rules import axis_of, known, layout_of, numbers, same_quant
-from .slicing import _cut
+from .rules import axis_of, known, numbers, operands_of, same_quant
+from .slicing import cut
 
 # ---- shapes --------------------------------------------------------------------------------------
 
@@ -66,11 +65,6 @@ def _transpose(call: Call) -> None:
     call.define(call.transpose(call.tensor(0), tuple(perm)))
 
 
-def same(call: Call) -> None:
-    """The operand itself; a sparse constant is dense since it was read."""
-    call.define(call.tensor(0))
-
-
 def _broadcast_args(call: Call) -> None:
     shapes = [tuple(numbers(call, p, "shape")) for p in (0, 1)]
     try:
@@ -102,9 +96,9 @@ def _concatenation(call: Call) -> None:
     rank = len(call.result.shape)
     axis = call.option("Axis")
     axis = axis + rank if axis < 0 else axis
-    layout = layout_of(call, positions)
+    operands, layout = operands_of(call, len(positions))
     axis = TO_NCHW.index(axis) if layout == "nchw" and axis in TO_NCHW else axis
-    call.define(call.emit(Concat(axis), *tuple(call.tensor(p, layout) for p in positions)), layout)
+    call.define(call.emit(Concat(axis), *operands), layout)
 
 
 def _pack(call: Call) -> None:
@@ -113,10 +107,8 @@ def _pack(call: Call) -> None:
     parts = []
     for position in range(len(call.operator.inputs)):
         value = call.tensor(position)
-        shape = list(value.shape)
-        shape.insert(axis, 1)
-        parts.append(call.reshape(value, tuple(shape)))
-    call.define(call.emit(Concat(axis), *tuple(parts)))
+        parts.append(call.reshape(value, (*value.shape[:axis], 1, *value.shape[axis:])))
+    call.define(call.emit(Concat(axis), *parts))
 
 
 # ---- borders -------------------------------------------------------------------------------------
@@ -146,47 +138,29 @@ def _pad(call: Call) -> None:
 
 def _mirror_pad(call: Call) -> None:
     value, spread = call.tensor(0), numbers(call, 1, "padding")
-    shape, symmetric = value.shape, call.option("Mode") == 1
-    for axis, size in enumerate(shape):
+    mode = "symmetric" if call.option("Mode") == 1 else "reflect"
+    for axis, size in enumerate(value.shape):
         before, after = spread[2 * axis], spread[2 * axis + 1]
         if before or after:
-            places = np.pad(
-                np.arange(size), (before, after), "symmetric" if symmetric else "reflect"
-            )
-            value = _taken(call, value, axis, places.tolist(), f"padded{axis}")
+            value = call.gather(value, np.pad(np.arange(size), (before, after), mode), axis)
     call.define(value)
 
 
 # ---- copies --------------------------------------------------------------------------------------
 
 
-def _taken(
-    call: Call, value: Tensor, axis: int, places: Sequence[int] | np.ndarray, label: str
-) -> Tensor:
-    """The elements of some places of an axis."""
-    indices = call.value(np.asarray(places, np.int64))
-    return call.emit(Gather(axis), value, indices)
+def _expanded(position: int, shape_position: int) -> Reader:
+    """An operand repeated by NumPy's rules to a shape that is another operand."""
 
+    def read(call: Call) -> None:
+        value, shape = call.tensor(position), _wanted(call, shape_position)
+        value = call.reshape(value, (1,) * (len(shape) - len(value.shape)) + value.shape)
+        for axis, (have, want) in enumerate(zip(value.shape, shape, strict=True)):
+            if have != want:
+                value = call.gather(value, np.zeros(want), axis)
+        call.define(value)
 
-def _expanded(call: Call, value: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """A tensor repeated to a shape by NumPy's rules."""
-    given = value.shape
-    given = (1,) * (len(shape) - len(given)) + given
-    value = call.reshape(value, given)
-    for axis, (have, want) in enumerate(zip(given, shape, strict=True)):
-        if have != want:
-            value = _taken(call, value, axis, np.zeros(want, np.int64), f"repeated{axis}")
-    return value
-
-
-def _broadcast_to(call: Call) -> None:
-    shape = _wanted(call, 1)
-    call.define(_expanded(call, call.tensor(0), shape))
-
-
-def _fill(call: Call) -> None:
-    shape = _wanted(call, 0)
-    call.define(_expanded(call, call.tensor(1), shape))
+    return read
 
 
 def _wanted(call: Call, position: int) -> tuple[int, ...]:
@@ -203,8 +177,7 @@ def _tile(call: Call) -> None:
         raise call.refuse(f"expected {len(shape)} multiples, got {len(counts)}")
     for axis, before in enumerate(shape):
         if counts[axis] > 1:
-            places = call.value(np.tile(np.arange(before), counts[axis]))
-            value = call.emit(Gather(axis), value, places)
+            value = call.gather(value, np.tile(np.arange(before), counts[axis]), axis)
     call.define(value)
 
 
@@ -218,25 +191,17 @@ def _depth_and_space(to_depth: bool) -> Reader:
             raise call.refuse(f"expected an image and a block of at least 1, got {size}")
         n, h, w, c = value.shape
         if to_depth:
-            parts, order = (n, h // size, size, w // size, size, c), (0, 1, 3, 2, 4, 5)
+            parts = (n, h // size, size, w // size, size, c)
             made = (n, h // size, w // size, c * size**2)
         else:
-            parts, order = (n, h, w, size, size, c // size**2), (0, 1, 3, 2, 4, 5)
+            parts = (n, h, w, size, size, c // size**2)
             made = (n, h * size, w * size, c // size**2)
         if math.prod(parts) != n * h * w * c:
             raise call.refuse(f"blocks of {size} do not divide the image {[n, h, w, c]}")
-        split = call.reshape(value, parts)
-        call.define(call.reshape(call.transpose(split, order), made))
+        moved = call.transpose(call.reshape(value, parts), (0, 1, 3, 2, 4, 5))
+        call.define(call.reshape(moved, made))
 
     return read
-
-
-def _zero_point(call: Call) -> Tensor:
-    """The scalar that pads: 0, or the zero point."""
-    source = call.operand(0)
-    stored = held_in(source.dtype)
-    zero = call.quant(source)[1] if source.scale.size and stored in ("int8", "int16") else 0
-    return call.value(np.array(zero, stored))
 
 
 def _space_to_batch(call: Call) -> None:
@@ -245,7 +210,10 @@ def _space_to_batch(call: Call) -> None:
     shape, rank = value.shape, len(blocks)
     before = [0, *spread[0::2], *[0] * (len(shape) - 1 - rank)]
     after = [0, *spread[1::2], *[0] * (len(shape) - 1 - rank)]
-    padded = call.emit(Pad("constant", (*before, *after)), value, _zero_point(call))
+    source = call.operand(0)
+    zero = call.quant(source)[1] if source.scale.size and source.dtype in QUANTISED else 0
+    border = call.value(zero, value.dtype)
+    padded = call.emit(Pad("constant", (*before, *after)), value, border)
     whole = padded.shape
     parts: list[int] = [whole[0]]
     for size, block in zip(whole[1:], blocks, strict=False):
@@ -276,19 +244,19 @@ def _batch_to_space(call: Call) -> None:
     starts = (0, *crops[0::2], *[0] * (len(shape) - 1 - rank))
     ends = (0, *crops[1::2], *[0] * (len(shape) - 1 - rank))
     made = [n - a - b for n, a, b in zip(whole.shape, starts, ends, strict=True)]
-    _cut(call, whole, starts, made, call.result)
+    cut(call, whole, starts, made)
 
 
 #: Readers by operator and by the first operand's types.
 READERS: Rows = {
     "BATCH_TO_SPACE_ND": {ANY: _batch_to_space},
     "BROADCAST_ARGS": {ANY: _broadcast_args},
-    "BROADCAST_TO": {ANY: _broadcast_to},
+    "BROADCAST_TO": {ANY: _expanded(0, 1)},
     "CONCATENATION": {ANY: _concatenation},
-    "DENSIFY": {ANY: same},
+    "DENSIFY": {ANY: lambda call: call.define(call.tensor(0))},  # dense since it was read
     "DEPTH_TO_SPACE": {ANY: _depth_and_space(to_depth=False)},
     "EXPAND_DIMS": {ANY: _reshape},
-    "FILL": {ANY: _fill},
+    "FILL": {ANY: _expanded(1, 0)},
     "MIRROR_PAD": {ANY: _mirror_pad},
     "PACK": {ANY: _pack},
     "PAD": {ANY: _pad},

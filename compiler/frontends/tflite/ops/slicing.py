@@ -10,21 +10,18 @@ import numpy as np
 from ....graph.ir import Tensor
 from ....graph.ops.movement import Gather, Pad, Slice
 from ....te.expr import select
-from ..file import FlatTensor
 from ..graph import ANY, Call, Rows
 from .rules import axis_of, numbers
 
 
-def _cut(
-    call: Call, value: Tensor, starts: Sequence[int], shape: Sequence[int], result: FlatTensor
-) -> None:
-    op = Slice(tuple(starts), (1,) * len(starts), tuple(shape))
-    call.define(call.emit(op, value), result=result)
+def cut(call: Call, value: Tensor, starts: Sequence[int], shape: Sequence[int]) -> None:
+    """A part of a tensor as the result."""
+    call.define(call.emit(Slice(tuple(starts), (1,) * len(starts), tuple(shape)), value))
 
 
 def _from(call: Call, value: Tensor, axis: int, begins: Tensor, entry: int, size: int) -> Tensor:
     """As many elements of an axis, from the computed begin in the place ``entry`` of a list on."""
-    begin = call.emit(Slice((entry,), (1,), (1,)), begins)
+    begin = call.part(begins, 0, entry, 1)
     steps = call.value(np.arange(size, dtype=np.int32))
     places = call.map(lambda b, s: b.astype("int32") + s, begin, steps)
     return call.emit(Gather(axis), value, places)
@@ -46,7 +43,7 @@ def _slice(call: Call) -> None:
         call.define(value)
         return
     sizes = [n - at if size < 0 else size for n, at, size in zip(whole, starts, sizes, strict=True)]
-    _cut(call, value, starts, sizes, call.result)
+    cut(call, value, starts, sizes)
 
 
 # ---- slices with strides -------------------------------------------------------------------------
@@ -153,9 +150,7 @@ def _split(call: Call, position: int, axis_position: int) -> None:
     if len(sizes) != count or sum(sizes) != shape[axis]:
         raise call.refuse(f"expected {count} parts of {shape[axis]} elements together, got {sizes}")
     for size, result in zip(sizes, call.results, strict=True):
-        starts = tuple(at if i == axis else 0 for i in range(len(shape)))
-        part = tuple(size if i == axis else n for i, n in enumerate(shape))
-        _cut(call, value, starts, part, result)
+        call.define(call.part(value, axis, at, size), result=result)
         at += size
 
 
@@ -166,19 +161,16 @@ def _unpack(call: Call) -> None:
     if len(call.results) != shape[axis]:
         raise call.refuse(f"expected {shape[axis]} results, got {len(call.results)}")
     for place, result in enumerate(call.results):
-        starts = tuple(place if i == axis else 0 for i in range(len(shape)))
-        one = tuple(1 if i == axis else n for i, n in enumerate(shape))
-        part = call.emit(Slice(starts, (1,) * len(shape), one), value)
+        part = call.part(value, axis, place, 1)
         call.define(call.reshape(part, (*shape[:axis], *shape[axis + 1 :])), result=result)
 
 
 def _reverse(call: Call) -> None:
-    value, axes = call.tensor(0), numbers(call, 1, "axes")
-    rank = len(value.shape)
-    turned = {axis_of(call, axis, rank) for axis in axes}
+    value = call.tensor(0)
     shape = value.shape
+    turned = {axis_of(call, axis, len(shape)) for axis in numbers(call, 1, "axes")}
     starts = tuple(n - 1 if i in turned else 0 for i, n in enumerate(shape))
-    steps = tuple(-1 if i in turned else 1 for i in range(rank))
+    steps = tuple(-1 if i in turned else 1 for i in range(len(shape)))
     call.define(call.emit(Slice(starts, steps, shape), value))
 
 
@@ -194,11 +186,9 @@ def _update_slice(call: Call) -> None:
     after = tuple(n - m - at for n, m, at in zip(shape, part, starts, strict=True))
     inside = np.zeros(shape, np.bool_)
     inside[tuple(slice(at, at + m) for at, m in zip(starts, part, strict=True))] = True
-    stored = value.dtype
-    zero = call.value(np.zeros((), stored))
-    widened = call.emit(Pad("constant", (*before, *after)), update, zero)
-    condition = call.value(inside)
-    call.define(call.map(select, condition, widened, value))
+    pad = Pad("constant", (*before, *after))
+    widened = call.emit(pad, update, call.value(0, value.dtype))
+    call.define(call.map(select, call.value(inside), widened, value))
 
 
 #: Readers by operator and by the first operand's types.

@@ -15,17 +15,15 @@ from ....te.expr import Const, Expr, maximum, minimum, select
 from ....te.tensor import clip
 from ..graph import Call, Rows
 from .elementwise import interpolated16, precise
-from .normalization import _last
-from .rules import named, rescaled
+from .rules import named, narrowed, reduce_rows, rescaled
 
 
 def _softmax_float(call: Call) -> None:
     """exp(beta * (x - max)) over their sum, along the last axis."""
     source, beta = call.tensor(0), float(call.option("Beta"))
-    axes = (len(source.shape) - 1,)
-    most = call.reduce("max", source, axes)
+    most = reduce_rows(call, "max", source)
     powers = call.map(lambda a, b: named("exp", (a - b) * beta), source, most)
-    call.define(call.map(lambda a, b: a / b, powers, call.reduce("+", powers, axes)))
+    call.define(call.map(lambda a, b: a / b, powers, reduce_rows(call, "+", powers)))
 
 
 def _softmax8(call: Call) -> None:
@@ -49,20 +47,17 @@ def _softmax16(call: Call) -> None:
     inverses = interpolated16(lambda v: np.float32(1) / (np.float32(1) + v), 0.0, 1.0, 32768.0)
     below = np.clip(rescale(-np.arange(65536), *factors) + 32767, -32768, 32767)
     value = call.tensor(0)
-    axes = (len(value.shape) - 1,)
-    most = call.reduce("max", value, axes)
+    most = reduce_rows(call, "max", value)
     under = call.map(lambda m, v: m.astype("int32") - v.astype("int32"), most, value)
     table = call.value(exponentials[below + 32768].astype(np.int32))
     power = call.emit(Gather(0), table, under)
-    total = call.reduce("+", power, axes)
+    total = reduce_rows(call, "+", power)
 
     def place(acc: Expr) -> Expr:
         lifted = acc.astype("int64") << (leading_zeros(acc).astype("int64") - 1)
         return clip(((lifted + (1 << 13)) >> 14) - (1 << 16), 0, 65535).astype("int32")
 
-    index = call.map(place, total)
-    second = call.value(inverses.astype(np.int32))
-    inverse = call.emit(Gather(0), second, index)
+    inverse = call.emit(Gather(0), call.value(inverses.astype(np.int32)), call.map(place, total))
 
     def rule(e: Expr, factor: Expr, acc: Expr) -> Expr:
         count = (Const(31) - leading_zeros(acc)).astype("int64")
@@ -71,16 +66,6 @@ def _softmax16(call: Call) -> None:
         return clip(made, 0, 32767).astype("int16")
 
     call.define(call.map(rule, power, inverse, total))
-
-
-def _log_softmax_float(call: Call) -> None:
-    value = call.tensor(0)
-    most = call.reduce("max", value, _last(call, value))
-    power = call.map(lambda x, m: named("exp", x - m), value, most)
-    total = call.reduce("+", power, _last(call, value))
-    operands = (value, most, total)
-    rule = lambda x, m, t: x - m - named("log", t)  # noqa: E731
-    call.define(call.map(rule, *operands))
 
 
 # ---- the logarithm of int8: a number of Q(n) has n bits before the binary point and 31 - n behind
@@ -104,14 +89,9 @@ def _wide(x: Expr) -> Expr:
     return x.astype("int64")
 
 
-def _narrow(x: Expr) -> Expr:
-    """int64 saturated to int32."""
-    return clip(x, -(1 << 31), (1 << 31) - 1).astype("int32")
-
-
 def _shifted(x: Expr, count: Expr) -> Expr:
     """``x * 2**count``, saturated; count >= 0."""
-    return _narrow(_wide(x) << _wide(count))
+    return narrowed(_wide(x) << _wide(count))
 
 
 def _divided(x: Expr, count: int) -> Expr:
@@ -143,23 +123,17 @@ def _logarithm(call: Call, total: Tensor) -> Tensor:
     def first(z: Expr) -> tuple[Expr, Expr]:
         zeros = leading_zeros(z)
         rest = _shifted(_times(_shifted(z, zeros - 1), _ROOT_HALF), Const(1))
-        return rest, _narrow(_wide(Const(_SUM) - zeros) * (1 << 25) + _QUARTER)
+        return rest, narrowed(_wide(Const(_SUM) - zeros) * (1 << 25) + _QUARTER)
 
     def second(z: Expr, b: Expr) -> tuple[Expr, Expr]:
         zeros = leading_zeros(b) - 1
-        return _shifted(z, zeros), _narrow(_wide(Const(_SUM) - zeros) * (1 << 25) - _QUARTER)
+        return _shifted(z, zeros), narrowed(_wide(Const(_SUM) - zeros) * (1 << 25) - _QUARTER)
 
     lower = call.map(lambda z: _times(z, _ROOT_HALF), total)
-    pairs = [
-        call.map(lambda z: first(z)[0], total),
-        call.map(lambda z, b: second(z, b)[0], total, lower),
-    ]
-    rest = call.map(minimum, *pairs)
-    pairs = [
-        call.map(lambda z: first(z)[1], total),
-        call.map(lambda z, b: second(z, b)[1], total, lower),
-    ]
-    power = call.map(maximum, *pairs)
+    firsts = [call.map(lambda z, i=i: first(z)[i], total) for i in (0, 1)]
+    seconds = [call.map(lambda z, b, i=i: second(z, b)[i], total, lower) for i in (0, 1)]
+    rest = call.map(minimum, firsts[0], seconds[0])
+    power = call.map(maximum, firsts[1], seconds[1])
     middle = call.map(lambda r: ((_wide(r) + _FOURTH_ROOT_HALF + 1) >> 1).astype("int32"), rest)
     away = call.map(lambda r: (r - _FOURTH_ROOT_HALF) * 2, rest)
     square = call.map(lambda q: _times(q, q), away)
@@ -194,8 +168,7 @@ def _log_softmax8(call: Call) -> None:
     exponentials = divide_by_pot(exp_on_negative_values(np.where(below >= least, scaled, 0)), _SUM)
     exponentials = np.where(below >= least, exponentials, 0)
     value = call.tensor(0)
-    axes = (len(value.shape) - 1,)
-    most = call.reduce("max", value, axes)
+    most = reduce_rows(call, "max", value)
 
     def place(v: Expr, m: Expr) -> Expr:
         return v.astype("int32") - m.astype("int32") + 255
@@ -203,7 +176,7 @@ def _log_softmax8(call: Call) -> None:
     index = call.map(place, value, most)
     table = call.value(exponentials.astype(np.int32))
     power = call.emit(Gather(0), table, index)
-    total = call.reduce("+", power, axes)
+    total = reduce_rows(call, "+", power)
     logarithm = _logarithm(call, total)
 
     def limit(log: Expr) -> Expr:
@@ -214,15 +187,15 @@ def _log_softmax8(call: Call) -> None:
         made = clip(made + 127, -128, 127).astype("int8")
         return select(i - 255 > bound, made, Const(-128, "int8"))
 
-    bound = call.map(limit, logarithm)
-    scales = call.value(scaled.astype(np.int32))
-    differences = call.emit(Gather(0), scales, index)
-    operands = (index, differences, logarithm, bound)
-    call.define(call.map(rule, *operands))
+    differences = call.emit(Gather(0), call.value(scaled.astype(np.int32)), index)
+    call.define(call.map(rule, index, differences, logarithm, call.map(limit, logarithm)))
 
 
 #: Readers by operator and by the first operand's types.
 READERS: Rows = {
-    "LOG_SOFTMAX": {"float32": _log_softmax_float, "int8": _log_softmax8},
+    "LOG_SOFTMAX": {
+        "float32": lambda call: call.define(call.onnx("LogSoftmax", call.tensor(0), axis=-1)[0]),
+        "int8": _log_softmax8,
+    },
     "SOFTMAX": {"int8 uint8": _softmax8, "float32": _softmax_float, "int16": _softmax16},
 }
