@@ -246,8 +246,8 @@ class Importer:
             self.define(Tensor.constant(proto.output[0], self.constant(attributes, label)))
             return
         call = Call(
-            name, proto.op_type, operands, attributes, tuple(proto.output), opset,
-            self.tensors, self.producers, self.known,
+            name, proto.op_type, self.tensors, operands, attributes, tuple(proto.output), opset,
+            self.producers, self.known,
         )  # fmt: skip
         if reader is None:
             CONTROL[proto.op_type](self, call)
@@ -331,7 +331,7 @@ class Importer:
         first = _provisional(renamed, call.outputs)
         for position, node in enumerate(call.nodes):
             node = Node(
-                node.name if node.output == first else f"{node.name}.{position}",
+                call.name if node.output == first else f"{call.name}.{position}",
                 node.op,
                 tuple(renamed.get(i, i) for i in node.inputs),
                 renamed.get(node.output, node.output),

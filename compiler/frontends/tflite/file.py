@@ -94,13 +94,19 @@ class FlatTensor:
 
 @dataclass(frozen=True)
 class FlatOperator:
-    """One operator: its name in the schema, tensor indices (-1: absent) and options by name."""
+    """One operator: its name in the schema, tensor indices (-1: absent), and the table of its
+    options, or the bytes of those of a custom operator."""
 
     index: int
     kind: str
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
-    options: dict[str, Any]
+    options: Any
+
+    def option(self, name: str, default: Any = None) -> Any:
+        """An option; the default where the operator does not have it."""
+        access = getattr(self.options, name, None)
+        return default if access is None else access()
 
     def __str__(self) -> str:
         return f"operator {self.index} ({self.kind})"
@@ -142,97 +148,33 @@ class FlatModel:
         return found
 
 
-#: Options table of each operator that has one, and the fields that are read.
-_WINDOW = ("Padding", "StrideH", "StrideW", "FusedActivationFunction")
-_POOL = ("Pool2DOptions", (*_WINDOW, "FilterHeight", "FilterWidth"))
-_RESIZE = ("AlignCorners", "HalfPixelCenters")
-_VOLUME = (
-    "Padding", "StrideD", "StrideH", "StrideW", "DilationDFactor", "DilationHFactor",
-    "DilationWFactor", "FusedActivationFunction",
+#: Operators with options that are read. The table of one has its name in the schema, but for those
+#: that share a table, or have an acronym in it.
+_WITH_OPTIONS = (
+    "ADD", "CALL_ONCE", "CONCATENATION", "CUMSUM", "DEPTH_TO_SPACE", "DIV",
+    "FAKE_QUANT", "FULLY_CONNECTED", "GATHER", "GELU", "IF", "LEAKY_RELU",
+    "LOCAL_RESPONSE_NORMALIZATION", "MIRROR_PAD", "MUL", "ONE_HOT", "PACK", "RESHAPE",
+    "RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR", "REVERSE_SEQUENCE", "SOFTMAX", "SPACE_TO_DEPTH",
+    "SQUEEZE", "STRIDED_SLICE", "SUB", "TRANSPOSE_CONV", "UNPACK", "VAR_HANDLE", "WHILE",
 )  # fmt: skip
-_REDUCER = ("ReducerOptions", ("KeepDims",))
-_FUSED = ("FusedActivationFunction",)
-OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "ADD": ("AddOptions", _FUSED),
-    "AVERAGE_POOL_2D": _POOL,
-    "BIDIRECTIONAL_SEQUENCE_LSTM": (
-        "BidirectionalSequenceLSTMOptions",
-        ("CellClip", "ProjClip", "MergeOutputs", "TimeMajor", "AsymmetricQuantizeInputs", *_FUSED),
+OPTIONS = {kind: f"{kind.title().replace('_', '')}Options" for kind in _WITH_OPTIONS} | {
+    "BATCH_MATMUL": "BatchMatMulOptions",
+    "BIDIRECTIONAL_SEQUENCE_LSTM": "BidirectionalSequenceLSTMOptions",
+    "BIDIRECTIONAL_SEQUENCE_RNN": "BidirectionalSequenceRNNOptions",
+    "CONV_2D": "Conv2DOptions",
+    "DEPTHWISE_CONV_2D": "DepthwiseConv2DOptions",
+    "L2_NORMALIZATION": "L2NormOptions",
+    "LSTM": "LSTMOptions",
+    "RNN": "RNNOptions",
+    "SVDF": "SVDFOptions",
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": "UnidirectionalSequenceLSTMOptions",
+    "UNIDIRECTIONAL_SEQUENCE_RNN": "SequenceRNNOptions",
+    **dict.fromkeys(("AVERAGE_POOL_2D", "L2_POOL_2D", "MAX_POOL_2D"), "Pool2DOptions"),
+    **dict.fromkeys(("CONV_3D", "CONV_3D_TRANSPOSE"), "Conv3DOptions"),
+    **dict.fromkeys(
+        ("MEAN", "REDUCE_ALL", "REDUCE_ANY", "REDUCE_MAX", "REDUCE_MIN", "REDUCE_PROD", "SUM"),
+        "ReducerOptions",
     ),
-    "BIDIRECTIONAL_SEQUENCE_RNN": (
-        "BidirectionalSequenceRNNOptions",
-        ("TimeMajor", "MergeOutputs", "AsymmetricQuantizeInputs", *_FUSED),
-    ),
-    "BATCH_MATMUL": ("BatchMatMulOptions", ("AdjX", "AdjY", "AsymmetricQuantizeInputs")),
-    "CALL_ONCE": ("CallOnceOptions", ("InitSubgraphIndex",)),
-    "CONCATENATION": ("ConcatenationOptions", ("Axis", "FusedActivationFunction")),
-    "CONV_2D": ("Conv2DOptions", (*_WINDOW, "DilationHFactor", "DilationWFactor")),
-    "CONV_3D": ("Conv3DOptions", _VOLUME),
-    "CONV_3D_TRANSPOSE": ("Conv3DOptions", _VOLUME),
-    "CUMSUM": ("CumsumOptions", ("Exclusive", "Reverse")),
-    "DEPTHWISE_CONV_2D": (
-        "DepthwiseConv2DOptions",
-        (*_WINDOW, "DilationHFactor", "DilationWFactor", "DepthMultiplier"),
-    ),
-    "DEPTH_TO_SPACE": ("DepthToSpaceOptions", ("BlockSize",)),
-    "DIV": ("DivOptions", _FUSED),
-    "FAKE_QUANT": ("FakeQuantOptions", ("Min", "Max", "NumBits", "NarrowRange")),
-    "FULLY_CONNECTED": (
-        "FullyConnectedOptions",
-        ("FusedActivationFunction", "WeightsFormat", "KeepNumDims", "AsymmetricQuantizeInputs"),
-    ),
-    "GELU": ("GeluOptions", ("Approximate",)),
-    "GATHER": ("GatherOptions", ("Axis", "BatchDims")),
-    "IF": ("IfOptions", ("ThenSubgraphIndex", "ElseSubgraphIndex")),
-    "L2_NORMALIZATION": ("L2NormOptions", _FUSED),
-    "L2_POOL_2D": _POOL,
-    "LOCAL_RESPONSE_NORMALIZATION": (
-        "LocalResponseNormalizationOptions",
-        ("Radius", "Bias", "Alpha", "Beta"),
-    ),
-    "LEAKY_RELU": ("LeakyReluOptions", ("Alpha",)),
-    "LSTM": (
-        "LSTMOptions",
-        ("CellClip", "ProjClip", "KernelType", "AsymmetricQuantizeInputs", *_FUSED),
-    ),
-    "MAX_POOL_2D": _POOL,
-    "MEAN": _REDUCER,
-    "MIRROR_PAD": ("MirrorPadOptions", ("Mode",)),
-    "MUL": ("MulOptions", _FUSED),
-    "ONE_HOT": ("OneHotOptions", ("Axis",)),
-    "PACK": ("PackOptions", ("Axis",)),
-    "REDUCE_ALL": _REDUCER,
-    "REDUCE_ANY": _REDUCER,
-    "REDUCE_PROD": _REDUCER,
-    "REDUCE_MAX": _REDUCER,
-    "REDUCE_MIN": _REDUCER,
-    "REVERSE_SEQUENCE": ("ReverseSequenceOptions", ("SeqDim", "BatchDim")),
-    "RNN": ("RNNOptions", ("AsymmetricQuantizeInputs", *_FUSED)),
-    "RESIZE_BILINEAR": ("ResizeBilinearOptions", _RESIZE),
-    "RESIZE_NEAREST_NEIGHBOR": ("ResizeNearestNeighborOptions", _RESIZE),
-    "RESHAPE": ("ReshapeOptions", ("NewShapeAsNumpy",)),
-    "SOFTMAX": ("SoftmaxOptions", ("Beta",)),
-    "SPACE_TO_DEPTH": ("SpaceToDepthOptions", ("BlockSize",)),
-    "SQUEEZE": ("SqueezeOptions", ("SqueezeDimsAsNumpy",)),
-    "STRIDED_SLICE": (
-        "StridedSliceOptions",
-        ("BeginMask", "EndMask", "EllipsisMask", "NewAxisMask", "ShrinkAxisMask", "Offset"),
-    ),
-    "SUB": ("SubOptions", _FUSED),
-    "SUM": _REDUCER,
-    "SVDF": ("SVDFOptions", ("Rank", "AsymmetricQuantizeInputs", *_FUSED)),
-    "TRANSPOSE_CONV": ("TransposeConvOptions", _WINDOW),
-    "UNIDIRECTIONAL_SEQUENCE_LSTM": (
-        "UnidirectionalSequenceLSTMOptions",
-        ("CellClip", "ProjClip", "TimeMajor", "AsymmetricQuantizeInputs", *_FUSED),
-    ),
-    "UNIDIRECTIONAL_SEQUENCE_RNN": (
-        "SequenceRNNOptions",
-        ("TimeMajor", "AsymmetricQuantizeInputs", *_FUSED),
-    ),
-    "UNPACK": ("UnpackOptions", ("Axis",)),
-    "VAR_HANDLE": ("VarHandleOptions", ("Container", "SharedName")),
-    "WHILE": ("WhileOptions", ("CondSubgraphIndex", "BodySubgraphIndex")),
 }
 #: A table without fields, of which every accessor returns the schema's default: the size of its
 #: list of fields and its own, both without entries, and the way from the table back to the list.
@@ -472,13 +414,13 @@ class _Reader:
         outputs = self.indices(what, table, "Outputs", 0, tensors)
         return FlatOperator(index, kind, inputs, outputs, self.options(what, kind, table))
 
-    def options(self, what: str, kind: str, table: Any) -> dict[str, Any]:
-        """The fields that ``OPTIONS`` lists; their defaults where the file has no table."""
+    def options(self, what: str, kind: str, table: Any) -> Any:
+        """The table that ``OPTIONS`` names; one of defaults where the file has none."""
         if kind in CUSTOM_NAMES.values():
-            return {"data": self.numbers(what, table, "CustomOptions", 1).tobytes()}
+            return self.numbers(what, table, "CustomOptions", 1).tobytes()
         if kind not in OPTIONS:
-            return {}
-        name, fields = OPTIONS[kind]
+            return None
+        name = OPTIONS[kind]
         stored = self.get(what, table.BuiltinOptions)
         given = self.get(what, table.BuiltinOptionsType)
         options = getattr(tflite, name)()
@@ -488,4 +430,4 @@ class _Reader:
             raise VdlaError(f"{what}: expected options of type {name}")
         else:
             self.get(what, options.Init, stored.Bytes, stored.Pos)
-        return {field: self.get(what, getattr(options, field)) for field in fields}
+        return options

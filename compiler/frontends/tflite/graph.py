@@ -17,6 +17,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -27,6 +28,10 @@ from ...graph.ops.base import Op
 from ...graph.ops.movement import Identity, Reshape, Transpose
 from ...graph.ops.quantisation import Quant, Recentre
 from ...te.expr import integer_range
+from ..builder import Builder
+from ..onnx.model import OPSETS
+from ..onnx.ops import READERS
+from ..onnx.ops.call import Call as OnnxCall
 from .file import DAMAGE, SIGNALS, FlatGraph, FlatModel, FlatOperator, FlatTensor
 from .state import Key, Variables, initial_value
 
@@ -51,7 +56,10 @@ _TOGETHER = ("CALL_ONCE", "IF", "VAR_HANDLE", "WHILE", *SIGNALS)
 #: A value that goes from one subgraph to another: a constant in the file's own type, the graph's
 #: tensor that holds it in the layout ``plain``, or a variable.
 Bound = np.ndarray | str | Key
-Readers = Mapping[str, Callable[["Call"], None]]
+Reader = Callable[["Call"], None]
+#: Readers by operator and by the types of the first operand: one or several words, or ``ANY``.
+Rows = Mapping[str, Mapping[str, Reader]]
+ANY = "any"
 
 
 def held_in(dtype: str) -> str:
@@ -74,7 +82,7 @@ class Importer:
 
     model: FlatModel
     batch: int
-    readers: Readers
+    readers: Mapping[str, Reader]
     number: int = 0
     prefix: str = ""
     depth: int = 0
@@ -189,7 +197,10 @@ class Importer:
     def _read(self, operator: FlatOperator, reader: Callable[[Call], None]) -> None:
         """Read an operator; if it depends on constants only, its results become constants."""
         before = len(self.nodes)
-        reader(Call(self, operator))
+        name = f"{self.prefix}{operator.kind.lower()}_{operator.index}"
+        call = Call(name, operator.kind, self.tensors, self, operator, nodes=self.nodes)
+        reader(call)
+        self._name_results(call, before)
         nodes = self.nodes[before:]
         made = {node.output for node in nodes}
         read = {name for node in nodes for name in node.inputs} - made
@@ -217,6 +228,26 @@ class Importer:
             self.folded[index] = replace(tensor, data=data)
             self.shapes[index] = data.shape
             del self.values[index]
+
+    def _name_results(self, call: Call, before: int) -> None:
+        """Give the results of an operator, whose nodes begin at ``before``, the names that they
+        have in the file."""
+        renamed, nodes = {}, self.nodes
+        several = len(call.operator.outputs) > 1
+        for tensor, layout, value in call.defined:
+            plain = layout == "plain"
+            name = self.plain_name(tensor) if plain else f"{self.label(tensor)}.{layout}"
+            place = call.operator.outputs.index(tensor.index)
+            renamed[value] = name, f"{call.name}.{place}" if several else call.name
+            self.values[tensor.index] = {layout: name}
+            self.tensors[name] = replace(self.tensors.pop(value), name=name)
+        new = {old: name for old, (name, _) in renamed.items()}
+        for i in range(before, len(nodes)):
+            node, name = nodes[i], renamed.get(nodes[i].output, (nodes[i].output, nodes[i].name))
+            inputs = tuple(new.get(i, i) for i in node.inputs)
+            nodes[i] = replace(node, name=name[1], inputs=inputs, output=name[0])
+        current = self.variables.current
+        current.update({key: new[value] for key, value in current.items() if value in new})
 
     def _name_interface(self) -> None:
         """Inputs and outputs keep their names, unless these are empty, odd or not unique."""
@@ -267,7 +298,8 @@ class Importer:
     def _output(self, index: int) -> str:
         tensor, name = self.tensor(index), self.names[index]
         if tensor.data is not None:
-            return self.constant(name, tensor.data.astype(_at_edge(tensor.dtype), copy=False))
+            self.constant(name, tensor.data.astype(_at_edge(tensor.dtype), copy=False))
+            return name
         if index not in self.values and not tensor.variable:
             raise VdlaError(f"output {tensor} is not computed by any operator")
         value = self.value(tensor, "plain")
@@ -284,11 +316,11 @@ class Importer:
         self.nodes.append(Node(node, op, inputs, output))
         return output
 
-    def constant(self, name: str, data: np.ndarray) -> str:
+    def constant(self, name: str, data: np.ndarray) -> Tensor:
         """A constant of the graph; one that exists already must be the same."""
         if name not in self.tensors:
             self.tensors[name] = Tensor.constant(name, np.array(data, order="C"))
-        return name
+        return self.tensors[name]
 
     def value(self, tensor: FlatTensor, layout: str) -> str:
         """The graph's tensor that holds a computed tensor in a layout, converted if it must be."""
@@ -296,7 +328,7 @@ class Importer:
         if found is None and tensor.variable:
             key = (self.number, tensor.index)
             value = self.variables.read(self.tensors, key, initial_value(tensor))
-            found = {"plain": value}
+            found = {"plain": value.name}
             self.values[tensor.index] = found
         if found is None:
             raise VdlaError(f"{tensor} is read, and nothing before it defines it")
@@ -323,10 +355,10 @@ class Importer:
         op = Reshape(after) if moved == sorted(moved) else Transpose(perm)
         return self.emit(name, op, (source,), name)
 
-    def assign(self, tensor: FlatTensor, value: str) -> None:
-        """Give a variable of the file its next value, a tensor of the graph."""
-        self.variables.current[self.number, tensor.index] = value
-        self.values[tensor.index] = {"plain": value}
+    def assign(self, tensor: FlatTensor, value: Tensor) -> None:
+        """Give a variable of the file its next value."""
+        self.variables.current[self.number, tensor.index] = value.name
+        self.values[tensor.index] = {"plain": value.name}
 
     def label(self, tensor: FlatTensor) -> str:
         """What begins the names of a tensor's layouts."""
@@ -338,41 +370,37 @@ class Importer:
 
     def plain_name(self, tensor: FlatTensor) -> str:
         """The name of a computed tensor in the file's layout."""
-        signed = tensor.dtype != "uint8"
-        return (
-            self.names.get(tensor.index, "")
-            if signed and tensor.index in self.names
-            else self.label(tensor)
-        )
+        if tensor.dtype != "uint8" and tensor.index in self.names:
+            return self.names[tensor.index]
+        return self.label(tensor)
 
 
-@dataclass(frozen=True)
-class Call:
-    """One operator while it is read: its operands and what it makes."""
+@dataclass
+class Call(Builder):
+    """One operator while it is read: its operands and what it makes.
+
+    The operator's name in the graph is such as ``conv_2d_4``: operators have none in the file.
+
+    Attributes
+    ----------
+    defined : results that are known: the file's tensor, the layout, the name so far
+    """
 
     importer: Importer
     operator: FlatOperator
-
-    @property
-    def name(self) -> str:
-        """The node's name, such as ``conv_2d_4``: operators have none in the file."""
-        return f"{self.importer.prefix}{self.label}"
+    defined: list[tuple[FlatTensor, str, str]] = field(default_factory=list)
 
     @property
     def label(self) -> str:
-        """The node's name in its subgraph."""
-        return f"{self.operator.kind.lower()}_{self.operator.index}"
-
-    def refuse(self, why: str) -> VdlaError:
-        """An error; the importer adds the operator."""
-        return VdlaError(why)
+        """The operator's name in its subgraph."""
+        return self.name.removeprefix(self.importer.prefix)
 
     def option(self, name: str) -> int:
-        return self.operator.options[name]
+        return self.operator.option(name)
 
     def vector(self, name: str) -> list[int]:
         """An option of several numbers; none if it is absent."""
-        found = self.operator.options[f"{name}AsNumpy"]
+        found = self.operator.option(f"{name}AsNumpy")
         return [int(v) for v in found] if isinstance(found, np.ndarray) else []
 
     def optional(self, position: int) -> FlatTensor | None:
@@ -388,12 +416,23 @@ class Call:
             raise self.refuse(f"input {position} is missing")
         return tensor
 
+    def reordered(self, *order: int) -> Call:
+        """The operator with its operands in another order."""
+        inputs = (*self.operator.inputs, *[-1] * len(order))
+        moved = tuple(inputs[position] for position in order)
+        return replace(self, operator=replace(self.operator, inputs=moved))
+
     @property
     def result(self) -> FlatTensor:
         """The one result."""
         if len(self.operator.outputs) != 1:
             raise self.refuse(f"expected one output, got {len(self.operator.outputs)}")
         return self.importer.tensor(self.operator.outputs[0])
+
+    @property
+    def results(self) -> tuple[FlatTensor, ...]:
+        """All results."""
+        return tuple(self.importer.tensor(index) for index in self.operator.outputs)
 
     def constant(self, position: int, what: str) -> np.ndarray:
         tensor = self.operand(position)
@@ -418,13 +457,13 @@ class Call:
             raise self.refuse(f"zero point {zero + offset} of {tensor} is not {tensor.dtype}")
         return tensor.scale[0], zero
 
-    def value(self, position: int, layout: str) -> str:
+    def tensor(self, position: int, layout: str = "plain") -> Tensor:
         """The graph's tensor for an operand. A constant becomes a constant of the graph, and uint8
         becomes int8.
         """
         importer, tensor = self.importer, self.operand(position)
         if tensor.data is None:
-            return importer.value(tensor, layout)
+            return importer.tensors[importer.value(tensor, layout)]
         data = self.as_stored(tensor.data)
         if layout == "nchw":
             data = data.reshape(*(1,) * (4 - data.ndim), *data.shape).transpose(TO_NCHW)
@@ -443,45 +482,45 @@ class Call:
         """The layouts in which a computed operand exists."""
         return self.importer.values.get(self.operand(position).index, {})
 
-    def step(self, label: str, op: Op, *inputs: str) -> str:
-        """A node on the way to the result; returns the name of what it computes."""
-        importer, name = self.importer, f"{self.name}.{label}"
-        number = sum(known == name or known.startswith(f"{name}.") for known in importer.tensors)
-        name = f"{name}.{number}" if number else name
-        return importer.emit(name, op, inputs, name)
+    def emit(self, op: Op, *operands: Tensor) -> Tensor:
+        made = super().emit(op, *operands)
+        self.importer.tensors[made.name] = made
+        return made
 
-    def constant_of(self, label: str, data: np.ndarray) -> str:
-        """A constant of the graph that belongs to this operator alone."""
-        return self.importer.constant(f"{self.name}.{label}", data)
+    def value(self, data: Any, dtype: str | None = None) -> Tensor:
+        made = super().value(data, dtype)
+        self.importer.tensors[made.name] = made
+        return made
 
-    @property
-    def results(self) -> tuple[FlatTensor, ...]:
-        """All results."""
-        return tuple(self.importer.tensor(index) for index in self.operator.outputs)
+    def onnx(self, kind: str, *operands: Tensor, **attributes: Any) -> tuple[Tensor, ...]:
+        """The results of an ONNX operator, by its reader; attributes are as in ONNX."""
+        inner = OnnxCall(
+            self.name, kind, self.tensors, operands, attributes, ("",), OPSETS[-1], {}, {},
+            nodes=self.nodes, made=self.made,
+        )  # fmt: skip
+        found = READERS[kind](inner)
+        self.importer.tensors.update(self.made)
+        results = found if isinstance(found, tuple) else (found,)
+        return tuple(tensor for tensor in results if tensor is not None)
 
-    def shape_of(self, value: str) -> tuple[int, ...]:
-        """The shape of a tensor of the graph."""
-        return self.importer.tensors[value].shape
-
-    def emit(
-        self, op: Op, inputs: tuple[str, ...], layout: str, result: FlatTensor | None = None
+    def define(
+        self, value: Tensor, layout: str = "plain", result: FlatTensor | None = None
     ) -> None:
-        """The node of a result, by default of the only one. It must have the shape that the file
+        """Make a tensor a result, by default the only one. It must have the shape that the file
         says, but for dimensions that are symbolic."""
         importer, tensor = self.importer, self.result if result is None else result
         if 0 in tensor.shape and -1 not in tensor.signature:
             raise self.refuse(f"{tensor} has no elements, {list(tensor.shape)}")
         if tensor.index in importer.values or tensor.data is not None:
             raise self.refuse(f"{tensor} is defined already")
-        plain = layout == "plain"
-        name = importer.plain_name(tensor) if plain else f"{importer.label(tensor)}.{layout}"
-        several = len(self.operator.outputs) > 1
-        node = f"{self.name}.{self.operator.outputs.index(tensor.index)}" if several else self.name
-        importer.emit(node, op, inputs, name)
-        importer.values[tensor.index] = {layout: name}
-        made, dtype = importer.tensors[name].shape, importer.tensors[name].dtype
-        if dtype != held_in(tensor.dtype):
-            raise self.refuse(f"computes {dtype}, the file says {tensor.dtype} for {tensor}")
+        taken = value.is_constant or value.name in (name for _, _, name in self.defined)
+        if value.name not in self.made or taken:
+            value = self.emit(Identity(), value)
+        self.defined.append((tensor, layout, value.name))
+        importer.values[tensor.index] = {layout: value.name}
+        if value.dtype != held_in(tensor.dtype):
+            raise self.refuse(f"computes {value.dtype}, the file says {tensor.dtype} for {tensor}")
+        made = value.shape
         if layout == "nchw":
             made = tuple(made[axis] for axis in TO_NHWC)
         if not self.fits(made, tensor):
@@ -490,6 +529,10 @@ class Call:
                 f" for {tensor}"
             )
         importer.shapes[tensor.index] = made
+
+    def shared(self, label: str, data: np.ndarray) -> Tensor:
+        """A constant that the steps of this operator share, by a label."""
+        return self.importer.constant(f"{self.name}.{label}", data)
 
     def fits(self, made: tuple[int, ...], result: FlatTensor) -> bool:
         """Whether a result has the shape that the file says, but for symbolic dimensions."""

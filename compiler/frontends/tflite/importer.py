@@ -1,7 +1,7 @@
 """Import of TensorFlow Lite models: 8-bit operators with the reference kernels' arithmetic.
 
-``file.py`` reads the file's tables, ``graph.py`` keeps tensors and layouts, ``readers.py`` lists
-the readers, one per operator and type; the other files have them.
+``file.py`` reads the file's tables, ``graph.py`` keeps tensors and layouts. ``ops/`` has a file of
+readers for each family of operators, ``audio/`` has those for sounds, ``readers.py`` lists all.
 """
 
 from __future__ import annotations

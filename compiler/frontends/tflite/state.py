@@ -35,12 +35,12 @@ class Variables:
     inputs: dict[Key, str] = field(default_factory=dict)
     initial: dict[Key, np.ndarray] = field(default_factory=dict)
 
-    def read(self, tensors: dict[str, Tensor], key: Key, initial: np.ndarray) -> str:
+    def read(self, tensors: dict[str, Tensor], key: Key, initial: np.ndarray) -> Tensor:
         """The graph's tensor with the value of a variable, which is ``initial`` before the first
         run unless the model sets another value."""
         if key not in self.current:
             self.current[key] = self.inputs.get(key) or self._begin(tensors, key, initial)
-        return self.current[key]
+        return tensors[self.current[key]]
 
     def _begin(self, tensors: dict[str, Tensor], key: Key, initial: np.ndarray) -> str:
         name = f"state{len(self.inputs)}"

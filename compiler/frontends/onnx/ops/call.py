@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from .....isa.errors import VdlaError
-from ....graph.ir import Node, Tensor, infer
-from ....graph.ops.base import Op
-from ....graph.ops.elementwise import Map
-from ....graph.ops.movement import Gather, Reshape, Slice, Transpose
-from ....graph.ops.quantisation import Quantize, Recentre
-from ....graph.ops.reduction import Reduce
-from ....te.expr import Expr, Var, wrap
+from ....graph.ir import Node, Tensor
+from ....graph.ops.quantisation import Recentre
+from ...builder import Builder
 
-MAX_ELEMENTS = 2**31 - 1
-#: The most elements of a constant that is not in the file but made while it is read.
-MAX_MADE_ELEMENTS = 2**27
 #: What a reader returns: its ONNX outputs in order, None for those that nobody asked for.
 Outputs = Tensor | tuple[Tensor | None, ...]
 Reader = Callable[["Call"], Outputs]
@@ -35,7 +27,7 @@ class ValueNeeded(VdlaError):
 
 
 @dataclass
-class Call:
+class Call(Builder):
     """One ONNX node while it is read.
 
     Attributes
@@ -45,22 +37,16 @@ class Call:
     attributes : as Python values
     outputs : names of the wanted outputs, "" for absent ones
     opset : the version of the operator set
-    tensors, producers : every value and node before this one, by name
+    producers : every node before this one, by the name of its result
     known : values of computed tensors, as far as they were asked for
-    nodes, made : what the reader has made, in order
     """
 
-    name: str
-    kind: str
     operands: tuple[Tensor | None, ...]
     attributes: dict[str, Any]
     outputs: tuple[str, ...]
     opset: int
-    tensors: Mapping[str, Tensor]
     producers: Mapping[str, Node]
     known: dict[str, np.ndarray]
-    nodes: list[Node] = field(default_factory=list)
-    made: dict[str, Tensor] = field(default_factory=dict)
 
     @property
     def label(self) -> str:
@@ -173,77 +159,6 @@ class Call:
             got = self.attributes.get(name, value)
             if got != value:
                 raise self.refuse(f"supported is {name} = {value!r}, got {got!r}")
-
-    # ---- nodes ----
-
-    def emit(self, op: Op, *operands: Tensor) -> Tensor:
-        """Append a node; its result, under a provisional name."""
-        shape, dtype = infer(op, operands, self.name)
-        self.check_size(shape)
-        quant = op.quant if isinstance(op, Quantize) else None
-        name = f"{self.name}.{len(self.made)}"
-        while name in self.tensors:
-            name += "'"
-        tensor = Tensor(name, shape, dtype, quant=quant)
-        self.made[name] = tensor
-        self.nodes.append(Node(self.name, op, tuple(t.name for t in operands), name))
-        return tensor
-
-    def check_size(self, shape: Sequence[int], limit: int = MAX_ELEMENTS) -> None:
-        """Refuse a tensor of a negative size or of more than ``limit`` elements, by default as many
-        as a signed index of 32 bits reaches."""
-        if min(shape, default=0) < 0 or math.prod(shape) > limit:
-            raise self.refuse(f"expected a tensor of at most {limit} elements, got {list(shape)}")
-
-    def check_made(self, shape: Sequence[int]) -> None:
-        """Refuse a constant that is too large to make while a model is read."""
-        self.check_size(shape, MAX_MADE_ELEMENTS)
-
-    def value(self, data: Any, dtype: str | None = None) -> Tensor:
-        """A constant."""
-        array = np.array(data, dtype)  # a copy of its own: contiguous, and of the same rank
-        name = f"{self.name}.{len(self.made)}"
-        while name in self.tensors:
-            name += "'"
-        tensor = Tensor.constant(name, array)
-        self.made[name] = tensor
-        return tensor
-
-    def map(self, rule: Callable[..., Any], *operands: Tensor, label: str = "") -> Tensor:
-        """Element by element, with broadcasting; ``rule`` works on expressions."""
-        args = tuple(Var(f"x{i}", t.dtype) for i, t in enumerate(operands))
-        try:
-            body = rule(*args)
-        except VdlaError as error:
-            raise self.refuse(str(error)) from None
-        body = body if isinstance(body, Expr) else wrap(body, operands[0].dtype)
-        return self.emit(Map(label or self.kind, args, body), *operands)
-
-    def cast(self, x: Tensor, dtype: str) -> Tensor:
-        """The same numbers in another dtype; integers wrap."""
-        return x if x.dtype == dtype else self.map(lambda v: v.astype(dtype), x, label="Cast")
-
-    def reshape(self, x: Tensor, shape: tuple[int, ...]) -> Tensor:
-        return x if x.shape == shape else self.emit(Reshape(shape), x)
-
-    def transpose(self, x: Tensor, order: tuple[int, ...]) -> Tensor:
-        return x if order == tuple(range(len(order))) else self.emit(Transpose(order), x)
-
-    def reduce(self, kind: str, x: Tensor, axes: tuple[int, ...], keepdims: bool = True) -> Tensor:
-        return self.emit(Reduce(kind, axes, keepdims), x)
-
-    def gather(self, x: Tensor, indices: Any, axis: int) -> Tensor:
-        """Elements at constant indices."""
-        return self.emit(Gather(axis), x, self.value(indices, "int64"))
-
-    def part(self, x: Tensor, axis: int, start: int, count: int) -> Tensor:
-        """``count`` elements along an axis."""
-        if (start, count) == (0, x.shape[axis]):
-            return x
-        rank = len(x.shape)
-        starts = tuple(start if d == axis else 0 for d in range(rank))
-        shape = (*x.shape[:axis], count, *x.shape[axis + 1 :])
-        return self.emit(Slice(starts, (1,) * rank, shape), x)
 
 
 def signed(call: Call, x: Tensor) -> Tensor:

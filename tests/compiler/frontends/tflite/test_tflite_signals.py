@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import vdla
-from vdla.compiler.frontends.tflite.fourier import factors
+from vdla.compiler.frontends.tflite.audio.fourier import factors
 from vdla.compiler.frontends.tflite.importer import import_tflite
 from vdla.compiler.graph.interpret import interpret_runs
 from vdla.isa.errors import VdlaError

@@ -1,4 +1,4 @@
-"""Readers of operators with subgraphs, and of variables by handles.
+"""Operators with subgraphs, and variables by handles.
 
 The nodes of a subgraph are read in the place of its operator. The branch of an IF must be known, or
 both branches are computed and one is chosen element by element. The steps of a WHILE are read one
@@ -7,17 +7,13 @@ after the other, so its condition must be known while the model is read.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
-from ...graph.ops.movement import Identity, Reshape
-from ...te.expr import select
-from .graph import Bound, Call
-from .mapping import map_of
-from .state import Key, initial_value
+from ....graph.ir import Tensor
+from ....te.expr import select
+from ..graph import ANY, Bound, Call, Rows
+from ..state import Key, initial_value
 
-Reader = Callable[[Call], None]
 #: The most steps of a WHILE, each of which is a copy of all its nodes.
 MAX_STEPS = 4096
 
@@ -45,15 +41,15 @@ def _define(call: Call, values: list[Bound]) -> None:
         ):
             importer.bind(result.index, value)
         else:
-            call.emit(Identity(), (_stored(call, value),), "plain", result)
+            call.define(_stored(call, value), result=result)
 
 
-def _stored(call: Call, value: Bound) -> str:
+def _stored(call: Call, value: Bound) -> Tensor:
     """The graph's tensor with a value."""
     if isinstance(value, np.ndarray):
-        return call.constant_of(f"known{len(call.importer.tensors)}", call.as_stored(value))
+        return call.value(call.as_stored(value))
     assert isinstance(value, str)
-    return value
+    return call.tensors[value]
 
 
 def _if(call: Call) -> None:
@@ -68,9 +64,7 @@ def _if(call: Call) -> None:
         taken = 0 if condition.data.reshape(-1)[0] else 1
         _define(call, importer.call_subgraph(branches[taken], given, call.label))
         return
-    flag = importer.value(condition, "plain")
-    if importer.tensors[flag].shape:
-        flag = call.step("flag", Reshape(()), flag)
+    flag = call.reshape(call.tensor(0), ())
     before, found, after = dict(importer.variables.current), [], []
     for place, number in enumerate(branches):
         importer.variables.current = dict(before)
@@ -80,22 +74,22 @@ def _if(call: Call) -> None:
     if len(found[0]) != len(found[1]):
         raise call.refuse(f"expected as many results of both branches, got {len(found[0])}"
                           f" and {len(found[1])}")  # fmt: skip
-    _define(call, [_chosen(call, flag, a, b) for a, b in zip(*found, strict=True)])
+    _define(call, [_chosen(call, flag, a, b).name for a, b in zip(*found, strict=True)])
 
 
-def _chosen(call: Call, flag: str, first: Bound, second: Bound) -> str:
+def _chosen(call: Call, flag: Tensor, first: Bound, second: Bound) -> Tensor:
     """The value of the branch that is taken."""
     if isinstance(first, tuple) or isinstance(second, tuple):
         raise call.refuse("a branch gives the handle of a variable, which is not supported")
     values = _stored(call, first), _stored(call, second)
-    types = [call.importer.tensors[value].type_text for value in values]
+    types = [value.type_text for value in values]
     if types[0] != types[1]:
         raise call.refuse(f"expected branches of the same types, got {types[0]} and {types[1]}")
-    return call.step("chosen", map_of(call, "Select", select, flag, *values), flag, *values)
+    return call.map(select, flag, *values)
 
 
 def _merged(
-    call: Call, flag: str, before: dict[Key, str], first: dict[Key, str], second: dict[Key, str]
+    call: Call, flag: Tensor, before: dict[Key, str], first: dict[Key, str], second: dict[Key, str]
 ) -> dict[Key, str]:
     """The values of variables after the branch that is taken."""
     made = dict(before)
@@ -106,7 +100,7 @@ def _merged(
             raise call.refuse("a branch assigns a variable that nothing reads before it")
         made[key] = str(values[0])
         if values[0] != values[1]:
-            made[key] = _chosen(call, flag, *map(str, values))
+            made[key] = _chosen(call, flag, *map(str, values)).name
     return made
 
 
@@ -151,7 +145,7 @@ def _call_once(call: Call) -> None:
 
 
 def _var_handle(call: Call) -> None:
-    texts = (call.operator.options[n] or b"" for n in ("Container", "SharedName"))
+    texts = (call.operator.option(n) or b"" for n in ("Container", "SharedName"))
     container, name = (text.decode(errors="replace") for text in texts)
     call.importer.handles[call.result.index] = (container, name)
 
@@ -164,31 +158,28 @@ def _handle(call: Call) -> Key:
 
 
 def _read_variable(call: Call) -> None:
-    value = call.importer.variables.read(
-        call.importer.tensors, _handle(call), initial_value(call.result)
-    )
-    call.emit(Identity(), (value,), "plain")
+    initial = initial_value(call.result)
+    call.define(call.importer.variables.read(call.importer.tensors, _handle(call), initial))
 
 
 def _assign_variable(call: Call) -> None:
     key, variables = _handle(call), call.importer.variables
-    value = call.value(1, "plain")
+    value = call.tensor(1)
     before = variables.current.get(key)
-    tensors = call.importer.tensors
-    if before is not None and tensors[before].type_text != tensors[value].type_text:
+    known = value.type_text if before is None else call.tensors[before].type_text
+    if known != value.type_text:
         raise call.refuse(
-            f"expected a value of the variable's type, {tensors[before].type_text}, got"
-            f" {tensors[value].type_text}"
+            f"expected a value of the variable's type, {known}, got {value.type_text}"
         )
-    variables.current[key] = value
+    variables.current[key] = value.name
 
 
-#: Readers by operator; they take every type.
-READERS: dict[str, Reader] = {
-    "ASSIGN_VARIABLE": _assign_variable,
-    "CALL_ONCE": _call_once,
-    "IF": _if,
-    "READ_VARIABLE": _read_variable,
-    "VAR_HANDLE": _var_handle,
-    "WHILE": _while,
+#: Readers by operator and by the first operand's types.
+READERS: Rows = {
+    "ASSIGN_VARIABLE": {ANY: _assign_variable},
+    "CALL_ONCE": {ANY: _call_once},
+    "IF": {ANY: _if},
+    "READ_VARIABLE": {ANY: _read_variable},
+    "VAR_HANDLE": {ANY: _var_handle},
+    "WHILE": {ANY: _while},
 }

@@ -16,7 +16,7 @@ INT32 = (-(1 << 31), (1 << 31) - 1)
 def own_options(call: Call) -> dict[str, Any]:
     """The options of a custom operator by name."""
     try:
-        found = flexbuffers.GetRoot(call.operator.options["data"]).AsMap.Value
+        found = flexbuffers.GetRoot(call.operator.options).AsMap.Value
     except (*DAMAGE, AttributeError, LookupError, AssertionError, RecursionError):
         raise call.refuse("its options are damaged") from None
     return found

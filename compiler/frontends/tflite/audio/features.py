@@ -1,4 +1,4 @@
-"""Readers of TensorFlow Lite Micro's operators on sounds, from windows to logarithms of bands.
+"""From windows of a sound to logarithms of bands.
 
 All arithmetic is of integers, as the kernels have it. What a kernel leaves as it found it in memory
 is 0.
@@ -7,23 +7,19 @@ is 0.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 
-from ...graph.ops.linear import MatMul
-from ...graph.ops.movement import Concat, Gather, Pad, Reshape, Slice
-from ...graph.ops.reduction import Reduce
-from ...te.expr import Call as Function
-from ...te.expr import Const, Expr, maximum, minimum, reinterpret, select
-from ...te.tensor import clip
-from .elementwise import numbers
-from .graph import Call
-from .mapping import map_of, saturated, step_map
-from .own_options import INT32, integers
+from ....graph.ir import Tensor
+from ....graph.ops.linear import MatMul
+from ....graph.ops.movement import Concat, Gather, Pad, Slice
+from ....te.expr import Const, Expr, maximum, minimum, reinterpret, select
+from ....te.tensor import clip
+from ..custom_options import INT32, integers
+from ..graph import Call, Rows
+from ..ops.rules import named, numbers, one, saturated, zero
 from .streams import keep, kept, two_results
 
-Reader = Callable[[Call], None]
 SHIFT32, SHIFT64 = (0, 31), (0, 63)
 _ROOT_MAX = 0xFFFFFFFF
 #: Fraction bits of logarithms, of the place in their table, and the natural logarithm of 2.
@@ -32,7 +28,7 @@ _LOG_BITS, _SEGMENT_BITS, _LOG_2 = 16, 9, 45426
 _RATIO_BITS, _GAINED_BITS = 12, 6
 
 
-def operand(call: Call, position: int, dtype: str, rank: int) -> str:
+def operand(call: Call, position: int, dtype: str, rank: int) -> Tensor:
     """The graph's tensor of an operand, which must have a type and a rank."""
     tensor = call.operand(position)
     if tensor.dtype != dtype or len(tensor.shape) != rank:
@@ -40,7 +36,7 @@ def operand(call: Call, position: int, dtype: str, rank: int) -> str:
             f"expected {dtype} of {rank} dimensions, got {tensor.dtype}{list(tensor.shape)} of"
             f" {tensor}"
         )
-    return call.value(position, "plain")
+    return call.tensor(position)
 
 
 def bits(x: Expr) -> Expr:
@@ -54,20 +50,19 @@ def bits(x: Expr) -> Expr:
 def _window(call: Call) -> None:
     """Products with weights, in rows as long as the weights."""
     (shift,) = integers(call, shift=SHIFT32)
-    weights, x = operand(call, 1, "int16", 1), call.value(0, "plain")
-    shape, width = call.shape_of(x), call.shape_of(weights)[0]
+    weights, x = operand(call, 1, "int16", 1), call.tensor(0)
+    shape, width = x.shape, weights.shape[0]
     if math.prod(shape) % width:
         raise call.refuse(
             f"expected rows of {width} elements, as many as weights, got {list(shape)}"
         )
-    rows = call.step("rows", Reshape((math.prod(shape) // width, width)), x)
+    rows = call.reshape(x, (math.prod(shape) // width, width))
 
     def rule(v: Expr, weight: Expr) -> Expr:
         product = v.astype("int32") * weight.astype("int32")
         return saturated(product >> shift, -(1 << 15), (1 << 15) - 1, "int16")
 
-    made = step_map(call, "windowed", rule, rows, weights)
-    call.emit(Reshape(shape), (made,), "plain")
+    call.define(call.reshape(call.map(rule, rows, weights), shape))
 
 
 def _fft_auto_scale(call: Call) -> None:
@@ -78,42 +73,33 @@ def _fft_auto_scale(call: Call) -> None:
     is the last of them. So only elements from the first one on that ends this count.
     """
     x = operand(call, 0, "int16", 1)
-    size = call.shape_of(x)[0]
-    place = call.constant_of("place", np.arange(size, dtype=np.int32))
-    lowest = step_map(
-        call, "lowest", lambda v, p: select(v.equal(-(1 << 15)), p, Const(-1)), x, place
-    )
-    last = call.step("last", Reduce("max", (0,), False), lowest)
-    zero = call.constant_of("zero", np.zeros(1, np.int16))
-    head = call.step("head", Slice((0,), (1,), (size - 1,)), x)
-    before = call.step("before", Concat(0), zero, head)
+    size = x.shape[0]
+    place = call.value(np.arange(size, dtype=np.int32))
+    lowest = call.map(lambda v, p: select(v.equal(-(1 << 15)), p, Const(-1)), x, place)
+    last = call.reduce("max", lowest, (0,), False)
+    before = call.emit(Concat(0), call.value([0], "int16"), call.part(x, 0, 0, size - 1))
 
     def counts(v: Expr, previous: Expr, p: Expr, end: Expr) -> Expr:
         falls = (end + 1 < p) & (v <= previous)
         inside = end.equal(-1) | ((end < p) & ((v >= 0) | falls))
         return select(inside, p, Const(size))
 
-    first = call.step(
-        "first", Reduce("min", (0,), False),
-        step_map(call, "counts", counts, x, before, place, last),
-    )  # fmt: skip
+    first = call.reduce("min", call.map(counts, x, before, place, last), (0,), False)
 
     def magnitude(v: Expr, p: Expr, begin: Expr) -> Expr:
         wide = v.astype("int32")
         return select(p >= begin, maximum(wide, Const(0) - wide), Const(0))
 
-    largest = call.step(
-        "largest", Reduce("max", (0,), False), step_map(call, "size", magnitude, x, place, first)
-    )
+    largest = call.reduce("max", call.map(magnitude, x, place, first), (0,), False)
 
     def unused(most: Expr) -> Expr:
         return select(most > 0, maximum(15 - bits(most.astype("uint32")), 0), Const(0))
 
-    scale = step_map(call, "scale", unused, largest)
+    scale = call.map(unused, largest)
     rule = lambda v, s: (v.astype("int32") << s).astype("int16")  # noqa: E731
     values, shift = two_results(call)
-    call.emit(map_of(call, "Shifted", rule, x, scale), (x, scale), "plain", values)
-    call.emit(Reshape(()), (scale,), "plain", shift)
+    call.define(call.map(rule, x, scale), result=values)
+    call.define(call.reshape(scale, ()), result=shift)
 
 
 # ---- from the transform to the filter bank -------------------------------------------------------
@@ -122,28 +108,25 @@ def _fft_auto_scale(call: Call) -> None:
 def _energy(call: Call) -> None:
     """The squares of complex numbers, whose parts alternate; 0 outside of the range."""
     x, made = operand(call, 0, "int16", 1), call.importer.shape(call.result)
-    count, size = call.shape_of(x)[0] // 2, math.prod(made)
+    count, size = x.shape[0] // 2, math.prod(made)
     start, end = integers(call, start_index=(0, count - 1), end_index=(1, min(count, size)))
     if start >= end:
         raise call.refuse(f"expected a range with elements, got {start} to {end}")
-    parts = [
-        call.step("part", Slice((2 * start + side,), (2,), (end - start,)), x) for side in (0, 1)
-    ]
+    parts = [call.emit(Slice((2 * start + side,), (2,), (end - start,)), x) for side in (0, 1)]
 
     def rule(real: Expr, imag: Expr) -> Expr:
         wide = [v.astype("int32") for v in (real, imag)]
         return (wide[0] * wide[0] + wide[1] * wide[1]).astype("uint32")
 
-    squares = step_map(call, "squares", rule, *parts)
-    zero = call.constant_of("zero", np.zeros((), np.uint32))
-    call.emit(Pad("constant", (start, size - end)), (squares, zero), "plain")
+    pad = Pad("constant", (start, size - end))
+    call.define(call.emit(pad, call.map(rule, *parts), call.value(0, "uint32")))
 
 
 def _filter_bank(call: Call) -> None:
     """Weighted sums of bands. A band counts with its weights for its own channel, and with the
     others for the next; the kernel drops the first channel."""
     x = operand(call, 0, "uint32", 1)
-    size, (channels,) = call.shape_of(x)[0], integers(call, num_channels=(1, 1 << 15))
+    size, (channels,) = x.shape[0], integers(call, num_channels=(1, 1 << 15))
     rising, falling = (np.array(numbers(call, p, "weights"), np.int64) for p in (1, 2))
     bands = [
         numbers(call, p, w) for p, w in ((3, "first places"), (4, "first weights"), (5, "widths"))
@@ -162,46 +145,33 @@ def _filter_bank(call: Call) -> None:
             )
         matrix[at : at + width, channel] += rising[weight : weight + width]
         matrix[at : at + width, channel + 1] += falling[weight : weight + width]
-    stored = call.constant_of("weights", np.ascontiguousarray(matrix[:, 1:-1]))
-    wide = step_map(call, "wide", lambda v: v.astype("int64"), x)
-    row = call.step("row", Reshape((1, size)), wide)
-    total = call.step("total", MatMul(), row, stored)
-    sums = call.step("sums", Reshape((channels,)), total)
-    call.emit(map_of(call, "FilterBank", lambda v: v.astype("uint64"), sums), (sums,), "plain")
+    row = call.reshape(call.cast(x, "int64"), (1, size))
+    total = call.emit(MatMul(), row, call.value(matrix[:, 1:-1]))
+    call.define(call.cast(call.reshape(total, (channels,)), "uint64"))
 
 
 def _square_root(call: Call) -> None:
     """The root rounded to the nearest, which stays in 32 bits, or in 16 for numbers of 32; then
     shifted right. The root of float64 is wrong by one at most, which the squares show."""
     x, shift = operand(call, 0, "uint64", 1), operand(call, 1, "int32", 0)
-    near = step_map(
-        call, "near",
-        lambda v: minimum(
-            Function("sqrt", (v.astype("float64"),), "float64").astype("uint64"), _ROOT_MAX
-        ),
-        x,
-    )  # fmt: skip
-    below = step_map(call, "below", lambda v, r: r - select(v < r * r, _one(r), _zero(r)), x, near)
+
+    def approximate(v: Expr) -> Expr:
+        return minimum(named("sqrt", v.astype("float64")).astype("uint64"), _ROOT_MAX)
+
+    near = call.map(approximate, x)
+    below = call.map(lambda v, r: r - select(v < r * r, one(r), zero(r)), x, near)
 
     def floor(v: Expr, r: Expr) -> Expr:
-        return r + select((r + r < v - r * r) & (r < _ROOT_MAX), _one(r), _zero(r))
+        return r + select((r + r < v - r * r) & (r < _ROOT_MAX), one(r), zero(r))
 
-    root = step_map(call, "root", floor, x, below)
+    root = call.map(floor, x, below)
 
     def rule(v: Expr, r: Expr, s: Expr) -> Expr:
         most = select(v > _ROOT_MAX, Const(_ROOT_MAX, "uint64"), Const(0xFFFF, "uint64"))
-        rounded = r + select((r < v - r * r) & (r < most), _one(r), _zero(r))
+        rounded = r + select((r < v - r * r) & (r < most), one(r), zero(r))
         return rounded.astype("uint32") >> s.astype("uint32")
 
-    call.emit(map_of(call, "SquareRoot", rule, x, root, shift), (x, root, shift), "plain")
-
-
-def _one(x: Expr) -> Expr:
-    return Const(1, x.dtype)
-
-
-def _zero(x: Expr) -> Expr:
-    return Const(0, x.dtype)
+    call.define(call.map(rule, x, root, shift))
 
 
 # ---- behind the filter bank ----------------------------------------------------------------------
@@ -218,21 +188,18 @@ def _spectral_subtraction(call: Call) -> None:
     )  # fmt: skip
     weights, least, (up, down, clamping, channels) = options[:4], options[4], options[5:]
     x = operand(call, 0, "uint32", 1)
-    if call.shape_of(x) != (channels,):
-        raise call.refuse(f"expected {channels} channels, got {list(call.shape_of(x))}")
+    if x.shape != (channels,):
+        raise call.refuse(f"expected {channels} channels, got {list(x.shape)}")
     before = kept(call, "noise", np.zeros(channels, np.uint32))
-    own, rest = (
-        call.constant_of(label, _alternating(channels, weights[i], weights[i + 2]))
-        for i, label in enumerate(("smoothing", "remaining"))
-    )
-    scaled = step_map(call, "scaled", lambda v: v << up, x)
+    own, rest = (call.value(_alternating(channels, weights[i], weights[i + 2])) for i in (0, 1))
+    scaled = call.map(lambda v: v << up, x)
 
     def estimate(v: Expr, noise: Expr, a: Expr, b: Expr) -> Expr:
         total = v.astype("uint64") * a + noise.astype("uint64") * b
         return (total >> down).astype("uint32")
 
-    noise = step_map(call, "estimate", estimate, scaled, before, own, rest)
-    bounded = step_map(call, "bounded", minimum, noise, scaled)
+    noise = call.map(estimate, scaled, before, own, rest)
+    bounded = call.map(minimum, noise, scaled)
 
     def rule(v: Expr, signal: Expr, estimated: Expr) -> Expr:
         floor = (v.astype("uint64") * Const(least & 0xFFFFFFFF, "uint64")) >> down
@@ -240,9 +207,8 @@ def _spectral_subtraction(call: Call) -> None:
 
     after = bounded if clamping else noise
     cleaned, estimated = two_results(call)
-    made = map_of(call, "SpectralSubtraction", rule, x, scaled, bounded)
-    call.emit(made, (x, scaled, bounded), "plain", cleaned)
-    call.emit(Reshape((channels,)), (after,), "plain", estimated)
+    call.define(call.map(rule, x, scaled, bounded), result=cleaned)
+    call.define(call.reshape(after, (channels,)), result=estimated)
     keep(call, "noise", after)
 
 
@@ -258,17 +224,14 @@ def _pcan(call: Call) -> None:
     x, noise, table = (
         operand(call, p, dtype, 1) for p, dtype in enumerate(("uint32", "uint32", "int16"))
     )
-    if call.shape_of(x) != call.shape_of(noise):
+    if x.shape != noise.shape:
         raise call.refuse("expected as many channels of the signal as of the noise")
 
     def first(v: Expr) -> Expr:
         return select(v <= 2, v.astype("int32"), bits(v) * 4 - 6)
 
-    at = step_map(call, "at", first, noise)
-    terms = [
-        call.step("term", Gather(0), table, step_map(call, "place", lambda p, i=i: p + i, at))
-        for i in range(3)
-    ]
+    at = call.map(first, noise)
+    terms = [call.emit(Gather(0), table, call.map(lambda p, i=i: p + i, at)) for i in range(3)]
 
     def gain(v: Expr, a: Expr, b: Expr, c: Expr) -> Expr:
         """The table has 10 bits of the noise behind its highest one."""
@@ -279,19 +242,17 @@ def _pcan(call: Call) -> None:
         curve = ((slope * rest + (1 << 14)) >> 15) + a.astype("int32")
         return select(v <= 2, a, curve.astype("int16")).astype("uint32")
 
-    factor = step_map(call, "gain", gain, noise, *terms)
-    ratio = step_map(
-        call, "ratio",
-        lambda v, g: ((v.astype("uint64") * g.astype("uint64")) >> shift).astype("uint32"),
-        x, factor,
-    )  # fmt: skip
+    factor = call.map(gain, noise, *terms)
+
+    def gained(v: Expr, g: Expr) -> Expr:
+        return ((v.astype("uint64") * g.astype("uint64")) >> shift).astype("uint32")
 
     def shrink(v: Expr) -> Expr:
         small = (v * v) >> (2 + 2 * _RATIO_BITS - _GAINED_BITS)
         large = (v >> (_RATIO_BITS - _GAINED_BITS)) - (1 << _GAINED_BITS)
         return select(v < (2 << _RATIO_BITS), small, large)
 
-    call.emit(map_of(call, "Pcan", shrink, ratio), (ratio,), "plain")
+    call.define(call.map(shrink, call.map(gained, x, factor)))
 
 
 def log_table() -> np.ndarray:
@@ -304,8 +265,8 @@ def _log(call: Call) -> None:
     """Natural logarithms by a table of base 2, between whose places it is linear."""
     scale, shift = integers(call, output_scale=INT32, input_correction_bits=SHIFT32)
     x = operand(call, 0, "uint32", 1)
-    lifted = step_map(call, "lifted", lambda v: v << shift, x)
-    whole = step_map(call, "whole", lambda v: bits(maximum(v, 1)) - 1, lifted)
+    lifted = call.map(lambda v: v << shift, x)
+    whole = call.map(lambda v: bits(maximum(v, 1)) - 1, lifted)
 
     def fraction(v: Expr, power: Expr) -> Expr:
         count = power.astype("uint32")
@@ -315,37 +276,32 @@ def _log(call: Call) -> None:
         )
         return aligned.astype("int32")
 
-    part = step_map(call, "fraction", fraction, lifted, whole)
-    table = call.constant_of("table", log_table())
-    ends = [
-        call.step(
-            "end", Gather(0), table,
-            step_map(call, "segment", lambda p, i=i: minimum((p >> _SEGMENT_BITS) + i, 128), part),
-        )
-        for i in (0, 1)
-    ]  # fmt: skip
+    part = call.map(fraction, lifted, whole)
+    table = call.value(log_table())
+    places = [call.map(lambda p, i=i: minimum((p >> _SEGMENT_BITS) + i, 128), part) for i in (0, 1)]
+    ends = [call.emit(Gather(0), table, place) for place in places]
 
     def base_two(power: Expr, rest: Expr, low: Expr, high: Expr) -> Expr:
         between = ((high - low) * (rest & ((1 << _SEGMENT_BITS) - 1))) >> _LOG_BITS
         return ((power << _LOG_BITS) + rest + low + between).astype("uint32")
 
-    binary = step_map(call, "binary", base_two, whole, part, *ends)
+    binary = call.map(base_two, whole, part, *ends)
     half = 1 << (_LOG_BITS - 1)
 
     def natural(v: Expr) -> Expr:
         return ((v.astype("uint64") * _LOG_2 + half) >> _LOG_BITS).astype("uint32")
 
-    logarithm = step_map(call, "natural", natural, binary)
+    logarithm = call.map(natural, binary)
 
     def rule(v: Expr, y: Expr) -> Expr:
         made = (y * (scale & 0xFFFFFFFF) + half) >> _LOG_BITS
-        return select(v > 1, clip(made, 0, (1 << 15) - 1), _zero(made)).astype("int16")
+        return select(v > 1, clip(made, 0, (1 << 15) - 1), zero(made)).astype("int16")
 
-    call.emit(map_of(call, "Log", rule, lifted, logarithm), (lifted, logarithm), "plain")
+    call.define(call.map(rule, lifted, logarithm))
 
 
-#: Readers by operator and by the first operand's type.
-TYPED: dict[str, dict[str, Reader]] = {
+#: Readers by operator and by the first operand's types.
+READERS: Rows = {
     "SignalEnergy": {"int16": _energy},
     "SignalFftAutoScale": {"int16": _fft_auto_scale},
     "SignalFilterBank": {"uint32": _filter_bank},

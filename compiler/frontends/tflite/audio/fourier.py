@@ -1,4 +1,4 @@
-"""Readers of TensorFlow Lite Micro's Fourier transforms of real signals, of integers and of floats.
+"""Fourier transforms of real signals, of integers and of floats.
 
 The kernels are KISS FFT's (https://github.com/mborgerding/kissfft): the elements of a signal are
 taken in pairs as complex numbers, half as many, which stages of 4, 2, 3 or 5 numbers transform; a
@@ -15,18 +15,18 @@ from functools import partial
 
 import numpy as np
 
-from ...graph.ops.movement import Concat, Gather, Pad, Reshape, Slice
-from ...te.expr import Const, Expr
-from .graph import Call
-from .mapping import step_map
-from .own_options import integers
+from ....graph.ir import Tensor
+from ....graph.ops.movement import Concat, Gather, Pad, Slice
+from ....te.expr import Const, Expr
+from ..custom_options import integers
+from ..graph import Call, Rows
+from .streams import rows_of
 
-Reader = Callable[[Call], None]
 #: The longest transform of a real signal.
 LONGEST = 1 << 16
 #: A complex number while it is computed, and two tensors of the graph with such numbers.
 Complex = tuple[Expr, Expr]
-Pair = tuple[str, str]
+Pair = tuple[Tensor, Tensor]
 
 
 @dataclass(frozen=True)
@@ -99,54 +99,44 @@ class _Transform:
         cosine of a sixth of a turn lies between two integers."""
         return -2 * math.pi * steps / self.count
 
-    def _waves(self, label: str, phases: np.ndarray) -> Pair:
+    def _waves(self, phases: np.ndarray) -> Pair:
         """Constants with roots of one."""
-        waves = self._stored(phases)
-        cosines, sines = (
-            self.call.constant_of(f"{label}.{name}", wave)
-            for name, wave in zip(("cosines", "sines"), waves, strict=True)
-        )
-        return cosines, sines
+        cosines, sines = self._stored(phases)
+        return self.call.value(cosines), self.call.value(sines)
 
-    def _pair(self, label: str, rule: Callable[..., Complex], *values: str) -> Pair:
+    def _pair(self, rule: Callable[..., Complex], *values: Tensor) -> Pair:
         """Two tensors by a rule of complex numbers, of which ``values`` are pairs of parts."""
 
         def part(side: int) -> Callable[..., Expr]:
             return lambda *x: rule(*zip(x[::2], x[1::2], strict=True))[side]
 
-        made = [step_map(self.call, label, part(side), *values) for side in (0, 1)]
-        return made[0], made[1]
+        return self.call.map(part(0), *values), self.call.map(part(1), *values)
 
     def _places(self, value: Pair, axis: int, start: int, count: int, step: int = 1) -> Pair:
         """``count`` places of an axis."""
-        shape = list(self.call.shape_of(value[0]))
+        shape = list(value[0].shape)
         starts = [start if i == axis else 0 for i in range(len(shape))]
         steps = [step if i == axis else 1 for i in range(len(shape))]
         shape[axis] = count
         op = Slice(tuple(starts), tuple(steps), tuple(shape))
-        first, second = (self.call.step("part", op, v) for v in value)
-        return first, second
+        return self.call.emit(op, value[0]), self.call.emit(op, value[1])
 
-    def _shaped(self, value: Pair, shape: Sequence[int]) -> Pair:
-        first, second = (self.call.step("shaped", Reshape(tuple(shape)), v) for v in value)
-        return first, second
+    def _shaped(self, value: Pair, shape: tuple[int, ...]) -> Pair:
+        return self.call.reshape(value[0], shape), self.call.reshape(value[1], shape)
 
-    def _joined(self, axis: int, parts: Sequence[Pair]) -> Pair:
-        first, second = (
-            self.call.step("joined", Concat(axis), *(p[side] for p in parts)) for side in (0, 1)
-        )
-        return first, second
+    def _joined(self, parts: Sequence[Pair]) -> Pair:
+        reals, imags = zip(*parts, strict=True)
+        return self.call.emit(Concat(1), *reals), self.call.emit(Concat(1), *imags)
 
     # ---- stages ----------------------------------------------------------------------------------
 
     def complex(self, value: Pair) -> Pair:
         """The transform of complex numbers, [rows, count]."""
-        rows = self.call.shape_of(value[0])[0]
+        rows = value[0].shape[0]
         radices = factors(self.count)
         order = np.arange(self.count).reshape(radices[::-1]).transpose().reshape(-1)
-        places = self.call.constant_of("order", order)
-        first, second = (self.call.step("ordered", Gather(1), v, places) for v in value)
-        value, length = (first, second), 1
+        places, op, length = self.call.value(order), Gather(1), 1
+        value = self.call.emit(op, value[0], places), self.call.emit(op, value[1], places)
         for radix in reversed(radices):
             length *= radix
             shape = (rows * self.count // length, radix, length // radix)
@@ -157,7 +147,7 @@ class _Transform:
         """Transforms of ``radix`` numbers, [groups, radix, length / radix] along axis 1."""
         numbers = self.numbers
         place = np.arange(1, radix)[:, None] * np.arange(length // radix)
-        waves = self._waves(f"waves{length}", self._phases(place * (self.count // length)))
+        waves = self._waves(self._phases(place * (self.count // length)))
 
         def divided(x: Complex) -> Complex:
             return numbers.divided(x[0], radix), numbers.divided(x[1], radix)
@@ -165,11 +155,11 @@ class _Transform:
         def turned(x: Complex, wave: Complex) -> Complex:
             return numbers.product(divided(x), wave)
 
-        first = self._pair("first", divided, *self._places(value, 1, 0, 1))
-        others = self._pair("turned", turned, *self._places(value, 1, 1, radix - 1), *waves)
+        first = self._pair(divided, *self._places(value, 1, 0, 1))
+        others = self._pair(turned, *self._places(value, 1, 1, radix - 1), *waves)
         parts = [first, *(self._places(others, 1, i, 1) for i in range(radix - 1))]
         operands = [name for part in parts for name in part]
-        return self._joined(1, [self._pair("sum", r, *operands) for r in self._rules(radix)])
+        return self._joined([self._pair(r, *operands) for r in self._rules(radix)])
 
     def _rules(self, radix: int) -> list[Callable[..., Complex]]:
         """For each of ``radix`` results, the rule from as many numbers."""
@@ -226,18 +216,17 @@ class _Transform:
 
     # ---- real signals ----------------------------------------------------------------------------
 
-    def real(self, signal: str) -> str:
+    def real(self, signal: Tensor) -> Tensor:
         """From signals [rows, 2 * count] to [rows, 2 * count + 2], in which parts alternate."""
         numbers, made = self.numbers, self.complex(self._parts(signal))
-        nothing = np.zeros((self.call.shape_of(signal)[0], 1), numbers.dtype)
-        zero = self.call.constant_of("nothing", nothing)
+        zero = self.call.value(np.zeros((signal.shape[0], 1), numbers.dtype))
         start = self._places(made, 1, 0, 1)
 
         def halves(x: Complex) -> Complex:
             re, im = (numbers.divided(v, 2) for v in x)
             return re + im, re - im
 
-        ends = self._pair("ends", halves, *start)
+        ends = self._pair(halves, *start)
 
         def lower(a: Complex, b: Complex, wave: Complex) -> Complex:
             total, turned = self._parted(a, b, wave)
@@ -248,9 +237,9 @@ class _Transform:
             return numbers.half(total[0] - turned[0]), numbers.half(turned[1] - total[1])
 
         middle = self._mirrored(made, lower, upper)
-        return self._alternating(self._joined(1, [(ends[0], zero), *middle, (ends[1], zero)]))
+        return self._alternating(self._joined([(ends[0], zero), *middle, (ends[1], zero)]))
 
-    def signal(self, value: str) -> str:
+    def signal(self, value: Tensor) -> Tensor:
         """From complex numbers [rows, 2 * count + 2] to signals [rows, count, 2]."""
         numbers, given = self.numbers, self._parts(value)
         ends = self._places(given, 1, 0, 1)[0], self._places(given, 1, self.count, 1)[0]
@@ -266,22 +255,19 @@ class _Transform:
             return re, _negative(im)
 
         middle = self._mirrored(given, lower, upper)
-        begin = self._pair("start", start, *ends)
-        return self._alternating(self.complex(self._joined(1, [begin, *middle])))
+        begin = self._pair(start, *ends)
+        return self._alternating(self.complex(self._joined([begin, *middle])))
 
-    def _parts(self, value: str) -> Pair:
+    def _parts(self, value: Tensor) -> Pair:
         """From numbers whose parts alternate, [rows, 2 * n], to [rows, n] each."""
-        rows, width = self.call.shape_of(value)
-        made = [
-            self.call.step("part", Slice((0, side), (1, 2), (rows, width // 2)), value)
-            for side in (0, 1)
-        ]
-        return made[0], made[1]
+        rows, width = value.shape
+        reals, imags = (Slice((0, side), (1, 2), (rows, width // 2)) for side in (0, 1))
+        return self.call.emit(reals, value), self.call.emit(imags, value)
 
-    def _alternating(self, value: Pair) -> str:
+    def _alternating(self, value: Pair) -> Tensor:
         """The inverse of :meth:`_parts`, [rows, n, 2]."""
-        rows, count = self.call.shape_of(value[0])
-        return self.call.step("alternating", Concat(2), *self._shaped(value, (rows, count, 1)))
+        rows, count = value[0].shape
+        return self.call.emit(Concat(2), *self._shaped(value, (rows, count, 1)))
 
     def _parted(self, a: Complex, b: Complex, wave: Complex) -> tuple[Complex, Complex]:
         """A number and the conjugate of its mirror image: the sum, and the difference turned."""
@@ -297,10 +283,10 @@ class _Transform:
         make two; of the place that is its own image, the upper one counts."""
         count, half = self.count, self.count // 2
         place = np.arange(1, half + 1)
-        waves = self._waves("halves", -math.pi * (place / count + 0.5))
+        waves = self._waves(-math.pi * (place / count + 0.5))
         image = self._places(value, 1, count - 1, half, -1)
         operands = (*self._places(value, 1, 1, half), *image, *waves)
-        low, high = (self._pair("half", rule, *operands) for rule in (lower, upper))
+        low, high = (self._pair(rule, *operands) for rule in (lower, upper))
         mirrored = self._places(high, 1, half - 1, half, -1)
         kept = half - (count % 2 == 0)
         return [self._places(low, 1, 0, kept), mirrored] if kept else [mirrored]
@@ -340,49 +326,34 @@ def _transform(call: Call, inverse: bool) -> _Transform:
         raise call.refuse(
             f"expected a length of an even number with factors of 2, 3 and 5 only, got {length}"
         )
-    dtype = call.importer.tensors[call.value(0, "plain")].dtype
-    return _Transform(call, _Numbers(dtype), length // 2, inverse)
-
-
-def _rows(call: Call) -> str:
-    value = call.value(0, "plain")
-    shape = call.shape_of(value)
-    if not shape:
-        raise call.refuse("expected at least one dimension, got none")
-    return call.step("rows", Reshape((math.prod(shape[:-1]), shape[-1])), value)
+    return _Transform(call, _Numbers(call.tensor(0).dtype), length // 2, inverse)
 
 
 def _rfft(call: Call) -> None:
     """Signals that are shorter than the transform have zeros behind them."""
-    transform, rows = _transform(call, False), _rows(call)
-    missing = 2 * transform.count - call.shape_of(rows)[1]
+    transform, rows = _transform(call, False), rows_of(call, 1)
+    missing = 2 * transform.count - rows.shape[1]
     if missing < 0:
-        raise call.refuse(
-            f"expected at most {2 * transform.count} elements, got {call.shape_of(rows)[1]}"
-        )
+        raise call.refuse(f"expected at most {2 * transform.count} elements, got {rows.shape[1]}")
     if missing:
-        zero = call.constant_of("zero", np.zeros((), transform.numbers.dtype))
-        rows = call.step("padded", Pad("constant", (0, 0, 0, missing)), rows, zero)
+        rows = call.emit(Pad("constant", (0, 0, 0, missing)), rows, call.value(0, rows.dtype))
     shape = (*call.importer.shape(call.operand(0))[:-1], 2 * transform.count + 2)
-    call.emit(Reshape(shape), (transform.real(rows),), "plain")
+    call.define(call.reshape(transform.real(rows), shape))
 
 
 def _irfft(call: Call) -> None:
     """A float is divided by the length, integers were divided before."""
-    transform, rows = _transform(call, True), _rows(call)
+    transform, rows = _transform(call, True), rows_of(call, 1)
     length = 2 * transform.count
-    if call.shape_of(rows)[1] != length + 2:
-        raise call.refuse(f"expected {length + 2} elements, got {call.shape_of(rows)[1]}")
+    if rows.shape[1] != length + 2:
+        raise call.refuse(f"expected {length + 2} elements, got {rows.shape[1]}")
     made = transform.signal(rows)
     if not transform.numbers.whole:
-        made = step_map(call, "mean", lambda x: x / float(length), made)
+        made = call.map(lambda x: x / float(length), made)
     shape = (*call.importer.shape(call.operand(0))[:-1], length)
-    call.emit(Reshape(shape), (made,), "plain")
+    call.define(call.reshape(made, shape))
 
 
-_TYPES = ("float32", "int16", "int32")
-#: Readers by operator and by the first operand's type.
-TYPED: dict[str, dict[str, Reader]] = {
-    "SignalIrfft": dict.fromkeys(_TYPES, _irfft),
-    "SignalRfft": dict.fromkeys(_TYPES, _rfft),
-}
+_TYPES = "float32 int16 int32"
+#: Readers by operator and by the first operand's types.
+READERS: Rows = {"SignalIrfft": {_TYPES: _irfft}, "SignalRfft": {_TYPES: _rfft}}

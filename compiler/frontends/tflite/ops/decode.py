@@ -11,15 +11,14 @@ import math
 
 import numpy as np
 
-from ...graph.ops.movement import Identity
-from .file import FlatTensor
-from .graph import Call
+from ..file import FlatTensor
+from ..graph import ANY, Call, Rows
 
 _HEADER = 16
 _TYPES = ("float32", "int8", "int16", "int32", "int64", "bool")
 
 
-def read(call: Call) -> None:
+def _decode(call: Call) -> None:
     """One result for each two operands; results are constants, as the operands are."""
     for number, result in enumerate(call.results):
         packed, header = (call.constant(2 * number + i, "packed tensor").tobytes() for i in (0, 1))
@@ -36,8 +35,8 @@ def read(call: Call) -> None:
                 raise call.refuse("Huffman codes are not supported; tables and pruning are")
             case kind:
                 raise call.refuse(f"expected a packing of kind 0 or 2, got {kind}")
-        stored = call.constant_of(f"value{number}", data.reshape(result.shape))
-        call.emit(Identity(), (stored,), "plain", result)
+        stored = call.value(data.reshape(result.shape))
+        call.define(stored, result=result)
 
 
 def _bits(call: Call, packed: bytes, count: int, width: int) -> np.ndarray:
@@ -82,3 +81,7 @@ def _pruned(call: Call, packed: bytes, header: bytes, result: FlatTensor) -> np.
         raise call.refuse(f"expected {kept.sum()} values, got {len(values)}")
     data[kept] = values[: kept.sum()]
     return data
+
+
+#: Readers by operator and by the first operand's types.
+READERS: Rows = {"TFLM_DECODE": {ANY: _decode}}

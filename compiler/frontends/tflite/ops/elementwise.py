@@ -1,4 +1,7 @@
-"""Readers of TensorFlow Lite operators of one operand, of all types but int8's simple tables."""
+"""Operators of one operand, element by element: activations and functions.
+
+A function of integers of 8 or 16 bits becomes a table of its values.
+"""
 
 from __future__ import annotations
 
@@ -7,43 +10,44 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ...graph.arithmetic.fixed_point import (
+from ....graph.arithmetic.fixed_point import (
     INT32_MAX,
     divide_by_pot,
     high_mul,
     rescale,
     saturating_shift,
 )
-from ...graph.arithmetic.requant import tflite_params
-from ...te.expr import Call as Function
-from ...te.expr import Const, Expr, maximum, minimum, select
-from .elementwise import emit_function8, emit_table8
-from .graph import Call
-from .mapping import STORED, emit_map, emit_table, stored_type
-
-Reader = Callable[[Call], None]
-
+from ....graph.arithmetic.requant import tflite_params
+from ....te.expr import Const, Expr, maximum, minimum, select
+from ..graph import ANY, Call, Reader, Rows
+from .rules import (
+    STORED,
+    emit_map,
+    emit_table,
+    named,
+    one,
+    onnx,
+    steps_of,
+    stored_type,
+    unary,
+    zero,
+)
 
 #: A function of an array of float32.
 Real = Callable[[np.ndarray], np.ndarray]
 
 
-def _named(name: str, x: Expr) -> Expr:
-    return Function(name, (x,), x.dtype)
+# ---- floats: what ONNX's readers do not compute to the bit ---------------------------------------
 
 
 def _precise(name: str) -> Reader:
     """A function of the C library: computed in float64, it rounds as the library does."""
-    return _unary(lambda x: _named(name, x.astype("float64")).astype("float32"))
-
-
-def _unary(rule: Callable[[Expr], Expr]) -> Reader:
-    return lambda call: emit_map(call, rule, 1)
+    return unary(lambda x: named(name, x.astype("float64")).astype("float32"))
 
 
 def _expm1(x: Expr) -> Expr:
     wide = x.astype("float64")
-    small = _named("tanh", wide * 0.5)  # exp(x) - 1 without cancellation
+    small = named("tanh", wide * 0.5)  # exp(x) - 1 without cancellation
     return (small * 2.0 / (Const(1.0, "float64") - small)).astype("float32")
 
 
@@ -52,28 +56,15 @@ def _leaky(call: Call) -> None:
     emit_map(call, lambda x: select(x > 0.0, x, x * alpha), 1)
 
 
-#: Readers of operators of one float32 tensor.
-REAL: dict[str, Reader] = {
-    "ABS": _unary(lambda x: maximum(x, 0.0 - x)),
-    "CEIL": _unary(lambda x: _named("ceil", x)),
-    "COS": _precise("cos"),
-    "ELU": _unary(lambda x: select(x < 0.0, _expm1(x), x)),
-    "EXP": _precise("exp"),
-    "FLOOR": _unary(lambda x: _named("floor", x)),
-    "HARD_SWISH": _unary(lambda x: x * minimum(maximum(x + 3.0, 0.0), 6.0) / 6.0),
-    "LEAKY_RELU": _leaky,
-    "LOG": _precise("log"),
-    "NEG": _unary(lambda x: x * -1.0),
-    "ROUND": _unary(lambda x: _named("round", x)),
-    "RSQRT": _unary(lambda x: 1.0 / _named("sqrt", x)),
-    "SIN": _precise("sin"),
-    "SQRT": _unary(lambda x: _named("sqrt", x)),
-    "SQUARE": _unary(lambda x: x * x),
-}
+def _sign(x: Expr) -> Expr:
+    return select(x > zero(x), one(x), select(x < zero(x), zero(x) - one(x), zero(x)))
 
 
-def _emit(call: Call, values: np.ndarray) -> None:
-    (emit_table8 if stored_type(call) == "int8" else emit_table)(call, values)
+def _gelu_float(call: Call) -> None:
+    onnx("Gelu", approximate=b"tanh" if call.option("Approximate") else b"none")(call)
+
+
+# ---- integers: rescaled --------------------------------------------------------------------------
 
 
 def _centred(call: Call) -> tuple[np.ndarray, np.float32, np.float32, int]:
@@ -87,28 +78,34 @@ def _abs(call: Call) -> None:
     values = np.abs(values)
     if x != y:
         values = rescale(values, *tflite_params(float(x / y)))
-    _emit(call, values + zero)
+    emit_table(call, values + zero)
 
 
 def _leaky_relu(call: Call) -> None:
     values, x, y, zero = _centred(call)
     alpha = float(np.float32(call.option("Alpha")))
+    if not math.isfinite(alpha) or alpha < 0:
+        raise call.refuse(f"expected a slope of at least 0, got {alpha!r}")
     above = rescale(values, *tflite_params(float(x) / float(y)))
     below = rescale(values, *tflite_params(float(x) * alpha / float(y)))
-    _emit(call, np.where(values >= 0, above, below) + zero)
+    emit_table(call, np.where(values >= 0, above, below) + zero)
 
 
-def _relu(real_hi: float) -> Reader:
+def _clipped(real_lo: float, real_hi: float) -> Reader:
+    """Integers that are clipped to two real numbers, of which the upper may be infinite."""
+
     def read(call: Call) -> None:
         values, x, y, zero = _centred(call)
-        found = rescale(values, *tflite_params(float(x) / float(y))) + zero
-        hi = math.inf if math.isinf(real_hi) else zero + round(real_hi / float(y))
-        _emit(call, np.clip(found, zero, min(hi, STORED[stored_type(call)][-1])))
+        factor = float(x / y) if stored_type(call) == "int8" else float(x) / float(y)
+        lo, hi = (zero + steps_of(real, y) for real in (real_lo, real_hi))
+        made = rescale(values, *tflite_params(factor)) + zero
+        emit_table(call, np.clip(made, lo, max(hi, lo)))
 
     return read
 
 
-# ---- reciprocal square roots ---------------------------------------------------------------------
+# ---- integers: reciprocal square roots -----------------------------------------------------------
+
 
 _SQRT_BITS = 20
 THREE_HALVES = (1 << 28) + (1 << 27)  # in Q3
@@ -137,17 +134,18 @@ def _rsqrt(call: Call) -> None:
     inverses, shifts = inverse_roots(np.maximum(values, 1))
     data = rescale(np.ones_like(inverses), inverses, shifts - _SQRT_BITS)
     found = rescale(data, multiplier, shift + _SQRT_BITS) + zero
-    _emit(call, np.where(values > 0, found, STORED[stored_type(call)][-1]))
+    emit_table(call, np.where(values > 0, found, STORED[stored_type(call)][-1]))
 
 
 def _sqrt(call: Call) -> None:
     """Float32 roots, truncated to whole steps. Below zero the kernel stops; the result is zero."""
     values, x, y, zero = _centred(call)
     roots = np.sqrt(x * np.maximum(values, 0).astype(np.float32))
-    _emit(call, np.trunc(roots / y).astype(np.int64) + zero)
+    emit_table(call, np.trunc(roots / y).astype(np.int64) + zero)
 
 
-# ---- sigmoid and tanh of int16 -------------------------------------------------------------------
+# ---- integers: sigmoid and tanh of int16 ---------------------------------------------------------
+
 
 #: Places where the kernels' table of sigmoid(i / 24) in 16 fraction bits is one above the nearest.
 _ONE_MORE = (
@@ -202,14 +200,14 @@ def tanh16(steps: np.ndarray) -> np.ndarray:
 
 
 def _logistic(call: Call) -> None:
-    _emit(call, logistic16(_table_steps(call, (0,))))
+    emit_table(call, logistic16(_table_steps(call, (0,))))
 
 
 def _tanh(call: Call) -> None:
-    _emit(call, tanh16(_table_steps(call, (0, 1))))
+    emit_table(call, tanh16(_table_steps(call, (0, 1))))
 
 
-# ---- hard swish ----------------------------------------------------------------------------------
+# ---- integers: hard swish ------------------------------------------------------------------------
 
 
 def narrow(multiplier: int) -> int:
@@ -244,14 +242,14 @@ def _hard_swish(call: Call) -> None:
     gate = _high16(gate, narrow(gate_multiplier))
     gate = _left16(gate, 1) if gate_shift < 0 else divide_by_pot(gate, gate_shift)
     gate = (gate + (1 << 15)) >> 1
-    _emit(call, divide_by_pot(_high16(gate, made, rounding=False), shift) + zero)
+    emit_table(call, divide_by_pot(_high16(gate, made, rounding=False), shift) + zero)
+
+
+# ---- integers: float functions -------------------------------------------------------------------
 
 
 def _elu(x: np.ndarray) -> np.ndarray:
     return np.where(x < 0, np.expm1(x.astype(np.float64)), x).astype(np.float32)
-
-
-# ---- float functions of integers -----------------------------------------------------------------
 
 
 def precise(function: Real) -> Real:
@@ -262,6 +260,10 @@ def precise(function: Real) -> Real:
 def _away(x: np.ndarray) -> np.ndarray:
     """Rounded half away from zero, in float32."""
     return (np.sign(x) * np.floor(np.abs(x) + np.float32(0.5))).astype(np.float32)
+
+
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    return np.float32(1) / (np.float32(1) + np.exp(-x))
 
 
 def interpolated16(function: Real, low: float, high: float, steps: float) -> np.ndarray:
@@ -281,7 +283,15 @@ def interpolated16(function: Real, low: float, high: float, steps: float) -> np.
 
 
 def _real8(function: Real) -> Reader:
-    return lambda call: emit_function8(call, function)
+    """A real function in float32, rounded half away from zero."""
+
+    def read(call: Call) -> None:
+        values, x, y, zero = _centred(call)
+        steps = function(x * values.astype(np.float32)) * (np.float32(1) / y)
+        rounded = np.sign(steps) * np.floor(np.abs(steps).astype(np.float64) + 0.5)
+        emit_table(call, rounded.astype(np.int64) + zero)
+
+    return read
 
 
 def _real16(function: Real) -> Reader:
@@ -311,33 +321,42 @@ def _gelu_of(made: Callable[[Real], Reader]) -> Reader:
     return read
 
 
-#: Readers of operators of one int8 tensor, besides those of ``elementwise.py``.
-INT8: dict[str, Reader] = {
-    "ABS": _abs,
-    "ELU": _real8(_elu),
-    "EXP": _real8(precise(np.exp)),
-    "GELU": _gelu_of(_real8),
-    "HARD_SWISH": _hard_swish,
-    "LOG": _real8(precise(np.log)),
-    "RSQRT": _rsqrt,
-    "SQRT": _sqrt,
-}
-#: Readers of operators of one int16 tensor.
-INT16: dict[str, Reader] = {
-    "ABS": _abs,
-    "EXP": _real16(precise(np.exp)),
-    "GELU": _gelu_of(_real16),
-    "LEAKY_RELU": _leaky_relu,
-    "LOG": _real16(precise(np.log)),
-    "LOGISTIC": _logistic,
-    "RELU": _relu(math.inf),
-    "RELU6": _relu(6.0),
-    "RSQRT": _rsqrt,
-    "SQRT": _sqrt,
-    "TANH": _tanh,
-}
-
-
-def zeros_like(call: Call) -> None:
-    """Zeros of the operand's shape."""
-    emit_map(call, lambda x: Const(0.0 if x.dtype == "float32" else 0, x.dtype), 1)
+#: Readers by operator and by the first operand's types.
+READERS: Rows = {
+    "ABS": {"float32 int32 int64": onnx("Abs"), "int8 uint8 int16": _abs},
+    "CEIL": {"float32": onnx("Ceil")},
+    "COS": {"float32": _precise("cos")},
+    "ELU": {
+        "float32": unary(lambda x: select(x < 0.0, _expm1(x), x)), "int8 uint8": _real8(_elu),
+    },
+    "EXP": {
+        "float32": _precise("exp"), "int8 uint8": _real8(precise(np.exp)),
+        "int16": _real16(precise(np.exp)),
+    },
+    "FLOOR": {"float32": onnx("Floor")},
+    "GELU": {"int8 uint8": _gelu_of(_real8), "int16": _gelu_of(_real16), "float32": _gelu_float},
+    "HARD_SWISH": {
+        "float32": unary(lambda x: x * minimum(maximum(x + 3.0, 0.0), 6.0) / 6.0),
+        "int8 uint8": _hard_swish,
+    },
+    "LEAKY_RELU": {"int8 uint8": _leaky_relu, "float32": _leaky, "int16": _leaky_relu},
+    "LOG": {
+        "float32": _precise("log"), "int8 uint8": _real8(precise(np.log)),
+        "int16": _real16(precise(np.log)),
+    },
+    "LOGICAL_NOT": {"bool": onnx("Not")},
+    "LOGISTIC": {"int8 uint8": _real8(_sigmoid), "float32": onnx("Sigmoid"), "int16": _logistic},
+    "NEG": {"float32 int32 int64": onnx("Neg")},
+    "RELU": {"int8 uint8 int16": _clipped(0.0, math.inf), "float32": onnx("Relu")},
+    "RELU6": {"int8 uint8 int16": _clipped(0.0, 6.0), "float32": onnx("Clip", min=0.0, max=6.0)},
+    "RELU_0_TO_1": {"float32": onnx("Clip", min=0.0, max=1.0), "int8 uint8": _clipped(0.0, 1.0)},
+    "RELU_N1_TO_1": {"float32": onnx("Clip", min=-1.0, max=1.0), "int8 uint8": _clipped(-1.0, 1.0)},
+    "ROUND": {"float32": onnx("Round")},
+    "RSQRT": {"float32": unary(lambda x: 1.0 / named("sqrt", x)), "int8 uint8 int16": _rsqrt},
+    "SIGN": {"float32 int32 int64": unary(_sign)},
+    "SIN": {"float32": _precise("sin")},
+    "SQRT": {"float32": onnx("Sqrt"), "int8 uint8 int16": _sqrt},
+    "SQUARE": {"float32 int32 int64": unary(lambda x: x * x)},
+    "TANH": {"int8 uint8": _real8(np.tanh), "float32": onnx("Tanh"), "int16": _tanh},
+    "ZEROS_LIKE": {ANY: unary(zero)},
+}  # fmt: skip

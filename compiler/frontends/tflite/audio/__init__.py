@@ -1,0 +1,1 @@
+"""Readers of TensorFlow Lite Micro's operators on sounds."""
