@@ -8,17 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ...tir.ir import (
-    Barrier,
-    Buffer,
-    CopiesArrived,
-    CopiesStarted,
-    ProductsArrived,
-    ProductsBegin,
-    ProductsStarted,
-    ProxyFence,
-    Stmt,
-)
+from ...tir import ir as T
 from ..common.float_functions import FUNCTIONS as FLOAT_FUNCTIONS
 from .scopes import MOST_SHARED_BYTES, SHARED_BYTES
 
@@ -114,40 +104,42 @@ class Dialect:
     block_index: str
     barrier: str
     aligned: str
-    copy: Callable[[int, str, str, Buffer | None, Buffer | None], str]
-    clear: Callable[[int, str, Buffer], str]
+    copy: Callable[[int, str, str, T.Buffer | None, T.Buffer | None], str]
+    clear: Callable[[int, str, T.Buffer], str]
     copies_async: bool
     tensor_cores: bool
     unroll: str = "#pragma unroll"
 
-    def of_mark(self, stmt: Stmt) -> list[str]:
+    def of_mark(self, stmt: T.Stmt) -> list[str]:
         """Lines for a barrier, or a statement about what is under way; none where it is done at
         once."""
-        if isinstance(stmt, Barrier):
+        if isinstance(stmt, T.Barrier):
             return [self.barrier]
         if not self.copies_async:
             return []
         match stmt:
-            case CopiesStarted():
+            case T.CopiesStarted():
                 return ["copies_started();"]
-            case CopiesArrived(but):
+            case T.CopiesArrived(but):
                 return [f"copies_arrived_but_{but}();"]
-            case ProxyFence():
+            case T.ProxyFence():
                 return ["stores_seen();"]
-            case ProductsBegin():
+            case T.ProductsBegin():
                 return ["products_begin();"]
-            case ProductsStarted():
+            case T.ProductsStarted():
                 return ["products_started();"]
-            case ProductsArrived(but):
+            case T.ProductsArrived(but):
                 return [f"products_arrived_but_{but}();"]
         raise AssertionError(f"{stmt!r} is no mark")
 
 
-def _copied(size: int, to: str, source: str, target: Buffer | None, origin: Buffer | None) -> str:
+def _copied(
+    size: int, to: str, source: str, target: T.Buffer | None, origin: T.Buffer | None
+) -> str:
     return f"copy_{size}({to}, {source});"
 
 
-def _cleared(size: int, to: str, target: Buffer) -> str:
+def _cleared(size: int, to: str, target: T.Buffer) -> str:
     return f"clear_{size}({to});"
 
 
@@ -164,14 +156,14 @@ _VECTORS = {16: "uint4", 8: "uint2", 4: "uint"}
 
 
 def _copied_opencl(
-    size: int, to: str, source: str, target: Buffer | None, origin: Buffer | None
+    size: int, to: str, source: str, target: T.Buffer | None, origin: T.Buffer | None
 ) -> str:
     vector = _VECTORS[size]
     space, other = ("" if b is None else f"{_SPACES[b.scope]} " for b in (target, origin))
     return f"*({space}{vector}*)({to}) = *(const {other}{vector}*)({source});"
 
 
-def _cleared_opencl(size: int, to: str, target: Buffer) -> str:
+def _cleared_opencl(size: int, to: str, target: T.Buffer) -> str:
     vector = _VECTORS[size]
     return f"*({_SPACES[target.scope]} {vector}*)({to}) = ({vector})(0);"
 
