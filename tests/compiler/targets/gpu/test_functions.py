@@ -13,11 +13,12 @@ from vdla.compiler.targets.gpu.text import print_module
 from vdla.compiler.te.expr import Call, Const, Expr, bits_of, maximum, minimum
 from vdla.compiler.te.schedule import create_schedule
 from vdla.compiler.te.tensor import compute, placeholder
-from vdla.compiler.tir.interpret import interpret
 from vdla.compiler.tir.lower import lower
 from vdla.runtime.gpu.emulated import load_emulated
 from vdla.runtime.gpu.program import KernelCall, KernelProgram
 from vdla.runtime.native import MemoryPlan, TensorType
+
+from ...interpret import interpret
 
 Rule = Callable[[list[Expr]], Expr]
 RNG = np.random.default_rng(7)

@@ -8,11 +8,22 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-
-from ...isa.errors import VdlaError
-from ...isa.vector_ops import requantize_even, requantize_tflite
-from ..te import expr as E
-from .ir import Allocate, Buffer, For, If, Prefetch, PrimFunc, Region, Seq, Stmt, Store, TensorCall
+from vdla.compiler.te import expr as E
+from vdla.compiler.tir.ir import (
+    Allocate,
+    Buffer,
+    For,
+    If,
+    Prefetch,
+    PrimFunc,
+    Region,
+    Seq,
+    Stmt,
+    Store,
+    TensorCall,
+)
+from vdla.isa.errors import VdlaError
+from vdla.isa.vector_ops import requantize_even, requantize_tflite
 
 _OPS = {
     "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv,
