@@ -10,21 +10,9 @@ from rich.console import Console
 
 from ..isa.errors import VdlaError
 from ..runtime.files import whole_file
+from . import options
 from .bench_int8 import definition, names_of, quantised
 from .files import Fills, Merges, Reads, Writes
-from .options import (
-    MOST,
-    MOST_ROUNDS,
-    MOST_THREADS,
-    MOST_VTHREADS,
-    Hw,
-    JsonFile,
-    Memory,
-    Records,
-    Rounds,
-    Threads,
-    Vthreads,
-)
 from .output import count, emit, new_table, percent, progress_bar
 
 app = typer.Typer(help="Layers and networks that accelerators are compared on.")
@@ -50,12 +38,12 @@ def _simulators(target: str, compare: bool) -> tuple[str, ...]:
 @app.command()
 def table2(
     target: BenchTarget = "sim",
-    memory: Memory = "vta",
-    hw: Hw = "16x16",
+    memory: options.Memory = "vta",
+    hw: options.Hw = "16x16",
     layers: Annotated[str, typer.Option(help="Names such as C2,D3; by default all.")] = "",
-    vthreads: Vthreads = 2,
+    vthreads: options.Vthreads = 2,
     compare: Compare = False,
-    json_file: JsonFile = None,
+    json_file: options.JsonFile = None,
 ) -> int:
     """The convolutions of the TVM paper's table 2, each alone."""
     from ..bench.table2 import choose_layers, table2_rows
@@ -74,8 +62,8 @@ def table2(
 @app.command()
 def networks(
     target: BenchTarget = "sim",
-    memory: Memory = "vta",
-    hw: Hw = "16x16",
+    memory: options.Memory = "vta",
+    hw: options.Hw = "16x16",
     models: Annotated[
         str, typer.Option(help="Names such as resnet18,bert; by default the five of the paper.")
     ] = "",
@@ -83,8 +71,8 @@ def networks(
     save: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Write the models here, as ONNX."), Fills()
     ] = None,
-    records: Records = None,
-    json_file: JsonFile = None,
+    records: options.Records = None,
+    json_file: options.JsonFile = None,
 ) -> int:
     """Whole networks with random weights."""
     from ..isa.platform import load_platform
@@ -107,10 +95,10 @@ def networks(
 def roofline(
     png: Annotated[Path, typer.Option(help="The picture to write."), Writes(".png")],
     target: BenchTarget = "sim",
-    memory: Memory = "vta",
-    hw: Hw = "16x16",
+    memory: options.Memory = "vta",
+    hw: options.Hw = "16x16",
     layers: Annotated[str, typer.Option(help="Names such as C2,C3; by default all C layers.")] = "",
-    json_file: JsonFile = None,
+    json_file: options.JsonFile = None,
 ) -> int:
     """The paper's figure 10: layers with one and two virtual threads under the roofline."""
     from ..bench.roofline import draw_roofline
@@ -139,9 +127,9 @@ def bench_cpu(
     ops: Annotated[
         str, typer.Option(help="'table2', 'table2-int8', or layers such as C2,C3-int8.")
     ] = "",
-    rounds: Rounds = 15,
-    threads: Threads = 1,
-    json_file: JsonFile = None,
+    rounds: options.Rounds = 15,
+    threads: options.Threads = 1,
+    json_file: options.JsonFile = None,
 ) -> int:
     """The host's machine code against ONNX Runtime, and OpenVINO if it is installed, in turns."""
     from ..bench.cpu import INT8, MODELS, cpu_rows, peaks
@@ -179,13 +167,13 @@ def _show_cpu(console: Console, report: dict[str, Any]) -> None:
 
 @app.command()
 def speed(
-    memory: Memory = "vta",
-    hw: Hw = "16x16",
+    memory: options.Memory = "vta",
+    hw: options.Hw = "16x16",
     models: Annotated[
         str, typer.Option(help="Networks or model files with float inputs.")
     ] = "resnet18",
-    rounds: Rounds = 3,
-    json_file: JsonFile = None,
+    rounds: options.Rounds = 3,
+    json_file: options.JsonFile = None,
 ) -> int:
     """The speed of the SimPy model and of the RTL, which take turns."""
     from ..bench.speed import speed_rows
@@ -275,8 +263,8 @@ def bench_gpu(
         str, typer.Option(help="PyTorch's times beside ours: torch, and torch.compile.")
     ] = "",
     batches: Annotated[str, typer.Option(help="Images at once, such as 1,64.")] = "1",
-    rounds: Rounds = 15,
-    json_file: JsonFile = None,
+    rounds: options.Rounds = 15,
+    json_file: options.JsonFile = None,
 ) -> int:
     """Networks on an NVIDIA GPU: compared with the CPU's results, then timed."""
     from ..bench.gpu import KINDS, gpu_rows
@@ -325,8 +313,8 @@ def bench_gpu_products(
     ] = "",
     sizes: Annotated[str, typer.Option(help="Rows and columns, such as 4096,8192.")] = "4096",
     peers: Annotated[str, typer.Option(help="torch: PyTorch's times beside ours.")] = "",
-    rounds: Rounds = 15,
-    json_file: JsonFile = None,
+    rounds: options.Rounds = 15,
+    json_file: options.JsonFile = None,
 ) -> int:
     """Products of square matrices on an NVIDIA GPU: compared with NumPy's, then timed."""
     from ..bench.gpu import KINDS, product_rows
@@ -376,8 +364,8 @@ def bench_gpu_ablation(
     sizes: Annotated[
         str, typer.Option(help="Products' rows and columns, with and without shared memory.")
     ] = "2048",
-    rounds: Rounds = 15,
-    json_file: JsonFile = None,
+    rounds: options.Rounds = 15,
+    json_file: options.JsonFile = None,
 ) -> int:
     """What fusion and shared memory give on an NVIDIA GPU, in float32."""
     from ..bench.ablation import cooperation_rows, fusion_rows
@@ -421,23 +409,27 @@ def bench_tuning(
     vthreads: Annotated[
         int,
         typer.Option(
-            min=0, max=MOST_VTHREADS, help="Virtual threads of tables that are made; 0: all."
+            min=0,
+            max=options.MOST_VTHREADS,
+            help="Virtual threads of tables that are made; 0: all.",
         ),
     ] = 2,
     part: Annotated[
         int,
         typer.Option(
-            min=0, max=MOST, help="Measure so many random choices, for models to learn; 0: all."
+            min=0,
+            max=options.MOST,
+            help="Measure so many random choices, for models to learn; 0: all.",
         ),
     ] = 0,
     seeds: Annotated[
-        int, typer.Option(min=1, max=MOST_ROUNDS, help="Replays of each explorer.")
+        int, typer.Option(min=1, max=options.MOST_ROUNDS, help="Replays of each explorer.")
     ] = 100,
     explorers: Annotated[str, typer.Option(help="Names such as xgb,ga; by default all.")] = "",
     plot: Annotated[
         Path | None, typer.Option(help="A picture of the curves."), Writes(".png")
     ] = None,
-    json_file: JsonFile = None,
+    json_file: options.JsonFile = None,
 ) -> int:
     """Replay explorers on tables of exact cycles: trials until within 1 % of the optimum."""
     from ..report.report import header
@@ -486,16 +478,16 @@ def bench_explore(
         Path, typer.Option(metavar="F", help="File of what was measured for it."), Merges()
     ] = Path("explore.jsonl"),
     workers: Annotated[
-        int, typer.Option(min=1, max=MOST_THREADS, help="Processes that measure for it.")
+        int, typer.Option(min=1, max=options.MOST_THREADS, help="Processes that measure for it.")
     ] = 1,
     methods: Annotated[str, typer.Option(help="Names such as tpe,random; by default all.")] = "",
     trials: Annotated[
-        int, typer.Option(min=1, max=MOST_ROUNDS, help="Designs of each replay.")
+        int, typer.Option(min=1, max=options.MOST_ROUNDS, help="Designs of each replay.")
     ] = 100,
     seeds: Annotated[
-        int, typer.Option(min=1, max=MOST_ROUNDS, help="Replays of each method.")
+        int, typer.Option(min=1, max=options.MOST_ROUNDS, help="Replays of each method.")
     ] = 20,
-    json_file: JsonFile = None,
+    json_file: options.JsonFile = None,
 ) -> int:
     """Replay the searches of vdla explore on a space whose designs are all known: how much of the
     front's hypervolume each has after how many of them.

@@ -16,22 +16,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ..isa.errors import VdlaError
 from ..runtime.files import whole_file
+from . import options
 from .files import Merges, Reads, Writes
-from .options import (
-    MOST,
-    MOST_SECONDS,
-    MOST_VTHREADS,
-    RECORDS_VARIABLE,
-    Hw,
-    JsonFile,
-    Memory,
-    Precision,
-    Scheduler,
-    Seed,
-    Threads,
-    TimeLimit,
-    Workers,
-)
 from .output import count, emit, new_table
 
 if TYPE_CHECKING:
@@ -56,33 +42,38 @@ def tune(
         typer.Argument(help="A model's file, a network of vdla bench, or a layer such as C8."),
     ],
     target: Annotated[str, typer.Option(help="sim, rtl, cpu, cuda or opencl.")] = "sim",
-    trials: Annotated[int, typer.Option(min=1, max=MOST, help="Trials of each workload.")] = 64,
+    trials: Annotated[
+        int, typer.Option(min=1, max=options.MOST, help="Trials of each workload.")
+    ] = 64,
     tuner: Annotated[str, typer.Option(help="xgb, treernn, sa, ga, random, grid or auto.")] = "xgb",
     records: Annotated[
         Path,
-        typer.Option("--records", envvar=RECORDS_VARIABLE, help="File to read and to add to."),
+        typer.Option(
+            "--records", envvar=options.RECORDS_VARIABLE, help="File to read and to add to."
+        ),
         Merges(),
     ] = DEFAULT_RECORDS,
-    hw: Hw = "16x16",
-    memory: Memory = "vta",
-    seed: Seed = 0,
-    time_s: TimeLimit = None,
-    scheduler: Scheduler = None,
-    workers: Workers = 0,
+    hw: options.Hw = "16x16",
+    memory: options.Memory = "vta",
+    seed: options.Seed = 0,
+    time_s: options.TimeLimit = None,
+    scheduler: options.Scheduler = None,
+    workers: options.Workers = 0,
     timeout: Annotated[
-        float, typer.Option(min=0.1, max=MOST_SECONDS, help="Seconds after which a trial fails.")
+        float,
+        typer.Option(min=0.1, max=options.MOST_SECONDS, help="Seconds after which a trial fails."),
     ] = 60.0,
     vthreads: Annotated[
-        int, typer.Option(min=1, max=MOST_VTHREADS, help="Virtual threads of the planner.")
+        int, typer.Option(min=1, max=options.MOST_VTHREADS, help="Virtual threads of the planner.")
     ] = 2,
-    threads: Threads = 1,
-    precision: Precision = "float32",
+    threads: options.Threads = 1,
+    precision: options.Precision = "float32",
     plot: Annotated[
         Path | None,
         typer.Option(help="A picture of the best so far, for each explorer."),
         Writes(".png"),
     ] = None,
-    json_file: JsonFile = None,
+    json_file: options.JsonFile = None,
 ) -> int:
     """Search the choices of a model's layers. Ctrl-C keeps all trials; run again to go on."""
     from ..api.tuning import tune as run_tune
@@ -198,7 +189,7 @@ def show(
     files: RecordFiles,
     target: WantedTarget = None,
     template: WantedTemplate = None,
-    json_file: JsonFile = None,
+    json_file: options.JsonFile = None,
 ) -> int:
     """What was tried: each workload with its trials, how many failed, and the best cost."""
     return _list(files, target, template, json_file, "records show")
@@ -209,7 +200,7 @@ def best(
     files: RecordFiles,
     target: WantedTarget = None,
     template: WantedTemplate = None,
-    json_file: JsonFile = None,
+    json_file: options.JsonFile = None,
 ) -> int:
     """The best knobs of each workload."""
     return _list(files, target, template, json_file, "records best")
@@ -219,7 +210,7 @@ def best(
 def merge(
     files: RecordFiles,
     output: Annotated[Path, typer.Option("--output", "-o", help="The file to write."), Writes()],
-    json_file: JsonFile = None,
+    json_file: options.JsonFile = None,
 ) -> int:
     """Write the records of several files to one, each once."""
     from ..compiler.choose.records import merge as merge_files

@@ -685,7 +685,7 @@ COMPILER = (
            "found[0] // divisor == found[1] // divisor", "True",
            tests("compiler/tir/test_divisions.py")),
     Mutant("tiles of weights have all their rows", "compiler", micro_kernel_code._configuration,
-           "(fours, TILE_BYTES)", "(TILE_ROWS, TILE_BYTES)",
+           "(fours, mk.TILE_BYTES)", "(mk.TILE_ROWS, mk.TILE_BYTES)",
            tests("compiler/targets/cpu/test_tiles.py"
                  "::test_instructions_are_their_declared_behaviour")),
     Mutant("tiles after a parallel loop are not prepared", "compiler", _Emitter._parallel_loop,

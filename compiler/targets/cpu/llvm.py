@@ -29,22 +29,12 @@ from ...te import expr as E
 from ...tir import ir as T
 from ...tir.printer import expr_text
 from ..common.float_functions import FUNCTIONS
+from . import llvm_vector as vec
 from . import micro_kernel_code as micro_kernels
 from .llvm_functions import call_function
 from .llvm_half import rounded_to
 from .llvm_narrow import ROWS, NarrowRow, has_packs, narrow_rows, packed
 from .llvm_parallel import call_in_parallel, declare_part
-from .llvm_vector import (
-    LLVM_FUNCTIONS,
-    call_named,
-    constant_of,
-    is_invariant,
-    like,
-    offset_of,
-    splat,
-    stores_of,
-    suffix_of,
-)
 from .micro_kernels import TILE_REGISTERS
 from .processor import Processor
 
@@ -193,7 +183,7 @@ class _Emitter:
 
     def _tile(self, region: T.Region) -> int:
         """The number of the tile that is a region."""
-        place, terms = offset_of(region.buffer, region.start, None)
+        place, terms = vec.offset_of(region.buffer, region.start, None)
         size = micro_kernels.tile_elements(region.buffer.scope, self.tile_depth)
         if terms or place % size:
             name, start = region.buffer.name, ", ".join(map(expr_text, region.start))
@@ -268,7 +258,7 @@ class _Emitter:
 
     def _vector_loop(self, loop: T.For) -> bool:
         """Emit a loop as vectors; False where vectors cannot compute its statements."""
-        stores = stores_of(loop)
+        stores = vec.stores_of(loop)
         if stores is None:
             return False
         for store in stores:
@@ -351,7 +341,7 @@ class _Emitter:
                 f"{self.name}: buffer {buffer.name} is neither parameter nor allocated here"
             )
         lane = self.vector.var if self.vector else None
-        constant, terms = offset_of(buffer, indices, lane)
+        constant, terms = vec.offset_of(buffer, indices, lane)
         offset: Value = _I64(constant)
         if terms:
             offset = self.builder.add(self._sum(tuple(terms.items())), offset, flags=("nsw",))
@@ -396,8 +386,8 @@ class _Emitter:
 
     def value(self, expr: E.Expr) -> Value:
         """An expression as a value of its dtype, or as a vector of them."""
-        if self.vector and is_invariant(expr, self.vector.var):
-            return splat(self.builder, self._scalar(expr), self.vector.extent)
+        if self.vector and vec.is_invariant(expr, self.vector.var):
+            return vec.splat(self.builder, self._scalar(expr), self.vector.extent)
         match expr:
             case E.Var():
                 return self.builder.trunc(self._variable(expr), _TYPES[expr.dtype])
@@ -448,7 +438,7 @@ class _Emitter:
                 return self._call(f"llvm.ctpop.{lanes}i{E.bits_of(dtype)}", bits.type, bits)
             case E.Call("reinterpret", (a,), dtype):
                 bits = self.value(a)
-                return self.builder.bitcast(bits, like(bits, _TYPES[dtype]))
+                return self.builder.bitcast(bits, vec.like(bits, _TYPES[dtype]))
             case E.Call("divide" | "remainder", (a, b), dtype) if dtype in E.INT_DTYPES:
                 return self._divide(expr.name, self.value(a), self.value(b), dtype)
             case E.Call("remainder", (a, b)):
@@ -553,10 +543,10 @@ class _Emitter:
 
     def _multiply_add(self, a: Value, b: Value, c: Value) -> Value:
         """``a * b + c``, rounded once where that is faster."""
-        return self._call(f"llvm.fmuladd.{suffix_of(a.type)}", a.type, a, b, c)
+        return self._call(f"llvm.fmuladd.{vec.suffix_of(a.type)}", a.type, a, b, c)
 
     def _cast(self, value: Value, source: str, target: str) -> Value:
-        builder, kind = self.builder, like(value, _TYPES[target])
+        builder, kind = self.builder, vec.like(value, _TYPES[target])
         from_float, to_float = source in E.FLOAT_DTYPES, target in E.FLOAT_DTYPES
         unsigned = source == "bool" or source[0] == "u"
         if source == target:
@@ -585,10 +575,10 @@ class _Emitter:
         builder, rounded = self.builder, self._function("round", source, value)
         if small:
             is_number = builder.fcmp_ordered("==", rounded, rounded)
-            safe = builder.select(is_number, rounded, constant_of(value.type, 0.0))
-            return self._cast(builder.fptosi(safe, like(value, _I32)), "int32", target)
-        whole = like(value, _I64)
-        name = f"llvm.fptosi.sat.{suffix_of(whole)}.{suffix_of(value.type)}"
+            safe = builder.select(is_number, rounded, vec.constant_of(value.type, 0.0))
+            return self._cast(builder.fptosi(safe, vec.like(value, _I32)), "int32", target)
+        whole = vec.like(value, _I64)
+        name = f"llvm.fptosi.sat.{vec.suffix_of(whole)}.{vec.suffix_of(value.type)}"
         return self._cast(self._call(name, whole, rounded), "int64", target)
 
     def _divide(self, name: str, a: Value, b: Value, dtype: str) -> Value:
@@ -612,10 +602,10 @@ class _Emitter:
         """``acc * multiplier / 2**shift``, half to even: add half less one, and one more where the
         quotient is odd, then shift. The sum fits int64 for every product of two int32.
         """
-        builder, wide = self.builder, like(acc, _I64)
-        one, none = constant_of(wide, 1), constant_of(wide, 0)
+        builder, wide = self.builder, vec.like(acc, _I64)
+        one, none = vec.constant_of(wide, 1), vec.constant_of(wide, 0)
         product = builder.mul(builder.sext(acc, wide), builder.sext(multiplier, wide))
-        count = builder.zext(builder.and_(shift, constant_of(shift.type, 63)), wide)
+        count = builder.zext(builder.and_(shift, vec.constant_of(shift.type, 63)), wide)
         half = builder.lshr(builder.shl(one, count), one)
         odd = builder.and_(builder.ashr(product, count), one)
         nudge = builder.add(builder.sub(half, one), odd)
@@ -630,13 +620,13 @@ class _Emitter:
         """
         if not self.processor.fuses_multiply_add:
             return self._requantize(acc, multiplier, shift, "int32")
-        builder, wide, real = self.builder, like(acc, _I64), like(acc, ir.DoubleType())
-        exponent = builder.sub(constant_of(wide, 1023), builder.zext(shift, wide))
-        power = builder.bitcast(builder.shl(exponent, constant_of(wide, 52)), real)
+        builder, wide, real = self.builder, vec.like(acc, _I64), vec.like(acc, ir.DoubleType())
+        exponent = builder.sub(vec.constant_of(wide, 1023), builder.zext(shift, wide))
+        power = builder.bitcast(builder.shl(exponent, vec.constant_of(wide, 52)), real)
         scale = builder.fmul(builder.sitofp(multiplier, real), power)
         whole = self._call(
-            f"llvm.fma.{suffix_of(real)}", real, builder.sitofp(acc, real), scale,
-            constant_of(real, 1.5 * 2.0**52),
+            f"llvm.fma.{vec.suffix_of(real)}", real, builder.sitofp(acc, real), scale,
+            vec.constant_of(real, 1.5 * 2.0**52),
         )  # fmt: skip
         if not isinstance(wide, ir.VectorType):
             return builder.trunc(builder.bitcast(whole, wide), acc.type)
@@ -649,7 +639,9 @@ class _Emitter:
         if not self._rounds_down(total):
             return self.builder.fptosi(self._function("floor", "float32", total), x.type)
         name, all_lanes = "llvm.x86.avx512.mask.cvtps2dq.512", ir.IntType(16)(-1)
-        return self._call(name, x.type, total, constant_of(x.type, 0), all_lanes, _I32(_ROUND_DOWN))
+        return self._call(
+            name, x.type, total, vec.constant_of(x.type, 0), all_lanes, _I32(_ROUND_DOWN)
+        )
 
     def _scaled_down(self, x: Value, factor: Value, offset: Value) -> Value:
         """``float32(x) * factor + offset`` rounded down. Without an instruction for that, float64
@@ -659,7 +651,7 @@ class _Emitter:
         if self._rounds_down(single):
             name = "llvm.x86.avx512.vfmadd.ps.512"
             return self._call(name, single.type, single, factor, offset, _I32(_ROUND_DOWN))
-        real, bits = like(x, ir.DoubleType()), x.type
+        real, bits = vec.like(x, ir.DoubleType()), x.type
         wide_factor, wide_offset = (builder.fpext(v, real) for v in (factor, offset))
         product = builder.fmul(builder.fpext(single, real), wide_factor)
         total = builder.fadd(product, wide_offset)
@@ -670,13 +662,13 @@ class _Emitter:
         nearest = builder.fptrunc(total, factor.type)
         above = builder.fsub(builder.fpext(nearest, real), total)
         is_above = builder.fcmp_ordered(">", above, lost)
-        zero = constant_of(
+        zero = vec.constant_of(
             factor.type, -0.0
         )  # unlike +0.0, its bits plus 1 are the next float below
         is_zero = builder.fcmp_ordered("==", nearest, zero)
         raw = builder.bitcast(builder.select(is_zero, zero, nearest), bits)
-        negative = builder.icmp_signed("<", raw, constant_of(bits, 0))
-        step = builder.select(negative, constant_of(bits, 1), constant_of(bits, -1))
+        negative = builder.icmp_signed("<", raw, vec.constant_of(bits, 0))
+        step = builder.select(negative, vec.constant_of(bits, 1), vec.constant_of(bits, -1))
         return builder.bitcast(builder.select(is_above, builder.add(raw, step), raw), factor.type)
 
     def _rounds_down(self, value: Value) -> bool:
@@ -708,8 +700,8 @@ class _Emitter:
         """A function of floats. Those of ours need fused multiply-adds; processors without them
         call the C library, element by element."""
         kind = args[0].type
-        if name in LLVM_FUNCTIONS:
-            return self._call(f"llvm.{LLVM_FUNCTIONS[name]}.{suffix_of(kind)}", kind, *args)
+        if name in vec.LLVM_FUNCTIONS:
+            return self._call(f"llvm.{vec.LLVM_FUNCTIONS[name]}.{vec.suffix_of(kind)}", kind, *args)
         if dtype == "float32" and name in FUNCTIONS and self.processor.fuses_multiply_add:
             return call_function(self.builder, name, *args)
         name += "f" if dtype == "float32" else ""
@@ -723,7 +715,7 @@ class _Emitter:
         return found
 
     def _call(self, name: str, result: ir.Type, *args: Value) -> Value:
-        return call_named(self.builder, name, result, *args)
+        return vec.call_named(self.builder, name, result, *args)
 
 
 def _loop_hint(loop: T.For) -> tuple[Value, ...] | None:

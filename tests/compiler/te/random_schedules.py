@@ -179,7 +179,7 @@ def bind(r: RandomSchedule) -> None:
 
 def pragma(r: RandomSchedule) -> None:
     stage = r.stage()
-    r.choice((stage.pragma, stage.annotate))(r.loop(stage), "keep_loop")
+    stage.pragma(r.loop(stage), "keep_loop")
 
 
 def prefetch(r: RandomSchedule) -> None:
