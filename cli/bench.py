@@ -48,14 +48,12 @@ def table2(
     """The convolutions of the TVM paper's table 2, each alone."""
     from ..bench.table2 import choose_layers, table2_rows
     from ..isa.platform import load_platform
-    from ..report.report import header
 
     params, memory_params = load_platform(hw, memory)
     chosen, simulators = choose_layers(names_of(layers)), _simulators(target, compare)
     with progress_bar("table 2") as advance:
         rows = table2_rows(chosen, params, memory_params, simulators, (vthreads,), advance)
-    report = header("bench table2", params, memory_params, 0) | {"rows": rows}
-    emit(report, json_file, lambda console: _show_layers(console, report))
+    emit("bench table2", {"rows": rows}, json_file, _show_layers, params, memory_params, 0)
     return 0
 
 
@@ -76,7 +74,6 @@ def networks(
 ) -> int:
     """Whole networks with random weights."""
     from ..isa.platform import load_platform
-    from ..report.report import header
 
     params, memory_params = load_platform(hw, memory)
     simulators = _simulators(target, compare)
@@ -86,8 +83,7 @@ def networks(
         rows = network_rows(
             names_of(models), params, memory_params, simulators, advance, save, records
         )
-    report = header("bench networks", params, memory_params, 0) | {"rows": rows}
-    emit(report, json_file, lambda console: _show_networks(console, report))
+    emit("bench networks", {"rows": rows}, json_file, _show_networks, params, memory_params, 0)
     return 0
 
 
@@ -105,7 +101,6 @@ def roofline(
     from ..bench.table2 import choose_layers, table2_rows
     from ..bench.workloads import TABLE_2
     from ..isa.platform import load_platform
-    from ..report.report import header
 
     params, memory_params = load_platform(hw, memory)
     names = names_of(layers) or [layer.name for layer in TABLE_2 if layer.groups == 1]
@@ -114,8 +109,8 @@ def roofline(
         rows = table2_rows(chosen, params, memory_params, simulators, (1, 2), advance)
     with whole_file(png) as place:
         draw_roofline(rows, params, memory_params, place)
-    report = header("bench roofline", params, memory_params, 0) | {"rows": rows, "png": str(png)}
-    emit(report, json_file, lambda console: _show_layers(console, report))
+    body = {"rows": rows, "png": str(png)}
+    emit("bench roofline", body, json_file, _show_layers, params, memory_params, 0)
     return 0
 
 
@@ -134,7 +129,6 @@ def bench_cpu(
     """The host's machine code against ONNX Runtime, and OpenVINO if it is installed, in turns."""
     from ..bench.cpu import INT8, MODELS, cpu_rows, peaks
     from ..bench.workloads import TABLE_2
-    from ..report.report import header
 
     networks = {"all": list(MODELS), "none": []}.get(models, names_of(models))
     every = [layer.name for layer in TABLE_2]
@@ -142,9 +136,8 @@ def bench_cpu(
     layers = table2.get(ops, names_of(ops))
     with progress_bar("cpu") as advance:
         rows = cpu_rows(networks, layers, rounds, advance, threads)
-    report = header("bench cpu") | {"threads": threads, "rounds": rounds, "peak": peaks(rows)}
-    report["rows"] = rows
-    emit(report, json_file, lambda console: _show_cpu(console, report))
+    body = {"threads": threads, "rounds": rounds, "peak": peaks(rows), "rows": rows}
+    emit("bench cpu", body, json_file, _show_cpu)
     return 0
 
 
@@ -178,13 +171,11 @@ def speed(
     """The speed of the SimPy model and of the RTL, which take turns."""
     from ..bench.speed import speed_rows
     from ..isa.platform import load_platform
-    from ..report.report import header
 
     params, memory_params = load_platform(hw, memory)
     with progress_bar("speed") as advance:
         rows = speed_rows(names_of(models), params, memory_params, rounds, advance)
-    report = header("bench speed", params, memory_params, 0) | {"rows": rows}
-    emit(report, json_file, lambda console: _show_speed(console, report))
+    emit("bench speed", {"rows": rows}, json_file, _show_speed, params, memory_params, 0)
     return 0
 
 
@@ -269,7 +260,6 @@ def bench_gpu(
     """Networks on an NVIDIA GPU: compared with the CPU's results, then timed."""
     from ..bench.gpu import KINDS, gpu_rows
     from ..bench.workloads import NETWORKS
-    from ..report.report import header
     from ..runtime.gpu.cuda import device_text
 
     sizes = [int(n) if n.isdecimal() and n.isascii() else 0 for n in batches.split(",")]
@@ -286,8 +276,8 @@ def bench_gpu(
             advance,
             peers=names_of(peers),
         )
-    report = header("bench gpu") | {"device": device_text(), "rounds": rounds, "rows": rows}
-    emit(report, json_file, lambda console: _show_gpu(console, report))
+    body = {"device": device_text(), "rounds": rounds, "rows": rows}
+    emit("bench gpu", body, json_file, _show_gpu)
     return 0
 
 
@@ -318,7 +308,6 @@ def bench_gpu_products(
 ) -> int:
     """Products of square matrices on an NVIDIA GPU: compared with NumPy's, then timed."""
     from ..bench.gpu import KINDS, product_rows
-    from ..report.report import header
     from ..runtime.gpu.cuda import device_text
 
     found = _sizes_of(sizes)
@@ -326,9 +315,8 @@ def bench_gpu_products(
         rows = product_rows(
             names_of(kinds) or list(KINDS), found, rounds, advance, peers=names_of(peers)
         )
-    report = header("bench gpu-products")
-    report |= {"device": device_text(), "rounds": rounds, "rows": rows}
-    emit(report, json_file, lambda console: _show_gpu_products(console, report))
+    body = {"device": device_text(), "rounds": rounds, "rows": rows}
+    emit("bench gpu-products", body, json_file, _show_gpu_products)
     return 0
 
 
@@ -369,14 +357,12 @@ def bench_gpu_ablation(
 ) -> int:
     """What fusion and shared memory give on an NVIDIA GPU, in float32."""
     from ..bench.ablation import cooperation_rows, fusion_rows
-    from ..report.report import header
     from ..runtime.gpu.cuda import device_text
 
     found = _sizes_of(sizes)
     rows = [*fusion_rows(names_of(models), rounds), *cooperation_rows(found, rounds)]
-    report = header("bench gpu-ablation")
-    report |= {"device": device_text(), "rounds": rounds, "rows": rows}
-    emit(report, json_file, lambda console: _show_gpu_ablation(console, report))
+    body = {"device": device_text(), "rounds": rounds, "rows": rows}
+    emit("bench gpu-ablation", body, json_file, _show_gpu_ablation)
     return 0
 
 
@@ -432,7 +418,6 @@ def bench_tuning(
     json_file: options.JsonFile = None,
 ) -> int:
     """Replay explorers on tables of exact cycles: trials until within 1 % of the optimum."""
-    from ..report.report import header
 
     with progress_bar("starting"):  # imports take a second
         from ..bench.tables import LAYERS, TABLES, layer_task, make_table
@@ -454,8 +439,8 @@ def bench_tuning(
         rows = tuning_rows(found, names_of(explorers), seeds, advance)
     if plot is not None:
         draw_replays(found, names_of(explorers), plot)
-    report = header("bench tuning") | {"seeds": seeds, "rows": rows, "model": model_rows(found)}
-    emit(report, json_file, lambda console: _show_tuning(console, report))
+    body = {"seeds": seeds, "rows": rows, "model": model_rows(found)}
+    emit("bench tuning", body, json_file, _show_tuning)
     return 0
 
 
@@ -496,7 +481,6 @@ def bench_explore(
     from ..explore.enumeration import TABLES, Enumeration, enumerate_designs
     from ..explore.replay import methods_of, replay_rows
     from ..explore.spec import Spec
-    from ..report.report import header
 
     if table is None:
         table = TABLES / "dqn.json.gz" if make is None else make.with_suffix(".json.gz")
@@ -510,11 +494,11 @@ def bench_explore(
     chosen = methods_of(found.spec, names_of(methods))
     with progress_bar("replays") as advance:
         rows = replay_rows(found, chosen, seeds, trials, advance)
-    report = header("bench explore") | {
+    body = {
         "table": path.name, "designs": len(found.rows), "seeds": seeds, "trials": trials,
         "objectives": list(found.spec.objectives), "rows": rows,
     }  # fmt: skip
-    emit(report, json_file, lambda console: _show_explore(console, report))
+    emit("bench explore", body, json_file, _show_explore)
     return 0
 
 

@@ -15,7 +15,7 @@ from ..runtime.files import whole_file
 from . import options
 from .arrays import model_inputs
 from .files import Fills, Reads, Writes
-from .output import count, emit, new_table, percent, progress_bar, write_text
+from .output import count, emit, new_table, percent, progress_bar, show_report, write_text
 
 if TYPE_CHECKING:
     from ..module import Module
@@ -136,7 +136,7 @@ def run(
 
         with whole_file(roofline) as place:
             draw_roofline(model_rows(report), module.params, module.memory, place)
-    emit(report, json_file, lambda console: _show_run(console, report, explain))
+    show_report(report, json_file, lambda out, told: _show_run(out, told, explain))
     return 0
 
 
@@ -173,12 +173,13 @@ def _note_records(path: Path | None, module: Module) -> None:
     """Say so if a file has records, but none of the machine that a module is for."""
     if path is None:
         return
+    from ..compiler.choose.records import Records
     from ..compiler.targets.base import Options
     from ..compiler.targets.registry import find_target
 
     machine = Options(module.params, module.memory, module.vthreads, module.settings.threads)
     target = find_target(module.target, machine)
-    if target.machine_key not in options.Records.load(path).machines(target.name):
+    if target.machine_key not in Records.load(path).machines(target.name):
         what = "processor" if target.host is None else "configuration and memory"
         print(f"vdla: {path} has no records of this {what}; none is applied", file=sys.stderr)
 
@@ -353,7 +354,6 @@ def compile_model(
 ) -> int:
     """Compile a model to a folder that runs without the compiler: vdla.load, or C for the CPU."""
     from ..module import compile, cross_compile
-    from ..report.report import header
     from ..runtime.bundle import read_manifest
 
     if triple is not None and target != "cpu":
@@ -374,8 +374,7 @@ def compile_model(
     body: dict[str, Any] = {"model": model.name, "output": str(output)}
     body |= {key: manifest[key] for key in ("target", "triple", "features", "memory_plan")}
     body["files"] = {name: size for name, (size, _) in manifest["files"].items()}
-    report = header("compile") | body
-    emit(report, json_file, lambda console: _show_compiled(console, report))
+    emit("compile", body, json_file, _show_compiled)
     return 0
 
 

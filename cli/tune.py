@@ -79,7 +79,6 @@ def tune(
     from ..api.tuning import tune as run_tune
     from ..bench.workloads import find_model
     from ..isa.platform import load_platform
-    from ..report.report import header
 
     params, memory_params = load_platform(hw, memory)
     found = find_model(model, params.batch, quantized=target in ("sim", "rtl"))
@@ -88,15 +87,13 @@ def tune(
             found, target, records, params, memory_params, trials, tuner, seed, time_s, scheduler,
             workers, timeout, vthreads, threads, watch, precision,
         )  # fmt: skip
-    report: dict[str, Any] = (
-        header("tune", params, memory_params, seed) | {"model_name": model} | body
-    )
+    report: dict[str, Any] = {"model_name": model} | body
     if plot is not None:
         from ..bench.tuning import draw_curves
 
         with whole_file(plot) as place:
             draw_curves(records, [row["workload"] for row in report["tasks"]], place)
-    emit(report, json_file, lambda console: _show_tuned(console, report))
+    emit("tune", report, json_file, _show_tuned, params, memory_params, seed)
     if report["time_ended"]:
         print(
             f"vdla: the time ended; {records} has all trials, and the same command goes on",
@@ -214,12 +211,12 @@ def merge(
 ) -> int:
     """Write the records of several files to one, each once."""
     from ..compiler.choose.records import merge as merge_files
-    from ..report.report import header
 
     found = merge_files(output, files)
-    report = header("records merge") | {"output": str(output), "rows": _rows(found)}
-    told = f"{output}: {len(found.trials)} records of {len(report['rows'])} workloads"
-    emit(report, json_file, lambda console: console.print(told))
+    rows = _rows(found)
+    told = f"{output}: {len(found.trials)} records of {len(rows)} workloads"
+    body = {"output": str(output), "rows": rows}
+    emit("records merge", body, json_file, lambda console, _: console.print(told))
     return 0
 
 
@@ -227,7 +224,6 @@ def _list(
     files: list[Path], target: str | None, template: str | None, json_file: str | None, what: str
 ) -> int:
     from ..compiler.choose.records import Records
-    from ..report.report import header
 
     found = Records(trial for file in files for trial in Records.load(file).trials)
     for field, wanted in (("target", target), ("template", template)):
@@ -238,8 +234,8 @@ def _list(
                 f" got {wanted!r}"
             )
     rows = _rows(found.where(target=target, template=template))
-    report = header(what) | {"rows": rows}
-    emit(report, json_file, lambda console: _show_records(console, rows, what.endswith("best")))
+    shows_knobs = what.endswith("best")
+    emit(what, {"rows": rows}, json_file, lambda out, _: _show_records(out, rows, shows_knobs))
     return 0
 
 

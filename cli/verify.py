@@ -36,7 +36,6 @@ def verify(
     --coverage, further programs are drawn towards what the file's and these have not hit.
     """
     from ..isa.platform import load_platform
-    from ..report.report import header
     from ..sim.coverage.coverage import Coverage
     from ..sim.verify import campaign as verification
     from ..sim.verify.shares import DEVICE, verify_on
@@ -55,9 +54,8 @@ def verify(
     first = body["first_divergence"]
     if first is not None:
         first |= verification.save_divergence(waves, params, memory_params, first)
-    report = header("verify", params, memory_params, seed) | body
-    emit(report, json_file, lambda console: _show_verify(console, report))
-    equal = not report["byte_mismatches"] and not report["cycle_mismatches"]
+    emit("verify", body, json_file, _show_verify, params, memory_params, seed)
+    equal = not body["byte_mismatches"] and not body["cycle_mismatches"]
     return 0 if equal and first is None else 1
 
 
