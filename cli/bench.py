@@ -262,11 +262,7 @@ def bench_gpu(
     from ..bench.workloads import NETWORKS
     from ..runtime.gpu.cuda import device_text
 
-    sizes = [int(n) if n.isdecimal() and n.isascii() else 0 for n in batches.split(",")]
-    if not all(1 <= size <= MOST_BATCH for size in sizes):
-        raise VdlaError(
-            f"batches: expected numbers of 1 to {MOST_BATCH} such as 1,64, got {batches!r}"
-        )
+    sizes = _numbers_of("batches", batches, MOST_BATCH, "1,64")
     with progress_bar("gpu") as advance:
         rows = gpu_rows(
             names_of(models) or list(NETWORKS),
@@ -310,7 +306,7 @@ def bench_gpu_products(
     from ..bench.gpu import KINDS, product_rows
     from ..runtime.gpu.cuda import device_text
 
-    found = _sizes_of(sizes)
+    found = _numbers_of("sizes", sizes, MOST_SIZE, "4096,8192")
     with progress_bar("gpu products") as advance:
         rows = product_rows(
             names_of(kinds) or list(KINDS), found, rounds, advance, peers=names_of(peers)
@@ -320,11 +316,11 @@ def bench_gpu_products(
     return 0
 
 
-def _sizes_of(sizes: str) -> list[int]:
-    found = [int(n) if n.isdecimal() and n.isascii() else 0 for n in sizes.split(",")]
-    if not all(1 <= size <= MOST_SIZE for size in found):
+def _numbers_of(option: str, text: str, most: int, such_as: str) -> list[int]:
+    found = [int(n) if n.isdecimal() and n.isascii() else 0 for n in text.split(",")]
+    if not all(1 <= number <= most for number in found):
         raise VdlaError(
-            f"sizes: expected numbers of 1 to {MOST_SIZE} such as 4096,8192, got {sizes!r}"
+            f"{option}: expected numbers of 1 to {most} such as {such_as}, got {text!r}"
         )
     return found
 
@@ -359,7 +355,7 @@ def bench_gpu_ablation(
     from ..bench.ablation import cooperation_rows, fusion_rows
     from ..runtime.gpu.cuda import device_text
 
-    found = _sizes_of(sizes)
+    found = _numbers_of("sizes", sizes, MOST_SIZE, "4096,8192")
     rows = [*fusion_rows(names_of(models), rounds), *cooperation_rows(found, rounds)]
     body = {"device": device_text(), "rounds": rounds, "rows": rows}
     emit("bench gpu-ablation", body, json_file, _show_gpu_ablation)

@@ -59,9 +59,9 @@ def write_text(path: str | Path, text: str) -> None:
 
 
 class Update(Protocol):
-    """Shows how much is done, of how much in all, and what else is told of it."""
+    """Shows how much is done, of how much in all, what else is told of it, and of what."""
 
-    def __call__(self, done: int, total: int, told: str = "") -> None: ...
+    def __call__(self, done: int, total: int, told: str = "", what: str = ...) -> None: ...
 
 
 @contextmanager
@@ -81,8 +81,8 @@ def progress_bar(what: str) -> Iterator[Update]:
     ) as bar:
         task = bar.add_task(what, total=None, told="")
 
-        def update(done: int, total: int, told: str = "") -> None:
-            bar.update(task, completed=done, total=total, told=told)
+        def update(done: int, total: int, told: str = "", what: str = what) -> None:
+            bar.update(task, completed=done, total=total, told=told, description=what)
 
         yield update
 

@@ -5,20 +5,18 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ..isa.errors import VdlaError
 from ..runtime.files import whole_file
 from . import options
 from .files import Merges, Reads, Writes
-from .output import count, emit, new_table
+from .output import count, emit, new_table, progress_bar
 
 if TYPE_CHECKING:
     from ..api.tuning import Progress as Made
@@ -82,7 +80,13 @@ def tune(
 
     params, memory_params = load_platform(hw, memory)
     found = find_model(model, params.batch, quantized=target in ("sim", "rtl"))
-    with _live(f"{model} on {target}") as watch:
+    what = f"{model} on {target}"
+    with progress_bar(what) as update:
+
+        def watch(made: Made) -> None:
+            where = f"{what}, workload {made.number + 1} of {made.tasks} ({made.task.layers[0]})"
+            update(made.made, made.of, progress_text(made), where)
+
         body = run_tune(
             found, target, records, params, memory_params, trials, tuner, seed, time_s, scheduler,
             workers, timeout, vthreads, threads, watch, precision,
@@ -102,30 +106,6 @@ def tune(
     if report["interrupted"]:
         raise VdlaError(f"interrupted; {records} has all trials, and the same command goes on")
     return 0
-
-
-@contextmanager
-def _live(what: str) -> Iterator[Any]:
-    """A live line on standard error: trials, the best so far, the rate, the time that is left."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    console = Console(stderr=True)
-    with Progress(
-        *columns, TextColumn("{task.fields[told]}"), TimeElapsedColumn(), console=console,
-        transient=True, disable=not console.is_terminal,
-    ) as bar:  # fmt: skip
-        shown = bar.add_task(what, total=None, told="")
-
-        def watch(made: Made) -> None:
-            where = f"{what}, workload {made.number + 1} of {made.tasks} ({made.task.layers[0]})"
-            bar.update(
-                shown,
-                description=where,
-                completed=made.made,
-                total=made.of,
-                told=progress_text(made),
-            )
-
-        yield watch
 
 
 def progress_text(made: Made) -> str:
