@@ -128,8 +128,11 @@ class _Printer(Expressions):
                 f"bytes of shared memory for a block, expected knobs that need less than {size}"
             )
         if size <= SHARED_BYTES and not found.overlaid:
-            return [f"{self.dialect.shared(align_of(b))} {self.declared(b)}" for b in found.places]
-        whole = f"{self.dialect.shared(SHARED_ALIGN)} u8 shared_bytes"
+            return [
+                f"{self.dialect.shared.format(align=align_of(b))} {self.declared(b)}"
+                for b in found.places
+            ]
+        whole = f"{self.dialect.shared.format(align=SHARED_ALIGN)} u8 shared_bytes"
         lines = [f"{whole}[{size}];" if size <= SHARED_BYTES else f"extern {whole}[];  // {size}"]
         for buffer, place in found.places.items():
             pointer = self.dialect.shared_pointer.format(type=TYPES[buffer.dtype])
@@ -266,10 +269,10 @@ class _Printer(Expressions):
         if self.is_async(vector):
             return [pad + self.async_copy(vector, first)]
         source = f"&{self.element(read.source, _at(read.indices, first))}"
-        copy = self.dialect.copy(vector.size, to, source, store.buffer, read.source)
+        copy = self.dialect.copied(vector.size, to, source, store.buffer, read.source)
         if vector.exists is None:
             return [pad + copy]
-        clear = self.dialect.clear(vector.size, to, store.buffer)
+        clear = self.dialect.cleared(vector.size, to, store.buffer)
         return [f"{pad}if ({self.value(vector.exists)[0]}) {copy}", f"{pad}else {clear}"]
 
     def is_async(self, copy: Vector) -> bool:
@@ -325,7 +328,7 @@ class _Printer(Expressions):
             f"{pad}  for (i32 {var} = 0; {var} < {loop.extent}; ++{var}) {{",
             f"{pad}    {name}[{var}] = {self.value(store.value)[0]};",
             f"{pad}  }}",
-            f"{pad}  {self.dialect.copy(vector.size, to, name, store.buffer, None)}",
+            f"{pad}  {self.dialect.copied(vector.size, to, name, store.buffer, None)}",
             f"{pad}}}",
         ]
         self.taken, self.loaded = before, outside
@@ -340,7 +343,7 @@ class _Printer(Expressions):
         source = f"&{self.element(read.source, first)}"
         return [
             f"{pad}{self.dialect.aligned} {kind} {name}[{loop.extent}];",
-            pad + self.dialect.copy(size, name, source, None, read.source),
+            pad + self.dialect.copied(size, name, source, None, read.source),
         ]
 
     def loop(self, loop: T.For, depth: int) -> list[str]:
