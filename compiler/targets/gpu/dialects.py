@@ -83,8 +83,8 @@ class Dialect:
     index, block_index : the indices of a thread and of its block along {axis} (x, y, z: {number})
     barrier : the statement
     aligned : before the declaration of what accesses of 16 bytes touch
-    copy, clear : see :meth:`copied` and :meth:`cleared`, with {size}, {to}, {source}, the {vector} of
-        that size, and the memories of both, {space} and {other}
+    copy, clear : see :meth:`copied` and :meth:`cleared`, with {size}, {to}, {source}, the {vector}
+        of that size, and the memories of both, {space} and {other}
     copies_async, tensor_cores : whether there are asynchronous copies, and tensor cores
     unroll : stands before a loop that is to be unrolled
     """

@@ -126,7 +126,7 @@ def test_networks(name: str, kind: str, sanitizer: str, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     arrays = [rng.normal(size=graph[n].shape).astype(graph[n].dtype) for n in graph.inputs]
     memory = {n: garbage(b) for _, names, _ in found.calls for b, n in names.items()}
-    memory |= found.constants | dict(zip(graph.inputs, arrays, strict=True))
+    memory |= found.memory.constants | dict(zip(graph.inputs, arrays, strict=True))
     calls = [
         KernelCall(k.name, k.grid, k.block,
                    tuple(argument_of(a, lambda b, names=names: (names[b], 0)) for a in k.arguments))
@@ -137,7 +137,7 @@ def test_networks(name: str, kind: str, sanitizer: str, tmp_path: Path) -> None:
     assert made, report
     results = vdla.compile(model, "cpu").run(*arrays)
     for output, value in zip(graph.outputs, results, strict=True):
-        got = made[found.sources.get(output, output)].view(value.dtype).reshape(value.shape)
+        got = made[found.memory.source(output)].view(value.dtype).reshape(value.shape)
         if kind == "int8":
             np.testing.assert_allclose(got, value, rtol=0, atol=ENDS_IN_FLOAT.get(name, 0))
         else:
