@@ -50,6 +50,9 @@ _I1, _I8, _I32, _I64 = (ir.IntType(bits) for bits in (1, 8, 32, 64))
 _FLOATS = ir.VectorType(ir.FloatType(), 16)
 #: The operand of an instruction of AVX-512 that rounds down, whatever the thread's mode is.
 _ROUND_DOWN = 9
+#: Operators that are instructions, by the name of llvmlite's function.
+_INTEGER_OPS = {"+": "add", "-": "sub", "*": "mul", "&": "and_", "|": "or_"}
+_FLOAT_OPS = {"+": "fadd", "-": "fsub", "*": "fmul", "/": "fdiv"}
 _TYPES: dict[str, Any] = {
     "bool": _I1, "float32": ir.FloatType(), "float64": ir.DoubleType(),
 } | {dtype: ir.IntType(E.bits_of(dtype)) for dtype in E.INT_DTYPES}  # fmt: skip
@@ -475,23 +478,9 @@ class _Emitter:
         builder = self.builder
         unsigned = expr.a.dtype == "bool" or expr.a.dtype[0] == "u"
         compare = builder.icmp_unsigned if unsigned else builder.icmp_signed
+        if (found := self._simple_binary(op, a, b, _INTEGER_OPS, compare)) is not None:
+            return found
         match op:
-            case "+":
-                return builder.add(a, b)
-            case "-":
-                return builder.sub(a, b)
-            case "*":
-                return builder.mul(a, b)
-            case "&":
-                return builder.and_(a, b)
-            case "|":
-                return builder.or_(a, b)
-            case "<" | "<=" | "==":
-                return compare(op, a, b)
-            case "min":
-                return builder.select(compare("<", b, a), b, a)
-            case "max":
-                return builder.select(compare("<", a, b), b, a)
             case ">>":
                 bits = a.type.width
                 inside = builder.icmp_unsigned("<", b, a.type(bits))
@@ -523,23 +512,25 @@ class _Emitter:
         return builder.select(below, builder.sub(whole, a.type(1)), whole)
 
     def _float_binary(self, op: str, a: Value, b: Value) -> Value:
-        builder = self.builder
+        found = self._simple_binary(op, a, b, _FLOAT_OPS, self.builder.fcmp_ordered)
+        if found is None:
+            raise VdlaError(f"{self.name}: the CPU has no operator {op!r} of floats")
+        return found
+
+    def _simple_binary(
+        self, op: str, a: Value, b: Value, instructions: dict[str, str], compare: Callable
+    ) -> Value | None:
+        """An operator that is an instruction, or a comparison and at most a choice."""
+        if op in instructions:
+            return getattr(self.builder, instructions[op])(a, b)
         match op:
-            case "+":
-                return builder.fadd(a, b)
-            case "-":
-                return builder.fsub(a, b)
-            case "*":
-                return builder.fmul(a, b)
-            case "/":
-                return builder.fdiv(a, b)
             case "<" | "<=" | "==":
-                return builder.fcmp_ordered(op, a, b)
+                return compare(op, a, b)
             case "min":
-                return builder.select(builder.fcmp_ordered("<", b, a), b, a)
+                return self.builder.select(compare("<", b, a), b, a)
             case "max":
-                return builder.select(builder.fcmp_ordered("<", a, b), b, a)
-        raise VdlaError(f"{self.name}: the CPU has no operator {op!r} of floats")
+                return self.builder.select(compare("<", a, b), b, a)
+        return None
 
     def _multiply_add(self, a: Value, b: Value, c: Value) -> Value:
         """``a * b + c``, rounded once where that is faster."""
