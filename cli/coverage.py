@@ -32,12 +32,13 @@ def coverage(
 ) -> int:
     """Merge files of functional coverage, and show what was exercised and what is missing."""
     from ..sim.coverage.coverage import load, merged
-    from ..sim.coverage.page import page
 
     found = merged(one for path in files for one in load(path))
     configurations = [summary(one) for one in found]
     if html is not None:
-        write_text(html, page(found))
+        from ..pages.coverage import coverage_page
+
+        write_text(html, coverage_page(found))
     emit("coverage", {"configurations": configurations}, json_file, _show)
     return 1 if any(one["surprises"] for one in configurations) else 0
 
