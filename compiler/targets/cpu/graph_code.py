@@ -51,8 +51,8 @@ from .llvm_parallel import LIBRARY, has_threads
 from .lowering import (
     algorithm_of,
     choose_knobs,
+    fuses_into_reader,
     is_bit_serial,
-    joins_reader,
     lower_node,
     new_chooser,
     uses_matrices,
@@ -241,7 +241,7 @@ def on_blocks(graph: Graph, processor: Processor, chooser: Chooser) -> Graph:
     verify_graph(graph)
     graph = fold_transposes(graph)
     verify_graph(graph)
-    graph = fuse_elementwise(graph, partial(joins_reader, chooser=chooser))
+    graph = fuse_elementwise(graph, partial(fuses_into_reader, chooser=chooser))
     verify_graph(graph)
     return graph
 

@@ -186,7 +186,7 @@ class _Emitter:
 
     def _tile(self, region: T.Region) -> int:
         """The number of the tile that is a region."""
-        place, terms = vec.offset_of(region.buffer, region.start, None)
+        place, terms = vec.split_offset(region.buffer, region.start, None)
         size = micro_kernels.tile_elements(region.buffer.scope, self.tile_depth)
         if terms or place % size:
             name, start = region.buffer.name, ", ".join(map(expr_text, region.start))
@@ -261,7 +261,7 @@ class _Emitter:
 
     def _vector_loop(self, loop: T.For) -> bool:
         """Emit a loop as vectors; False where vectors cannot compute its statements."""
-        stores = vec.stores_of(loop)
+        stores = vec.find_stores(loop)
         if stores is None:
             return False
         for store in stores:
@@ -344,7 +344,7 @@ class _Emitter:
                 f"{self.name}: buffer {buffer.name} is neither parameter nor allocated here"
             )
         lane = self.vector.var if self.vector else None
-        constant, terms = vec.offset_of(buffer, indices, lane)
+        constant, terms = vec.split_offset(buffer, indices, lane)
         offset: Value = _I64(constant)
         if terms:
             offset = self.builder.add(self._sum(tuple(terms.items())), offset, flags=("nsw",))

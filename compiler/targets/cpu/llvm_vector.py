@@ -45,7 +45,7 @@ def calls_library(expr: E.Expr) -> bool:
     )
 
 
-def stores_of(loop: For) -> tuple[Store, ...] | None:
+def find_stores(loop: For) -> tuple[Store, ...] | None:
     """The stores of a vectorized loop if vectors can compute all of them, in order."""
     body: tuple[Stmt, ...] = loop.body.stmts if isinstance(loop.body, Seq) else (loop.body,)
     stores = tuple(stmt for stmt in body if isinstance(stmt, Store))
@@ -107,7 +107,7 @@ def _step(indices: tuple[E.Expr, ...], var: E.Var) -> int | None:
     return form.coefficients.get(var, 0)
 
 
-def offset_of(
+def split_offset(
     buffer: Buffer, indices: tuple[E.Expr, ...], lane: E.Var | None
 ) -> tuple[int, dict[E.Expr, int]]:
     """Where an element lies in its buffer, in elements: a constant, and terms with coefficients.

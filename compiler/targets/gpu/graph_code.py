@@ -17,11 +17,11 @@ from ...graph.ops.movement import Slice
 from ...tir.ir import Buffer
 from ..common.fuse_elementwise import fuse_elementwise
 from .dialects import Dialect
-from .kernels import Kernel, kernels_of, temporaries_of
+from .kernels import Kernel, find_temporaries, make_kernels
 from .lowering import Lowered, Templates, lower_node, template_of
 from .scopes import element_bytes, element_count
 from .text import Box, print_module
-from .traffic import traffic_of
+from .traffic import count_traffic
 
 #: Tensors begin at multiples of this, as parts of OpenCL buffers must on most devices.
 ALIGN_BYTES = 256
@@ -85,7 +85,7 @@ class GraphKernels:
         places = dict(zip(func.params, names, strict=True))
         for name in (*node.inputs, node.output):
             self._use(name, position)
-        for index, buffer in enumerate(temporaries_of(func)):
+        for index, buffer in enumerate(find_temporaries(func)):
             places[buffer] = name = f"{node.name}.{position}.{index}"
             size = aligned(element_count(buffer) * element_bytes(buffer.dtype))
             self.memory.lifetimes[name] = Lifetime(size, position, position)
@@ -101,7 +101,7 @@ class GraphKernels:
         key = (node.op, types, tuple(sorted(knobs.items())))
         if key not in self.found:
             lowered = lower_node(self.graph, node, template, knobs, self.dumps)
-            kernels = kernels_of(lowered.func, f"k{position}_", self.dialect)
+            kernels = make_kernels(lowered.func, f"k{position}_", self.dialect)
             self.found[key] = NodeKernels(lowered, kernels)
             for kernel in kernels:
                 self.dumps.write(kernel.name, self.dialect.suffix, lambda k=kernel: k.text)
@@ -117,7 +117,7 @@ class GraphKernels:
         return {
             self.graph.nodes[position].name: tuple(
                 {"name": kernel.name, "grid": kernel.grid, "block": kernel.block}
-                | asdict(traffic_of(kernel.launch))
+                | asdict(count_traffic(kernel.launch))
                 for kernel in made.kernels
             )
             for made, _, position in self.calls

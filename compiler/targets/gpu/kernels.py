@@ -42,7 +42,7 @@ from .scopes import (
     element_count,
 )
 from .tensor_cores import NATIVE, check_tensor_cores
-from .text import Box, boxes_of, c_name, print_kernel
+from .text import Box, c_name, find_boxes, print_kernel
 
 #: The passes of every loop program, in order.
 GPU_PASSES: tuple[Callable[[T.PrimFunc], T.PrimFunc], ...] = (
@@ -94,17 +94,17 @@ def to_launches(func: T.PrimFunc, dumps: Dumps | None = None) -> T.PrimFunc:
     check_threads(func, MODEL)
     check_arrivals(func)
     check_tensor_cores(func)
-    for launch in launches_of(func):
+    for launch in find_launches(func):
         _check_size(launch)
     return func
 
 
-def launches_of(func: T.PrimFunc) -> list[T.Launch]:
+def find_launches(func: T.PrimFunc) -> list[T.Launch]:
     """The kernels of a program, in order."""
     return [stmt for stmt in T.walk_stmt(func.body) if isinstance(stmt, T.Launch)]
 
 
-def temporaries_of(func: T.PrimFunc) -> list[T.Buffer]:
+def find_temporaries(func: T.PrimFunc) -> list[T.Buffer]:
     """The buffers between a program's kernels."""
 
     def visit(stmt: T.Stmt) -> Iterator[T.Buffer]:
@@ -137,18 +137,18 @@ class Kernel:
         return size if size > SHARED_BYTES else 0
 
 
-def kernels_of(func: T.PrimFunc, prefix: str, dialect: Dialect) -> list[Kernel]:
+def make_kernels(func: T.PrimFunc, prefix: str, dialect: Dialect) -> list[Kernel]:
     """The kernels of a program that :func:`to_launches` made. ``prefix`` begins their names."""
-    known = [*func.params, *temporaries_of(func)]
+    known = [*func.params, *find_temporaries(func)]
     found = []
-    for launch in launches_of(func):
+    for launch in find_launches(func):
         used, written = _buffers(launch), T.stored_buffers(launch.body)
         params = [b for b in known if b in used]
         name = c_name(f"{prefix}{launch.name}")
         sizes = {t.axis: t.extent for t in launch.threads}
         grid, block = (_size(sizes, axes) for axes in (GRID, BLOCK))
         text = print_kernel(launch, params, written, name, dialect)
-        arguments = (*params, *boxes_of(launch))
+        arguments = (*params, *find_boxes(launch))
         found.append(Kernel(name, text, grid, block, arguments, launch))
     return found
 

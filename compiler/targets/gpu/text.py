@@ -31,7 +31,7 @@ from .scopes import (
     element_count,
 )
 from .tensor_cores import WarpIntrin, first_register, register_count
-from .vectors import Vector, copy_of, loads_of, vector_of
+from .vectors import Vector, find_copy, find_loads, find_vector
 
 _WORD = re.compile(r"\w+")
 
@@ -43,7 +43,7 @@ def c_name(name: str) -> str:
     return f"{found}_" if is_taken(found) else found
 
 
-def boxes_of(launch: T.Launch) -> list[Box]:
+def find_boxes(launch: T.Launch) -> list[Box]:
     """The boxes that the copy engine brings, each once."""
     found: dict[tuple[T.Buffer, tuple[int, ...]], Box] = {}
     for call in T.walk_stmt(launch.body):
@@ -73,7 +73,7 @@ class Box:
 def print_kernel(launch: T.Launch, params: Sequence[T.Buffer], written: set[T.Buffer], name: str,
                  dialect: Dialect) -> str:  # fmt: skip
     """The text of one kernel. ``params`` are its parameters, of which it stores to ``written``;
-    :func:`boxes_of` it follow."""
+    :func:`find_boxes` it follow."""
     return _Printer(launch, dialect).kernel(params, written, name)
 
 
@@ -102,7 +102,7 @@ class _Printer(Expressions):
             shape = self.dialect.pointer if buffer in written else self.dialect.constant_pointer
             text = shape.format(type=TYPES[buffer.dtype], name=self.fresh(buffer, buffer.name))
             arguments.append(text)
-        for box in boxes_of(self.launch):
+        for box in find_boxes(self.launch):
             name_of_map = self.fresh(box, f"{box.buffer.name}_map")
             arguments.append(f"const __grid_constant__ TensorMap {name_of_map}")
         lines = [f"// {self.launch.name}", f"{head} {name}({', '.join(arguments)}) {{"]
@@ -178,7 +178,7 @@ class _Printer(Expressions):
                 return [f"{pad}{self.declared(buffer)}", *self.lines(body, depth)]
             case T.Store(buffer, indices, value):
                 target = self.element(buffer, indices)
-                copy = copy_of(stmt)
+                copy = find_copy(stmt)
                 if copy is not None and self.is_async(copy):
                     return [pad + self.async_copy(copy, {})]
                 return [f"{pad}{target} = {self.value(value)[0]};"]
@@ -317,7 +317,7 @@ class _Printer(Expressions):
         """Values that are computed one by one, and stored at once."""
         pad, store = "  " * depth, vector.store
         outside, before = dict(self.loaded), set(self.taken)
-        loads = [self.load(read, loop, f"{pad}  ") for read in loads_of(vector, loop)]
+        loads = [self.load(read, loop, f"{pad}  ") for read in find_loads(vector, loop)]
         name, var = self.fresh(vector, "values"), self.fresh(loop.var, loop.var.name)
         self.ranges[loop.var] = (0, loop.extent - 1)
         lines = [
@@ -357,7 +357,7 @@ class _Printer(Expressions):
     def iterations(self, loop: T.For, depth: int) -> list[str]:
         pad = "  " * depth
         if loop.kind == "vectorized":
-            found = vector_of(loop)
+            found = find_vector(loop)
             if found is not None:
                 return self.vector(loop, found, depth)
         name = self.fresh(loop.var, loop.var.name)

@@ -20,7 +20,7 @@ from ...tir import ir as T
 from ...tir.passes.bulk import BulkIntrin
 from .scopes import LANES, WARP, element_bytes
 from .tensor_cores import ROWS, WarpIntrin
-from .vectors import loads_of, vector_of
+from .vectors import find_loads, find_vector
 
 #: Bytes that main memory moves at once, of one bank of shared memory, and banks.
 SECTOR_BYTES, BANK_BYTES, BANKS = 32, 4, 32
@@ -62,7 +62,7 @@ class Traffic:
     conflicts: dict[str, int]
 
 
-def traffic_of(launch: T.Launch) -> Traffic:
+def count_traffic(launch: T.Launch) -> Traffic:
     """Count what a kernel does."""
     accesses = list(_accesses(launch.body, launch, {}, ()))
     extents = {t.var: t.extent for t in launch.threads}
@@ -108,14 +108,14 @@ def _accesses(
             yield from _reads(cond, loops, facts)
             yield from _accesses(body, launch, loops, (*facts, cond))
         case T.For():
-            vector = vector_of(stmt) if stmt.kind == "vectorized" else None
+            vector = find_vector(stmt) if stmt.kind == "vectorized" else None
             inside = {**loops, stmt.var: stmt.extent}
             if vector is None:
                 yield from _accesses(stmt.body, launch, inside, facts)
                 return
             facts = facts if vector.guard is None else (*facts, vector.guard)
             if vector.source is None:
-                loads = loads_of(vector, stmt)
+                loads = find_loads(vector, stmt)
                 for read in loads:
                     access = _access(read.source, read.indices, False, loops, facts)
                     size = element_bytes(read.source.dtype) * stmt.extent

@@ -27,7 +27,7 @@ class Vector:
     guard: E.Expr | None
 
 
-def vector_of(loop: For) -> Vector | None:
+def find_vector(loop: For) -> Vector | None:
     """The store of a vectorized loop at once; None where its elements are not side by side, or may
     begin between multiples of their size."""
     store, guard = loop.body, None
@@ -50,7 +50,7 @@ def vector_of(loop: For) -> Vector | None:
     return Vector(store, size, None, None, guard)
 
 
-def copy_of(store: Store) -> Vector | None:
+def find_copy(store: Store) -> Vector | None:
     """A store of one element of 4 or 8 bytes as a copy; None where it stores anything else."""
     size = E.bits_of(store.buffer.dtype) // 8 if store.buffer.dtype != "bool" else 0
     exists, value = E.or_zero(store.value)
@@ -59,7 +59,7 @@ def copy_of(store: Store) -> Vector | None:
     return Vector(store, size, value, exists, None)
 
 
-def loads_of(vector: Vector, loop: For) -> list[E.Read]:
+def find_loads(vector: Vector, loop: For) -> list[E.Read]:
     """What a computed vector reads in any case, elements side by side, each once."""
     found: list[E.Read] = []
 

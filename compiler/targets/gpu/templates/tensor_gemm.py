@@ -38,9 +38,9 @@ from ..architectures import Architecture
 from ..scopes import BLOCK, GRID, MOST_BLOCKS, WARP, WARPGROUP
 from ..warp_functions import VECTORS
 from .base import Scheduled
-from .gemm import ALL_BUSY, Gemm, ended, fits
+from .gemm import ALL_BUSY, Gemm, fits, with_epilogue
 from .parts import PARTS, best_parts, in_parts, may_be_parted, refuse_parts
-from .product import Element, Product, column_sums, is_matrix, product_of, sizes_of, taps_of
+from .product import Element, Product, column_sums, count_taps, find_sizes, is_matrix, make_product
 
 #: Bytes that an asynchronous copy brings at most, and at least.
 COPY_BYTES, LEAST_COPY_BYTES = max(VECTORS), min(VECTORS)
@@ -80,7 +80,7 @@ class TensorGemm(Gemm):
     def kind_of(self, graph: Graph, node: Node) -> str | None:
         """The kind of a product's factors; None where tensor cores have none that fits."""
         dtypes = {t.dtype for t in graph.operands(node)[:2]}
-        op = inner_of(node.op)
+        op = strip_layout(node.op)
         if isinstance(op, QConv2d | QConvTranspose2d | QDense):
             known = graph.operands(node)[1].data is not None
             by_channel = isinstance(node.op, ChannelsLast | QDense)
@@ -109,11 +109,11 @@ class TensorGemm(Gemm):
         return x.dtype == "int8" or not bits % (8 * LEAST_COPY_BYTES)
 
     def space(self, workload: OperatorWorkload) -> Space:
-        batch, rows, columns, depth = sizes_of(workload)
+        batch, rows, columns, depth = find_sizes(workload)
         is_int8 = workload.operands[0][1] == "int8"
         size = 1 if is_int8 else bits_of(tc.element_of(self.precision)) // 8
         grouped = self.architecture.warpgroups and rows >= tc.GROUP_ROWS
-        most, taps = self.architecture.shared_bytes, taps_of(workload)
+        most, taps = self.architecture.shared_bytes, count_taps(workload)
         splits = may_be_parted(workload)
         is_boxes = grouped and _is_matrix(workload)
         best = _best(batch, rows, columns, OF_BOXES if is_boxes else OF_PIECES[grouped])
@@ -146,7 +146,7 @@ class TensorGemm(Gemm):
         return Space(knobs, misfit)
 
     def schedule(self, graph: Graph, node: Node, knobs: Knobs) -> Scheduled:
-        product, kind = product_of(graph, node), self.kind_of(graph, node)
+        product, kind = make_product(graph, node), self.kind_of(graph, node)
         assert kind is not None
         if product.zero_point:
             weights = graph.operands(node)[1].data
@@ -211,7 +211,7 @@ def _is_matrix(workload: OperatorWorkload) -> bool:
     return False
 
 
-def inner_of(op: Op) -> Op:
+def strip_layout(op: Op) -> Op:
     """The operator, in whichever layout, and whatever its tensors are stored in."""
     op = without_narrow(op)
     op = op.op if isinstance(op, ChannelsLast) else op
@@ -269,7 +269,7 @@ def tensor_tiled(product: Product, kind: str, knobs: Knobs) -> Schedule:
         return sum_of(a[b, tap, i, r].astype(sums) * c[b, tap, j, r].astype(sums), (tap, r))
 
     acc = compute((batch, whole_m, whole_n), product_rule, "acc")
-    schedule, out = ended(product, acc)
+    schedule, out = with_epilogue(product, acc)
     loads = []
     if isinstance(core, tc.TensorCore):
         left = schedule.cache_read(a, "fragment_a", [acc])
