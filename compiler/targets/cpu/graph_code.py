@@ -33,7 +33,7 @@ from ...choose.chooser import Chooser, Given
 from ...dumps import Dumps
 from ...graph.ir import Graph, Node
 from ...graph.ops.base import Fusion
-from ...graph.verify import verify as verify_graph
+from ...graph.passes import run_passes as run_graph_passes
 from ...tir.ir import PrimFunc
 from ...tir.passes.divisions import simplify_divisions
 from ...tir.passes.expand import expand_intrinsics
@@ -228,22 +228,20 @@ def on_blocks(graph: Graph, processor: Processor, chooser: Chooser) -> Graph:
     """The graph after the processor's passes: on blocks of as many channels as one of its vector
     registers holds, with the chosen algorithms, and with element-wise operators fused.
     """
-    graph = bit_serial(graph, partial(is_bit_serial, processor=processor, chooser=chooser))
-    verify_graph(graph)
-    graph = transposed_phases(graph)
-    verify_graph(graph)
-    dots = DOT in native_intrinsics(processor)
-    algorithm = partial(algorithm_of, processor=processor, chooser=chooser)
-    matrices = partial(uses_matrices, processor=processor, chooser=chooser)
-    graph = block_channels(graph, processor.vector_lanes, dots, algorithm, matrices)
-    verify_graph(graph)
-    graph = scale_weights(graph)
-    verify_graph(graph)
-    graph = fold_transposes(graph)
-    verify_graph(graph)
-    graph = fuse_elementwise(graph, partial(fuses_into_reader, chooser=chooser))
-    verify_graph(graph)
-    return graph
+    by = {"processor": processor, "chooser": chooser}
+    passes = (
+        partial(bit_serial, chosen=partial(is_bit_serial, **by)),
+        transposed_phases,
+        partial(
+            block_channels, block=processor.vector_lanes, dots=DOT in native_intrinsics(processor),
+            algorithm=partial(algorithm_of, **by),
+            uses_matrices=partial(uses_matrices, **by),
+        ),
+        scale_weights,
+        fold_transposes,
+        partial(fuse_elementwise, joins=partial(fuses_into_reader, chooser=chooser)),
+    )  # fmt: skip
+    return run_graph_passes(graph, passes)
 
 
 def build_cpu(graph: Graph, threads: int = 1, knobs: Given | None = None) -> CpuModule:
