@@ -80,7 +80,7 @@ def explore(
 
     from ..bench.sweep import Results
     from ..explore.exploration import Exploration
-    from ..explore.report import make_report
+    from ..explore.report import draw_front, make_report
     from ..explore.spec import Spec
     from ..runtime.workers import check_address
 
@@ -114,8 +114,6 @@ def explore(
 
         write_text(html, explore_page(report))
     if png is not None:
-        from ..explore.picture import draw_front
-
         with whole_file(png) as place:
             draw_front(report, place)
     show_report(report, json_file, _show)

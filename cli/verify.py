@@ -38,15 +38,14 @@ def verify(
     from ..isa.platform import load_platform
     from ..sim.coverage.coverage import Coverage
     from ..sim.verify import campaign as verification
-    from ..sim.verify.shares import DEVICE, verify_on
 
     params, memory_params = load_platform(hw, memory)
     collected = None if coverage is None else Coverage.of_file(coverage, params)
     with (
-        options.workers_of(DEVICE, scheduler, workers) as found,
+        options.workers_of(verification.DEVICE, scheduler, workers) as found,
         progress_bar("verify") as progress,
     ):
-        run = verification.verify if found is None else partial(verify_on, found)
+        run = verification.verify if found is None else partial(verification.verify_on, found)
         body = run(params, memory_params, programs, seed, progress=progress, coverage=collected)
     if coverage is not None and collected is not None:
         collected.save(coverage)
