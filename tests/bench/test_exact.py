@@ -46,5 +46,5 @@ def test_weights_of_a_scale_for_each_channel() -> None:
         zeros=np.array([1, 2], np.int8),
     )  # fmt: skip
     np.testing.assert_array_equal(
-        exact_answers(made, {"x": np.zeros((2, 2), np.float32)}), [[0, 0.5], [2, 4]]
+        exact_answers(made, {"x": np.zeros((2, 2))}), [[0, 0.5], [2, 4]]
     )
