@@ -45,6 +45,4 @@ def test_weights_of_a_scale_for_each_channel() -> None:
         w=np.array([[1, 2], [3, 4]], np.int8), scales=np.array([0.5, 2], np.float32),
         zeros=np.array([1, 2], np.int8),
     )  # fmt: skip
-    np.testing.assert_array_equal(
-        exact_answers(made, {"x": np.zeros((2, 2))}), [[0, 0.5], [2, 4]]
-    )
+    np.testing.assert_array_equal(exact_answers(made, {"x": np.zeros((2, 2))}), [[0, 0.5], [2, 4]])
