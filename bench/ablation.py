@@ -23,7 +23,7 @@ from ..compiler.targets.gpu.kernels import lower_kernels, to_launches
 from ..compiler.targets.gpu.lowering import Lowered, lower_node
 from ..compiler.targets.gpu.target import Cuda
 from ..compiler.targets.gpu.templates.gemm import Gemm
-from ..compiler.targets.gpu.templates.product import product_of
+from ..compiler.targets.gpu.templates.product import make_product
 from ..compiler.te.expr import Const, Expr
 from ..compiler.te.schedule import create_schedule
 from ..compiler.te.tensor import compute, reduce_axis, sum_of
@@ -133,7 +133,7 @@ def cooperation_rows(
 
 def _alone(graph: Graph, node: Node) -> Lowered:
     """A product whose threads share nothing: each has a tile of sums in registers."""
-    product = product_of(graph, node)
+    product = make_product(graph, node)
     batch, m, n, k = product.sizes
     r = reduce_axis(k, "k")
 
@@ -142,7 +142,7 @@ def _alone(graph: Graph, node: Node) -> Lowered:
         return sum_of(x * y, r)
 
     acc = compute((batch, m, n), rule, "acc")
-    out = compute((batch, m, n), lambda b, i, j: product.ending(b, i, j, acc[b, i, j]), "out")
+    out = compute((batch, m, n), lambda b, i, j: product.epilogue(b, i, j, acc[b, i, j]), "out")
     schedule = create_schedule(out)
     result, sums = schedule[out], schedule[acc]
     _, i, j = out.axes

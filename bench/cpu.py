@@ -38,7 +38,7 @@ from ..compiler.targets.base import Part
 from ..compiler.targets.cpu.graph_code import build_cpu
 from ..isa.errors import VdlaError
 from ..runtime.native import aligned_memory
-from .measure import random_inputs
+from .measure import Progress, random_inputs, told
 from .modern import MODERN
 from .networks import IN_FLOAT, model_of
 from .peak import fastest_instruction, peak_kernel, peak_ops, repeat_code
@@ -77,7 +77,7 @@ def cpu_rows(
     models: Sequence[str],
     layers: Sequence[str],
     rounds: int = ROUNDS,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
     threads: int = 1,
 ) -> list[dict[str, Any]]:
     """One row for each network and for each layer of table 2; names that end in ``-int8`` mean the
@@ -91,11 +91,9 @@ def cpu_rows(
         (name, _in_either(layer.model, name)) for name, layer in zip(layers, chosen, strict=True)
     ]
     rows = []
-    for done, (name, build) in enumerate(jobs):
+    for name, build in told(jobs, progress):
         dtype = "int8" if name.endswith(INT8) else "float32"
         rows.append(_row(name, build(), dtype, rounds, threads))
-        if progress is not None:
-            progress(done + 1, len(jobs))
     return rows
 
 

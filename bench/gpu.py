@@ -30,7 +30,7 @@ from ..module import compile
 from ..runtime.gpu.cuda import CudaSession, capability_of_device, load_driver
 from ..runtime.gpu.program import KernelProgram
 from ..runtime.processor import host
-from .measure import random_inputs
+from .measure import Progress, random_inputs, told
 from .modern import MODERN
 from .torch_peer import WAYS, TorchPeer, check_installed, product_ms
 from .workloads import NETWORKS
@@ -68,7 +68,7 @@ def gpu_rows(
     kinds: Sequence[str],
     batches: Sequence[int],
     rounds: int,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
     open: Open = CudaSession,
     peers: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
@@ -226,7 +226,7 @@ def product_rows(
     kinds: Sequence[str],
     sizes: Sequence[int],
     rounds: int,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
     open: Open = CudaSession,
     peers: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
@@ -244,12 +244,9 @@ def product_rows(
         _check_names("peers", peers, tuple(PEERS)[:1])
         check_installed()
     cases = [(kind, size) for kind in kinds for size in sizes]
-    rows = []
-    for number, (kind, size) in enumerate(cases):
-        rows.append(_product_row(kind, size, rounds, open, bool(peers)))
-        if progress is not None:
-            progress(number + 1, len(cases))
-    return rows
+    return [
+        _product_row(kind, size, rounds, open, bool(peers)) for kind, size in told(cases, progress)
+    ]
 
 
 def _product_row(kind: str, size: int, rounds: int, open: Open, has_peer: bool) -> dict[str, Any]:

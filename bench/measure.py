@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import TypeVar
 
 import numpy as np
 import onnx
@@ -53,6 +54,19 @@ class Measurement:
     def cycles_of(self, simulator: str) -> int | None:
         """Cycles of one simulator, None if it did not run."""
         return self.results[simulator].cycles if simulator in self.results else None
+
+
+Job = TypeVar("Job")
+#: Is told how much of all is done.
+Progress = Callable[[int, int], None]
+
+
+def told(jobs: Sequence[Job], progress: Progress | None) -> Iterator[Job]:
+    """The jobs one by one; ``progress`` is told when each has been done."""
+    for done, job in enumerate(jobs, 1):
+        yield job
+        if progress is not None:
+            progress(done, len(jobs))
 
 
 def random_inputs(inputs: Sequence[TensorType], seed: int = 0) -> list[np.ndarray]:

@@ -25,7 +25,7 @@ from ..isa.memory import MemoryParams
 from ..isa.params import HwParams
 from ..report.report import accelerator_report, join_programs
 from ..runtime.files import whole_file
-from .measure import measure
+from .measure import Progress, measure, told
 from .modern import MODERN, check_names, efficientnet_lite0
 from .quantised import samples_of
 from .workloads import NETWORKS, mobilenet_v2
@@ -51,7 +51,7 @@ def network_rows(
     hw: HwParams,
     memory: MemoryParams,
     simulators: tuple[str, ...] = ("sim",),
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
     save: Path | None = None,
     records: Path | None = None,
 ) -> list[dict[str, Any]]:
@@ -63,12 +63,8 @@ def network_rows(
     """
     models = models or tuple(NETWORKS)
     check_names(models, (*IN_INTEGERS, *IN_FLOAT))
-    rows, found = [], Records.find_file(records)
-    for done, name in enumerate(models):
-        rows.append(_row(name, hw, memory, simulators, save, found))
-        if progress is not None:
-            progress(done + 1, len(models))
-    return rows
+    found = Records.find_file(records)
+    return [_row(name, hw, memory, simulators, save, found) for name in told(models, progress)]
 
 
 def model_of(name: str, batch: int, quantized: bool) -> onnx.ModelProto:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
+from ..compiler.targets.cpu import micro_kernels as mk
 from ..compiler.targets.cpu.llvm_vector import add_products, splat
 from ..compiler.targets.cpu.micro_kernel_code import (
     MICRO_KERNELS,
@@ -17,18 +18,6 @@ from ..compiler.targets.cpu.micro_kernel_code import (
     configure_tiles,
     native_intrinsics,
     release_tiles,
-)
-from ..compiler.targets.cpu.micro_kernels import (
-    DOT,
-    DOT_EACH,
-    DOT_WIDTH,
-    TILE_BYTES,
-    TILE_PRODUCTS,
-    TILE_REGISTERS,
-    TILE_ROWS,
-    TILE_SUMS,
-    TILE_W,
-    TILE_X,
 )
 from ..compiler.targets.cpu.processor import MachineCode, Processor, host_processor, load, optimise
 from ..compiler.tir.ir import PrimFunc, TensorCall, walk_stmt
@@ -49,21 +38,25 @@ def fastest_instruction(kernels: Iterable[PrimFunc], processor: Processor) -> st
     calls = (stmt for kernel in kernels for stmt in walk_stmt(kernel.body))
     used = {call.intrinsic for call in calls if isinstance(call, TensorCall)}
     used &= native_intrinsics(processor)
-    if any(products.product in used for products in TILE_PRODUCTS.values()):
+    if any(products.product in used for products in mk.TILE_PRODUCTS.values()):
         return "AMX"
-    return "VNNI" if used & {DOT, DOT_EACH} else "FMA"
+    return "VNNI" if used & {mk.DOT, mk.DOT_EACH} else "FMA"
 
 
 def peak_ops(instruction: str) -> int:
     """Products and sums in one call of :func:`peak_kernel`."""
     lanes = host_processor().vector_lanes
-    products = {"FMA": lanes, "VNNI": lanes * DOT_WIDTH, "AMX": TILE_ROWS * TILE_ROWS * TILE_BYTES}
+    products = {
+        "FMA": lanes,
+        "VNNI": lanes * mk.DOT_WIDTH,
+        "AMX": mk.TILE_ROWS * mk.TILE_ROWS * mk.TILE_BYTES,
+    }
     return 2 * CHAINS[instruction] * STEPS[instruction] * products[instruction]
 
 
 def peak_kernel(instruction: str) -> None:
     """Products and sums in registers, as fast as the processor can."""
-    numbers = np.zeros((PEAK_CHAINS + 2) * TILE_ROWS, np.float32)
+    numbers = np.zeros((PEAK_CHAINS + 2) * mk.TILE_ROWS, np.float32)
     peak_code(instruction).entry(numbers.ctypes.data)
 
 
@@ -107,7 +100,7 @@ def _fma_step(builder: Value, total: Value, a: Value, b: Value) -> Value:
 
 def _dot_step(builder: Value, total: Value, a: Value, b: Value) -> Value:
     sums = ir.VectorType(ir.IntType(32), a.type.count)
-    bytes_ = ir.VectorType(ir.IntType(8), a.type.count * DOT_WIDTH)
+    bytes_ = ir.VectorType(ir.IntType(8), a.type.count * mk.DOT_WIDTH)
     operands = [builder.bitcast(x, kind) for x, kind in ((total, sums), (a, bytes_), (b, bytes_))]
     return builder.bitcast(add_products(builder, *operands), total.type)
 
@@ -147,22 +140,22 @@ def _loop(step_of: Callable[[Value, Value, Value, Value], Value], steps: int) ->
 
 def _tile_loop() -> MachineCode:
     """Four tiles of sums, and two of each operand, as schedules use them."""
-    i64, pointer, products = ir.IntType(64), ir.PointerType(), TILE_PRODUCTS[TILE_BYTES]
+    i64, pointer, products = ir.IntType(64), ir.PointerType(), mk.TILE_PRODUCTS[mk.TILE_BYTES]
     module = ir.Module("peak")
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), [pointer]), "peak")
     entry, body, end = (function.append_basic_block(name) for name in ("entry", "body", "end"))
     builder = ir.IRBuilder(entry)
     sums, xs, ws = (
-        [Operand(tile=tile) for tile in TILE_REGISTERS[scope.name]]
-        for scope in (TILE_SUMS, TILE_X, TILE_W)
+        [Operand(tile=tile) for tile in mk.TILE_REGISTERS[scope.name]]
+        for scope in (mk.TILE_SUMS, mk.TILE_X, mk.TILE_W)
     )
-    configure_tiles(builder, TILE_BYTES)
+    configure_tiles(builder, mk.TILE_BYTES)
     add = MICRO_KERNELS[products.product].emit
     for tile in sums:
         add(builder, tile)
     for intrinsic, tiles in ((products.load_x, xs), (products.load_w, ws)):
         for tile in tiles:
-            MICRO_KERNELS[intrinsic].emit(builder, tile, Operand(function.args[0], TILE_BYTES))
+            MICRO_KERNELS[intrinsic].emit(builder, tile, Operand(function.args[0], mk.TILE_BYTES))
     builder.branch(body)
     builder.position_at_end(body)
     step = builder.phi(i64)

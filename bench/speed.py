@@ -20,7 +20,7 @@ from ..isa.memory import MemoryParams
 from ..isa.params import HwParams
 from ..runtime.result import SimResult
 from ..sim.model.core import count_cycles, simulate
-from .measure import check_runs, random_inputs, rtl_of
+from .measure import Progress, check_runs, random_inputs, rtl_of, told
 from .workloads import NETWORKS
 
 
@@ -29,7 +29,7 @@ def speed_rows(
     hw: HwParams,
     memory: MemoryParams,
     rounds: int,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> list[dict[str, Any]]:
     """One row for each model: name of a network, or a model file with float inputs.
 
@@ -50,12 +50,7 @@ def speed_rows(
         if name not in NETWORKS and not Path(name).is_file():
             known = ", ".join(NETWORKS)
             raise VdlaError(f"models: expected files or names from {known}, got {name!r}")
-    rows = []
-    for done, name in enumerate(models):
-        rows.append(_row(name, hw, memory, rounds))
-        if progress is not None:
-            progress(done + 1, len(models))
-    return rows
+    return [_row(name, hw, memory, rounds) for name in told(models, progress)]
 
 
 def _row(name: str, hw: HwParams, memory: MemoryParams, rounds: int) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ..isa.errors import VdlaError
@@ -10,7 +10,7 @@ from ..isa.memory import MemoryParams
 from ..isa.params import HwParams
 from ..report.bounds import Bound
 from ..report.report import join_programs, utilisation
-from .measure import measure
+from .measure import Progress, measure, told
 from .workloads import TABLE_2, ConvLayer
 
 
@@ -32,7 +32,7 @@ def table2_rows(
     memory: MemoryParams,
     simulators: tuple[str, ...] = ("sim",),
     vthreads: Sequence[int] = (2,),
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> list[dict[str, Any]]:
     """One row for each layer and number of virtual threads.
 
@@ -40,13 +40,8 @@ def table2_rows(
     on the vector unit instead, which takes ``vector_cycles`` at one vector and kernel position a
     cycle. ``end_to_end`` is of the peak of the unit that does the MACs.
     """
-    rows = []
     jobs = [(layer, threads) for layer in layers for threads in vthreads]
-    for done, (layer, threads) in enumerate(jobs):
-        rows.append(_row(layer, hw, memory, simulators, threads))
-        if progress is not None:
-            progress(done + 1, len(jobs))
-    return rows
+    return [_row(layer, hw, memory, simulators, n) for layer, n in told(jobs, progress)]
 
 
 def _row(

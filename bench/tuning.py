@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from ..compiler.tune.quality import pairwise_accuracy, recall, recall_of_sets
 from ..compiler.tune.search import EXPLORERS, PLAN, Outcome, Search, make_explorer
 from ..compiler.tune.task import Task
 from ..isa.errors import VdlaError
+from .measure import Progress, told
 from .tables import Table, load_table
 
 #: A choice is good enough within this part of the optimum.
@@ -70,7 +71,7 @@ def tuning_rows(
     tables: Sequence[Table],
     explorers: Sequence[str],
     seeds: int,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> list[dict[str, Any]]:
     """One row for each table and explorer: trials until within 1 % of the optimum (median and 90th
     percentile over the seeds, None where a replay ended before), and the regret area: how far the
@@ -80,12 +81,10 @@ def tuning_rows(
     """
     rows = []
     jobs = [(table, name) for table in whole(tables) for name in explorers or REPLAYED]
-    for done, (table, name) in enumerate(jobs):
+    for table, name in told(jobs, progress):
         found = _replayed(table, name, seeds, tables)
         if found is not None:
             rows.append(_row(table, name, found))
-        if progress is not None:
-            progress(done + 1, len(jobs))
     return rows
 
 

@@ -10,21 +10,9 @@ from rich.console import Console
 
 from ..isa.errors import VdlaError
 from ..runtime.files import whole_file
+from . import options
 from .bench_int8 import definition, names_of, quantised
 from .files import Fills, Merges, Reads, Writes
-from .options import (
-    MOST,
-    MOST_ROUNDS,
-    MOST_THREADS,
-    MOST_VTHREADS,
-    Hw,
-    JsonFile,
-    Memory,
-    Records,
-    Rounds,
-    Threads,
-    Vthreads,
-)
 from .output import count, emit, new_table, percent, progress_bar
 
 app = typer.Typer(help="Layers and networks that accelerators are compared on.")
@@ -50,32 +38,30 @@ def _simulators(target: str, compare: bool) -> tuple[str, ...]:
 @app.command()
 def table2(
     target: BenchTarget = "sim",
-    memory: Memory = "vta",
-    hw: Hw = "16x16",
+    memory: options.Memory = "vta",
+    hw: options.Hw = "16x16",
     layers: Annotated[str, typer.Option(help="Names such as C2,D3; by default all.")] = "",
-    vthreads: Vthreads = 2,
+    vthreads: options.Vthreads = 2,
     compare: Compare = False,
-    json_file: JsonFile = None,
+    json_file: options.JsonFile = None,
 ) -> int:
     """The convolutions of the TVM paper's table 2, each alone."""
     from ..bench.table2 import choose_layers, table2_rows
     from ..isa.platform import load_platform
-    from ..report.report import header
 
     params, memory_params = load_platform(hw, memory)
     chosen, simulators = choose_layers(names_of(layers)), _simulators(target, compare)
     with progress_bar("table 2") as advance:
         rows = table2_rows(chosen, params, memory_params, simulators, (vthreads,), advance)
-    report = header("bench table2", params, memory_params, 0) | {"rows": rows}
-    emit(report, json_file, lambda console: _show_layers(console, report))
+    emit("bench table2", {"rows": rows}, json_file, _show_layers, params, memory_params, 0)
     return 0
 
 
 @app.command()
 def networks(
     target: BenchTarget = "sim",
-    memory: Memory = "vta",
-    hw: Hw = "16x16",
+    memory: options.Memory = "vta",
+    hw: options.Hw = "16x16",
     models: Annotated[
         str, typer.Option(help="Names such as resnet18,bert; by default the five of the paper.")
     ] = "",
@@ -83,12 +69,11 @@ def networks(
     save: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Write the models here, as ONNX."), Fills()
     ] = None,
-    records: Records = None,
-    json_file: JsonFile = None,
+    records: options.Records = None,
+    json_file: options.JsonFile = None,
 ) -> int:
     """Whole networks with random weights."""
     from ..isa.platform import load_platform
-    from ..report.report import header
 
     params, memory_params = load_platform(hw, memory)
     simulators = _simulators(target, compare)
@@ -98,8 +83,7 @@ def networks(
         rows = network_rows(
             names_of(models), params, memory_params, simulators, advance, save, records
         )
-    report = header("bench networks", params, memory_params, 0) | {"rows": rows}
-    emit(report, json_file, lambda console: _show_networks(console, report))
+    emit("bench networks", {"rows": rows}, json_file, _show_networks, params, memory_params, 0)
     return 0
 
 
@@ -107,17 +91,16 @@ def networks(
 def roofline(
     png: Annotated[Path, typer.Option(help="The picture to write."), Writes(".png")],
     target: BenchTarget = "sim",
-    memory: Memory = "vta",
-    hw: Hw = "16x16",
+    memory: options.Memory = "vta",
+    hw: options.Hw = "16x16",
     layers: Annotated[str, typer.Option(help="Names such as C2,C3; by default all C layers.")] = "",
-    json_file: JsonFile = None,
+    json_file: options.JsonFile = None,
 ) -> int:
     """The paper's figure 10: layers with one and two virtual threads under the roofline."""
     from ..bench.roofline import draw_roofline
     from ..bench.table2 import choose_layers, table2_rows
     from ..bench.workloads import TABLE_2
     from ..isa.platform import load_platform
-    from ..report.report import header
 
     params, memory_params = load_platform(hw, memory)
     names = names_of(layers) or [layer.name for layer in TABLE_2 if layer.groups == 1]
@@ -126,8 +109,8 @@ def roofline(
         rows = table2_rows(chosen, params, memory_params, simulators, (1, 2), advance)
     with whole_file(png) as place:
         draw_roofline(rows, params, memory_params, place)
-    report = header("bench roofline", params, memory_params, 0) | {"rows": rows, "png": str(png)}
-    emit(report, json_file, lambda console: _show_layers(console, report))
+    body = {"rows": rows, "png": str(png)}
+    emit("bench roofline", body, json_file, _show_layers, params, memory_params, 0)
     return 0
 
 
@@ -139,14 +122,13 @@ def bench_cpu(
     ops: Annotated[
         str, typer.Option(help="'table2', 'table2-int8', or layers such as C2,C3-int8.")
     ] = "",
-    rounds: Rounds = 15,
-    threads: Threads = 1,
-    json_file: JsonFile = None,
+    rounds: options.Rounds = 15,
+    threads: options.Threads = 1,
+    json_file: options.JsonFile = None,
 ) -> int:
     """The host's machine code against ONNX Runtime, and OpenVINO if it is installed, in turns."""
     from ..bench.cpu import INT8, MODELS, cpu_rows, peaks
     from ..bench.workloads import TABLE_2
-    from ..report.report import header
 
     networks = {"all": list(MODELS), "none": []}.get(models, names_of(models))
     every = [layer.name for layer in TABLE_2]
@@ -154,9 +136,8 @@ def bench_cpu(
     layers = table2.get(ops, names_of(ops))
     with progress_bar("cpu") as advance:
         rows = cpu_rows(networks, layers, rounds, advance, threads)
-    report = header("bench cpu") | {"threads": threads, "rounds": rounds, "peak": peaks(rows)}
-    report["rows"] = rows
-    emit(report, json_file, lambda console: _show_cpu(console, report))
+    body = {"threads": threads, "rounds": rounds, "peak": peaks(rows), "rows": rows}
+    emit("bench cpu", body, json_file, _show_cpu)
     return 0
 
 
@@ -179,24 +160,22 @@ def _show_cpu(console: Console, report: dict[str, Any]) -> None:
 
 @app.command()
 def speed(
-    memory: Memory = "vta",
-    hw: Hw = "16x16",
+    memory: options.Memory = "vta",
+    hw: options.Hw = "16x16",
     models: Annotated[
         str, typer.Option(help="Networks or model files with float inputs.")
     ] = "resnet18",
-    rounds: Rounds = 3,
-    json_file: JsonFile = None,
+    rounds: options.Rounds = 3,
+    json_file: options.JsonFile = None,
 ) -> int:
     """The speed of the SimPy model and of the RTL, which take turns."""
     from ..bench.speed import speed_rows
     from ..isa.platform import load_platform
-    from ..report.report import header
 
     params, memory_params = load_platform(hw, memory)
     with progress_bar("speed") as advance:
         rows = speed_rows(names_of(models), params, memory_params, rounds, advance)
-    report = header("bench speed", params, memory_params, 0) | {"rows": rows}
-    emit(report, json_file, lambda console: _show_speed(console, report))
+    emit("bench speed", {"rows": rows}, json_file, _show_speed, params, memory_params, 0)
     return 0
 
 
@@ -275,20 +254,15 @@ def bench_gpu(
         str, typer.Option(help="PyTorch's times beside ours: torch, and torch.compile.")
     ] = "",
     batches: Annotated[str, typer.Option(help="Images at once, such as 1,64.")] = "1",
-    rounds: Rounds = 15,
-    json_file: JsonFile = None,
+    rounds: options.Rounds = 15,
+    json_file: options.JsonFile = None,
 ) -> int:
     """Networks on an NVIDIA GPU: compared with the CPU's results, then timed."""
     from ..bench.gpu import KINDS, gpu_rows
     from ..bench.workloads import NETWORKS
-    from ..report.report import header
     from ..runtime.gpu.cuda import device_text
 
-    sizes = [int(n) if n.isdecimal() and n.isascii() else 0 for n in batches.split(",")]
-    if not all(1 <= size <= MOST_BATCH for size in sizes):
-        raise VdlaError(
-            f"batches: expected numbers of 1 to {MOST_BATCH} such as 1,64, got {batches!r}"
-        )
+    sizes = _numbers_of("batches", batches, MOST_BATCH, "1,64")
     with progress_bar("gpu") as advance:
         rows = gpu_rows(
             names_of(models) or list(NETWORKS),
@@ -298,8 +272,8 @@ def bench_gpu(
             advance,
             peers=names_of(peers),
         )
-    report = header("bench gpu") | {"device": device_text(), "rounds": rounds, "rows": rows}
-    emit(report, json_file, lambda console: _show_gpu(console, report))
+    body = {"device": device_text(), "rounds": rounds, "rows": rows}
+    emit("bench gpu", body, json_file, _show_gpu)
     return 0
 
 
@@ -325,30 +299,28 @@ def bench_gpu_products(
     ] = "",
     sizes: Annotated[str, typer.Option(help="Rows and columns, such as 4096,8192.")] = "4096",
     peers: Annotated[str, typer.Option(help="torch: PyTorch's times beside ours.")] = "",
-    rounds: Rounds = 15,
-    json_file: JsonFile = None,
+    rounds: options.Rounds = 15,
+    json_file: options.JsonFile = None,
 ) -> int:
     """Products of square matrices on an NVIDIA GPU: compared with NumPy's, then timed."""
     from ..bench.gpu import KINDS, product_rows
-    from ..report.report import header
     from ..runtime.gpu.cuda import device_text
 
-    found = _sizes_of(sizes)
+    found = _numbers_of("sizes", sizes, MOST_SIZE, "4096,8192")
     with progress_bar("gpu products") as advance:
         rows = product_rows(
             names_of(kinds) or list(KINDS), found, rounds, advance, peers=names_of(peers)
         )
-    report = header("bench gpu-products")
-    report |= {"device": device_text(), "rounds": rounds, "rows": rows}
-    emit(report, json_file, lambda console: _show_gpu_products(console, report))
+    body = {"device": device_text(), "rounds": rounds, "rows": rows}
+    emit("bench gpu-products", body, json_file, _show_gpu_products)
     return 0
 
 
-def _sizes_of(sizes: str) -> list[int]:
-    found = [int(n) if n.isdecimal() and n.isascii() else 0 for n in sizes.split(",")]
-    if not all(1 <= size <= MOST_SIZE for size in found):
+def _numbers_of(option: str, text: str, most: int, such_as: str) -> list[int]:
+    found = [int(n) if n.isdecimal() and n.isascii() else 0 for n in text.split(",")]
+    if not all(1 <= number <= most for number in found):
         raise VdlaError(
-            f"sizes: expected numbers of 1 to {MOST_SIZE} such as 4096,8192, got {sizes!r}"
+            f"{option}: expected numbers of 1 to {most} such as {such_as}, got {text!r}"
         )
     return found
 
@@ -376,19 +348,17 @@ def bench_gpu_ablation(
     sizes: Annotated[
         str, typer.Option(help="Products' rows and columns, with and without shared memory.")
     ] = "2048",
-    rounds: Rounds = 15,
-    json_file: JsonFile = None,
+    rounds: options.Rounds = 15,
+    json_file: options.JsonFile = None,
 ) -> int:
     """What fusion and shared memory give on an NVIDIA GPU, in float32."""
     from ..bench.ablation import cooperation_rows, fusion_rows
-    from ..report.report import header
     from ..runtime.gpu.cuda import device_text
 
-    found = _sizes_of(sizes)
+    found = _numbers_of("sizes", sizes, MOST_SIZE, "4096,8192")
     rows = [*fusion_rows(names_of(models), rounds), *cooperation_rows(found, rounds)]
-    report = header("bench gpu-ablation")
-    report |= {"device": device_text(), "rounds": rounds, "rows": rows}
-    emit(report, json_file, lambda console: _show_gpu_ablation(console, report))
+    body = {"device": device_text(), "rounds": rounds, "rows": rows}
+    emit("bench gpu-ablation", body, json_file, _show_gpu_ablation)
     return 0
 
 
@@ -421,26 +391,29 @@ def bench_tuning(
     vthreads: Annotated[
         int,
         typer.Option(
-            min=0, max=MOST_VTHREADS, help="Virtual threads of tables that are made; 0: all."
+            min=0,
+            max=options.MOST_VTHREADS,
+            help="Virtual threads of tables that are made; 0: all.",
         ),
     ] = 2,
     part: Annotated[
         int,
         typer.Option(
-            min=0, max=MOST, help="Measure so many random choices, for models to learn; 0: all."
+            min=0,
+            max=options.MOST,
+            help="Measure so many random choices, for models to learn; 0: all.",
         ),
     ] = 0,
     seeds: Annotated[
-        int, typer.Option(min=1, max=MOST_ROUNDS, help="Replays of each explorer.")
+        int, typer.Option(min=1, max=options.MOST_ROUNDS, help="Replays of each explorer.")
     ] = 100,
     explorers: Annotated[str, typer.Option(help="Names such as xgb,ga; by default all.")] = "",
     plot: Annotated[
         Path | None, typer.Option(help="A picture of the curves."), Writes(".png")
     ] = None,
-    json_file: JsonFile = None,
+    json_file: options.JsonFile = None,
 ) -> int:
     """Replay explorers on tables of exact cycles: trials until within 1 % of the optimum."""
-    from ..report.report import header
 
     with progress_bar("starting"):  # imports take a second
         from ..bench.tables import LAYERS, TABLES, layer_task, make_table
@@ -462,8 +435,8 @@ def bench_tuning(
         rows = tuning_rows(found, names_of(explorers), seeds, advance)
     if plot is not None:
         draw_replays(found, names_of(explorers), plot)
-    report = header("bench tuning") | {"seeds": seeds, "rows": rows, "model": model_rows(found)}
-    emit(report, json_file, lambda console: _show_tuning(console, report))
+    body = {"seeds": seeds, "rows": rows, "model": model_rows(found)}
+    emit("bench tuning", body, json_file, _show_tuning)
     return 0
 
 
@@ -486,16 +459,16 @@ def bench_explore(
         Path, typer.Option(metavar="F", help="File of what was measured for it."), Merges()
     ] = Path("explore.jsonl"),
     workers: Annotated[
-        int, typer.Option(min=1, max=MOST_THREADS, help="Processes that measure for it.")
+        int, typer.Option(min=1, max=options.MOST_THREADS, help="Processes that measure for it.")
     ] = 1,
     methods: Annotated[str, typer.Option(help="Names such as tpe,random; by default all.")] = "",
     trials: Annotated[
-        int, typer.Option(min=1, max=MOST_ROUNDS, help="Designs of each replay.")
+        int, typer.Option(min=1, max=options.MOST_ROUNDS, help="Designs of each replay.")
     ] = 100,
     seeds: Annotated[
-        int, typer.Option(min=1, max=MOST_ROUNDS, help="Replays of each method.")
+        int, typer.Option(min=1, max=options.MOST_ROUNDS, help="Replays of each method.")
     ] = 20,
-    json_file: JsonFile = None,
+    json_file: options.JsonFile = None,
 ) -> int:
     """Replay the searches of vdla explore on a space whose designs are all known: how much of the
     front's hypervolume each has after how many of them.
@@ -504,7 +477,6 @@ def bench_explore(
     from ..explore.enumeration import TABLES, Enumeration, enumerate_designs
     from ..explore.replay import methods_of, replay_rows
     from ..explore.spec import Spec
-    from ..report.report import header
 
     if table is None:
         table = TABLES / "dqn.json.gz" if make is None else make.with_suffix(".json.gz")
@@ -518,11 +490,11 @@ def bench_explore(
     chosen = methods_of(found.spec, names_of(methods))
     with progress_bar("replays") as advance:
         rows = replay_rows(found, chosen, seeds, trials, advance)
-    report = header("bench explore") | {
+    body = {
         "table": path.name, "designs": len(found.rows), "seeds": seeds, "trials": trials,
         "objectives": list(found.spec.objectives), "rows": rows,
     }  # fmt: skip
-    emit(report, json_file, lambda console: _show_explore(console, report))
+    emit("bench explore", body, json_file, _show_explore)
     return 0
 
 

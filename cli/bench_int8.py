@@ -36,12 +36,10 @@ def quantised(
 ) -> int:
     """What vdla quantize loses on networks with random weights, with smoothing and without."""
     from ..bench.quantised import quantised_rows
-    from ..report.report import header
 
     with progress_bar("quantised") as progress:
         rows = quantised_rows(names_of(models), progress, save)
-    report = header("bench quantised", seed=0) | {"rows": rows}
-    emit(report, json_file, lambda console: _show_quantised(console, report))
+    emit("bench quantised", {"rows": rows}, json_file, _show_quantised, seed=0)
     return 0
 
 
@@ -64,12 +62,11 @@ def definition(
 ) -> int:
     """How far int8 networks are from ONNX's float definition, and ONNX Runtime's optimised run."""
     from ..bench.definition import definition_rows
-    from ..report.report import header
 
     with progress_bar("definition") as progress:
         rows = definition_rows(names_of(models), side, images, progress)
-    report = header("bench definition", seed=0) | {"side": side, "images": images, "rows": rows}
-    emit(report, json_file, lambda console: _show_definition(console, report))
+    body = {"side": side, "images": images, "rows": rows}
+    emit("bench definition", body, json_file, _show_definition, seed=0)
     return 0
 
 

@@ -29,16 +29,14 @@ def compare(
     """Two reports of `vdla run` or `vdla bench` side by side: what changed, and where most."""
     from ..report.compare import compare as compare_reports
     from ..report.compare import load_report
-    from ..report.report import header
 
     before, after = load_report(a), load_report(b)
     compared = compare_reports(before, after)
-    report = header("compare") | compared
     if html is not None:
         from ..pages.compare import compare_page
 
         write_text(html, compare_page(before, after, compared, _file_names(a, b)))
-    emit(report, json_file, lambda console: _show_compare(console, report, a.name, b.name))
+    emit("compare", compared, json_file, lambda out, told: _show_compare(out, told, a.name, b.name))
     return 0
 
 

@@ -18,13 +18,11 @@ def config(
 ) -> int:
     """Check a hardware configuration and show its knobs, its derived sizes and its hash."""
     from ..isa.platform import load_platform
-    from ..report.report import header
 
     params, memory_params = load_platform(hw, memory)
     names = ("peak_macs_per_cycle", "scratchpad_bytes", "insn_bytes", "uop_bits", "bus_bytes")
     derived = {name: getattr(params, name) for name in names}
-    report = header("config", params, memory_params) | {"derived": derived}
-    emit(report, json_file, lambda console: _show_config(console, report))
+    emit("config", {"derived": derived}, json_file, _show_config, params, memory_params)
     return 0
 
 

@@ -128,7 +128,6 @@ def cosim(
     from ..cosim.job import Settings
     from ..cosim.lines import LineCoverage
     from ..cosim.session import Session
-    from ..report.report import header
     from ..sim.coverage.coverage import Coverage
     from ..sim.coverage.timeline import Moments
 
@@ -174,7 +173,7 @@ def cosim(
 
         with suppress(_FoundError):
             run_all(execute)
-    report = header("cosim", params, memory_params, seed) | _summary(source, results, settings, on)
+    report = _summary(source, results, settings, on)
     if coverage is not None and collected is not None:
         collected.ran(source.name, "cosim", seed, len(results))
         collected.save(coverage)
@@ -187,7 +186,8 @@ def cosim(
         )
     elif record_file is not None:
         report["recording"] = save_recording(session.recordings, source, record_file)
-    emit(report, json_file, lambda console: _show(console, report, waves))
+    machine = (params, memory_params, seed)
+    emit("cosim", report, json_file, lambda out, told: _show(out, told, waves), *machine)
     return 1 if report["first_divergence"] else 0
 
 

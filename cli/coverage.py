@@ -31,16 +31,16 @@ def coverage(
     json_file: JsonFile = None,
 ) -> int:
     """Merge files of functional coverage, and show what was exercised and what is missing."""
-    from ..report.report import header
     from ..sim.coverage.coverage import load, merged
-    from ..sim.coverage.page import page
 
     found = merged(one for path in files for one in load(path))
-    report = header("coverage") | {"configurations": [summary(one) for one in found]}
+    configurations = [summary(one) for one in found]
     if html is not None:
-        write_text(html, page(found))
-    emit(report, json_file, lambda console: _show(console, report))
-    return 1 if any(one["surprises"] for one in report["configurations"]) else 0
+        from ..pages.coverage import coverage_page
+
+        write_text(html, coverage_page(found))
+    emit("coverage", {"configurations": configurations}, json_file, _show)
+    return 1 if any(one["surprises"] for one in configurations) else 0
 
 
 def summary(coverage: Coverage) -> dict[str, Any]:

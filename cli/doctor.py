@@ -47,11 +47,9 @@ def doctor(json_file: JsonFile = None) -> int:
     """What is installed and what is missing for which command; the processor; the cache. Fails only
     where nothing can work.
     """
-    from ..report.report import header
 
     checks = [_python(), _processor(), *_packages(), *_programs(), _cache()]
-    report = header("doctor") | {"checks": checks}
-    emit(report, json_file, lambda console: _show(console, checks))
+    emit("doctor", {"checks": checks}, json_file, lambda console, _: _show(console, checks))
     return 0 if all(check["ok"] or not check["needed"] for check in checks) else 1
 
 

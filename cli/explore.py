@@ -18,7 +18,7 @@ from ..runtime.files import whole_file
 from ..runtime.processor import host
 from .files import Fills, Merges, Reads, Writes
 from .options import MOST_ROUNDS, MOST_THREADS, Html, JsonFile, Scheduler, TimeLimit
-from .output import emit, new_table, write_text
+from .output import new_table, show_report, write_text
 
 if TYPE_CHECKING:
     from ..compiler.tune.pool import Pool
@@ -80,7 +80,7 @@ def explore(
 
     from ..bench.sweep import Results
     from ..explore.exploration import Exploration
-    from ..explore.report import make_report
+    from ..explore.report import draw_front, make_report
     from ..explore.spec import Spec
     from ..runtime.workers import check_address
 
@@ -114,11 +114,9 @@ def explore(
 
         write_text(html, explore_page(report))
     if png is not None:
-        from ..explore.picture import draw_front
-
         with whole_file(png) as place:
             draw_front(report, place)
-    emit(report, json_file, lambda console: _show(console, report))
+    show_report(report, json_file, _show)
     if exploration.interrupted:
         raise VdlaError(
             f"interrupted after {exploration.measured} of {spec.trials} designs; the same command"

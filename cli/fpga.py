@@ -64,14 +64,12 @@ def fpga_build(
 @app.command("table")
 def fpga_table(board: BoardName, output: BuildDir = None, json_file: JsonFile = None) -> int:
     """Show what every block size takes of a device, and its clock after placement."""
-    from ..report.report import header
 
     with _fpga_tools("table") as (synthesis, progress):
         from ..hw.boards import find_board
 
         result = synthesis.table(find_board(board), output or Path("build") / board, progress)
-    report = header("fpga table") | result.body
-    emit(report, json_file, lambda out: _show_sizes(out, report))
+    emit("fpga table", result.body, json_file, _show_sizes)
     return 0
 
 
@@ -93,7 +91,6 @@ def fpga_sample(
     """Synthesise a designed sample of configurations, to which the model of resources of vdla
     explore is fitted, and show its error. The same command goes on where it was stopped.
     """
-    from ..report.report import header
 
     with _fpga_tools("sample") as (_, progress):
         from ..hw.boards import find_board
@@ -112,16 +109,16 @@ def fpga_sample(
         {"params": one.params.to_dict(), "used": one.used, "placed_mhz": one.placed_mhz}
         for one in kept
     ]
-    report = header("fpga sample") | {"board": board, "file": str(path), "rows": rows}
-    report |= {"model": None, "error": None}
+    body: dict[str, Any] = {"board": board, "file": str(path), "rows": rows}
+    body |= {"model": None, "error": None}
     try:
         model = resources.ResourceModel.fit(kept, chosen.device)
         errors = model.error | ({"clock": model.clock.error} if model.clock is not None else {})
-        report["model"] = {"error": errors, "coefficients": model.named_coefficients()}
+        body["model"] = {"error": errors, "coefficients": model.named_coefficients()}
     except VdlaError as error:
-        report["error"] = str(error)
-    emit(report, json_file, lambda out: _show_sample(out, report))
-    return 0 if report["model"] else 1
+        body["error"] = str(error)
+    emit("fpga sample", body, json_file, _show_sample)
+    return 0 if body["model"] else 1
 
 
 def _show_sample(console: Console, report: dict[str, Any]) -> None:
@@ -158,7 +155,6 @@ def fpga_export(
     json_file: JsonFile = None,
 ) -> int:
     """Write a directory for Xilinx' tools: Verilog with AXI ports, constraints, IP packaging."""
-    from ..report.report import header
 
     if program_file is not None and not bench:
         raise VdlaError("program: expected --bench with it; without a bench nothing is run")
@@ -176,10 +172,8 @@ def fpga_export(
 
             paths += export_bench(params, output, NAME, program)
         files = [str(path) for path in paths]
-    report = header("fpga export", params) | {
-        "part": PART, "files": files, "vendor_tools": "never run",
-    }  # fmt: skip
-    emit(report, json_file, lambda out: _show_export(out, report))
+    body = {"part": PART, "files": files, "vendor_tools": "never run"}
+    emit("fpga export", body, json_file, _show_export, params)
     return 0
 
 
@@ -192,7 +186,6 @@ def _show_export(console: Console, report: dict[str, Any]) -> None:
 def _fpga(
     what: str, board: str, hw: str | None, output: Path | None, json_file: str | None, **options
 ) -> int:
-    from ..report.report import header
 
     with _fpga_tools(what) as (synthesis, progress):
         from ..hw.boards import find_board
@@ -201,8 +194,7 @@ def _fpga(
         params = chosen.hw if hw is None else HwParams.load(hw)
         step, folder = getattr(synthesis, what), output or Path("build") / board
         result = step(chosen, params, folder, progress=progress, **options)
-    report = header(f"fpga {what}", params) | result.body
-    emit(report, json_file, lambda out: _show_fpga(out, report))
+    emit(f"fpga {what}", result.body, json_file, _show_fpga, params)
     for line in result.missed:
         print(f"vdla: {line}", file=sys.stderr)
     return 1 if result.missed else 0

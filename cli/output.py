@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -15,9 +15,32 @@ from rich.table import Table
 
 from ..runtime.files import whole_file
 
+if TYPE_CHECKING:
+    from ..isa.memory import MemoryParams
+    from ..isa.params import HwParams
 
-def emit(report: dict[str, Any], json_file: str | None, show: Callable[[Console], None]) -> None:
-    """Let ``show`` print the report, and write it as JSON where a file is named; ``-`` prints it as
+
+def emit(
+    command: str,
+    body: dict[str, Any],
+    json_file: str | None,
+    show: Callable[[Console, dict[str, Any]], object],
+    params: HwParams | None = None,
+    memory: MemoryParams | None = None,
+    seed: int | None = None,
+) -> None:
+    """As :func:`show_report`: the fields that every report begins with, then ``body``."""
+    from ..report.report import header
+
+    show_report(header(command, params, memory, seed) | body, json_file, show)
+
+
+def show_report(
+    report: dict[str, Any],
+    json_file: str | None,
+    show: Callable[[Console, dict[str, Any]], object],
+) -> None:
+    """Let ``show`` print a report, and write it as JSON where a file is named; ``-`` prints it as
     JSON instead.
     """
     if json_file == "-":
@@ -26,7 +49,7 @@ def emit(report: dict[str, Any], json_file: str | None, show: Callable[[Console]
     if json_file is not None:
         write_text(json_file, json.dumps(report, indent=2) + "\n")
     wide = None if sys.stdout.isatty() else 160  # pipes and files have no width to fit
-    show(Console(width=wide, highlight=False, markup=False))
+    show(Console(width=wide, highlight=False, markup=False), report)
 
 
 def write_text(path: str | Path, text: str) -> None:
@@ -36,9 +59,9 @@ def write_text(path: str | Path, text: str) -> None:
 
 
 class Update(Protocol):
-    """Shows how much is done, of how much in all, and what else is told of it."""
+    """Shows how much is done, of how much in all, what else is told of it, and of what."""
 
-    def __call__(self, done: int, total: int, told: str = "") -> None: ...
+    def __call__(self, done: int, total: int, told: str = "", what: str = ...) -> None: ...
 
 
 @contextmanager
@@ -58,8 +81,8 @@ def progress_bar(what: str) -> Iterator[Update]:
     ) as bar:
         task = bar.add_task(what, total=None, told="")
 
-        def update(done: int, total: int, told: str = "") -> None:
-            bar.update(task, completed=done, total=total, told=told)
+        def update(done: int, total: int, told: str = "", what: str = what) -> None:
+            bar.update(task, completed=done, total=total, told=told, description=what)
 
         yield update
 

@@ -27,16 +27,14 @@ def check(
     """Look for illegal instructions, unbalanced tokens, deadlocks and hazards without running."""
     from ..isa.check import check as find
     from ..isa.program import Program
-    from ..report.report import header
 
     loaded = Program.load(program)
     if hw is not None:
         loaded.check_params(HwParams.load(hw))
     rows = [finding.to_dict() for finding in find(loaded)]
-    report = header("check", loaded.params) | {"ok": not rows, "findings": rows}
-    report["instructions"] = len(loaded.insns)
-    emit(report, json_file, lambda console: _show_check(console, report))
-    return 0 if report["ok"] else 1
+    body = {"ok": not rows, "findings": rows, "instructions": len(loaded.insns)}
+    emit("check", body, json_file, _show_check, loaded.params)
+    return 1 if rows else 0
 
 
 def _show_check(console: Console, report: dict[str, Any]) -> None:
@@ -62,7 +60,6 @@ def asm(
 ) -> int:
     """Assemble text to a program file (SOURCE with the suffix .vdla unless --output is given)."""
     from ..isa.asm import assemble
-    from ..report.report import header
 
     path = output or source.with_suffix(".vdla")
     check_files({"source": (Reads(), source), "output": (Writes(), path)})
@@ -74,8 +71,8 @@ def asm(
     with whole_file(path) as place:
         program.save(place)
     body = {"program": str(path), "instructions": len(program.insns)}
-    report = header("asm", program.params) | body
-    emit(report, json_file, lambda console: console.print(f"{path}: {len(program.insns):,} insns"))
+    said = f"{path}: {len(program.insns):,} insns"
+    emit("asm", body, json_file, lambda console, _: console.print(said), program.params)
     return 0
 
 
@@ -87,7 +84,6 @@ def disasm(
     """A program file as assembly text, on standard output unless --output is given."""
     from ..isa.asm import disassemble
     from ..isa.program import Program
-    from ..report.report import header
 
     loaded = Program.load(program)
     text = disassemble(loaded)
@@ -95,5 +91,5 @@ def disasm(
         write_text(output, text)
     body = {"instructions": len(loaded.insns), "text": text}
     shown = text if output is None else ""
-    emit(header("disasm", loaded.params) | body, json_file, lambda _: print(shown, end=""))
+    emit("disasm", body, json_file, lambda *_: print(shown, end=""), loaded.params)
     return 0

@@ -45,7 +45,6 @@ def quantize(
 
     from ..compiler.frontends.onnx.importer import input_names, load_model
     from ..compiler.quantize import quantize as quantize_model
-    from ..report.report import header
 
     path = output or model.with_name(f"{model.stem}_int8.onnx")
     check_files({"model": (Reads(), model), "output": (Writes(), path)})
@@ -57,8 +56,8 @@ def quantize(
         )
     with whole_file(path) as place:
         onnx.save_model(made.model, str(place))
-    report = header("quantize") | {"model": model.name, "output": str(path)} | made.report
-    emit(report, json_file, lambda console: _show_quantize(console, report))
+    body = {"model": model.name, "output": str(path)} | made.report
+    emit("quantize", body, json_file, _show_quantize)
     return 0
 
 

@@ -39,7 +39,6 @@ def refine(
     from ..api.refining import refine as run_refine
     from ..bench.workloads import find_model
     from ..isa.platform import load_platform
-    from ..report.report import header
 
     params, memory_params = load_platform(hw, memory)
     found = find_model(model, params.batch, quantized=True)
@@ -48,10 +47,8 @@ def refine(
             found, knobs, params, memory_params, trials, seed, time_s, vthreads,
             lambda made, of, best: update(made, of, f"{best:,} cycles"),
         )  # fmt: skip
-    report: dict[str, Any] = (
-        header("refine", params, memory_params, seed) | {"model_name": model} | body
-    )
-    emit(report, json_file, lambda console: _show(console, report))
+    report = {"model_name": model} | body
+    emit("refine", report, json_file, _show, params, memory_params, seed)
     if report["time_ended"]:
         print(f"vdla: the time ended; {knobs} has the best choices", file=sys.stderr)
     if report["interrupted"]:

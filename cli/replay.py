@@ -69,7 +69,6 @@ def replay_block(
     """``vdla cosim --replay``."""
     from ..cosim.recording import Recording
     from ..cosim.single import QUIET_CYCLES, replay
-    from ..report.report import header
 
     if source is not None:
         raise VdlaError(f"replay: expected no model or program besides {file}, got {source}")
@@ -80,12 +79,12 @@ def replay_block(
         return 2
     block = blocks[0] if blocks else None
     found = replay(recording, block, untimed, quiet_cycles or QUIET_CYCLES, waves)
-    report = header("cosim", recording.params) | {
+    report = {
         "replay": str(file), "source": recording.source, "block": recording.block,
         "replaced": replace[0] if replace else None, "untimed": untimed,
         "programs": len(recording.runs), "recorded_cycles": recording.samples, **found,
     }  # fmt: skip
-    emit(report, json_file, lambda console: _show(console, report, waves))
+    emit("cosim", report, json_file, lambda out, told: _show(out, told, waves), recording.params)
     return 1 if report["first_divergence"] else 0
 
 

@@ -12,25 +12,10 @@ from rich.console import Console
 
 from ..isa.errors import VdlaError
 from ..runtime.files import whole_file
+from . import options
 from .arrays import model_inputs
 from .files import Fills, Reads, Writes
-from .options import (
-    Arch,
-    Clock,
-    Emulate,
-    Html,
-    Hw,
-    Inputs,
-    JsonFile,
-    Knobs,
-    Memory,
-    Precision,
-    Records,
-    Seed,
-    Threads,
-    Vthreads,
-)
-from .output import count, emit, new_table, percent, progress_bar, write_text
+from .output import count, emit, new_table, percent, progress_bar, show_report, write_text
 
 if TYPE_CHECKING:
     from ..module import Module
@@ -49,24 +34,24 @@ def run(
         ),
     ] = None,
     port: Annotated[str | None, typer.Option(help="Serial device of the board, for fpga.")] = None,
-    input_file: Inputs = None,
+    input_file: options.Inputs = None,
     output: Annotated[
         Path | None, typer.Option(help="Outputs by name (.npz)."), Writes(".npz")
     ] = None,
-    hw: Hw = "16x16",
-    memory: Memory = "vta",
-    vthreads: Vthreads = 2,
-    threads: Threads = 1,
-    knobs: Knobs = None,
-    records: Records = None,
-    seed: Seed = 0,
+    hw: options.Hw = "16x16",
+    memory: options.Memory = "vta",
+    vthreads: options.Vthreads = 2,
+    threads: options.Threads = 1,
+    knobs: options.Knobs = None,
+    records: options.Records = None,
+    seed: options.Seed = 0,
     dump_ir: Annotated[
         Path | None, typer.Option(help="Folder for the IR before and after every pass."), Fills()
     ] = None,
     program: Annotated[
         Path | None, typer.Option(help="Write the accelerator's program to this file."), Writes()
     ] = None,
-    clock: Clock = None,
+    clock: options.Clock = None,
     explain: Annotated[
         bool,
         typer.Option(
@@ -79,7 +64,7 @@ def run(
         typer.Option(help="Chrome/Perfetto trace of the first batch (JSON)."),
         Writes(),
     ] = None,
-    html: Html = None,
+    html: options.Html = None,
     roofline: Annotated[
         Path | None,
         typer.Option(help="A picture of the layers under the roofline."),
@@ -92,10 +77,10 @@ def run(
             " definition."
         ),
     ] = None,
-    emulate: Emulate = False,
-    precision: Precision = "float32",
-    arch: Arch = None,
-    json_file: JsonFile = None,
+    emulate: options.Emulate = False,
+    precision: options.Precision = "float32",
+    arch: options.Arch = None,
+    json_file: options.JsonFile = None,
     *,
     context: typer.Context,
 ) -> int:
@@ -151,7 +136,7 @@ def run(
 
         with whole_file(roofline) as place:
             draw_roofline(model_rows(report), module.params, module.memory, place)
-    emit(report, json_file, lambda console: _show_run(console, report, explain))
+    show_report(report, json_file, lambda out, told: _show_run(out, told, explain))
     return 0
 
 
@@ -192,8 +177,8 @@ def _note_records(path: Path | None, module: Module) -> None:
     from ..compiler.targets.base import Options
     from ..compiler.targets.registry import find_target
 
-    options = Options(module.params, module.memory, module.vthreads, module.settings.threads)
-    target = find_target(module.target, options)
+    machine = Options(module.params, module.memory, module.vthreads, module.settings.threads)
+    target = find_target(module.target, machine)
     if target.machine_key not in Records.load(path).machines(target.name):
         what = "processor" if target.host is None else "configuration and memory"
         print(f"vdla: {path} has no records of this {what}; none is applied", file=sys.stderr)
@@ -356,20 +341,19 @@ def compile_model(
         str | None,
         typer.Option(help="Another machine's triple, such as aarch64-linux-gnu, for cpu."),
     ] = None,
-    hw: Hw = "16x16",
-    memory: Memory = "vta",
-    vthreads: Vthreads = 2,
-    threads: Threads = 1,
-    knobs: Knobs = None,
-    records: Records = None,
-    emulate: Emulate = False,
-    precision: Precision = "float32",
-    arch: Arch = None,
-    json_file: JsonFile = None,
+    hw: options.Hw = "16x16",
+    memory: options.Memory = "vta",
+    vthreads: options.Vthreads = 2,
+    threads: options.Threads = 1,
+    knobs: options.Knobs = None,
+    records: options.Records = None,
+    emulate: options.Emulate = False,
+    precision: options.Precision = "float32",
+    arch: options.Arch = None,
+    json_file: options.JsonFile = None,
 ) -> int:
     """Compile a model to a folder that runs without the compiler: vdla.load, or C for the CPU."""
     from ..module import compile, cross_compile
-    from ..report.report import header
     from ..runtime.bundle import read_manifest
 
     if triple is not None and target != "cpu":
@@ -390,8 +374,7 @@ def compile_model(
     body: dict[str, Any] = {"model": model.name, "output": str(output)}
     body |= {key: manifest[key] for key in ("target", "triple", "features", "memory_plan")}
     body["files"] = {name: size for name, (size, _) in manifest["files"].items()}
-    report = header("compile") | body
-    emit(report, json_file, lambda console: _show_compiled(console, report))
+    emit("compile", body, json_file, _show_compiled)
     return 0
 
 

@@ -15,7 +15,7 @@ from ..runtime.files import whole_file
 from ..runtime.processor import host
 from .files import Merges, Writes
 from .options import MOST_THREADS, Clock, Html, JsonFile, Records
-from .output import count, emit, new_table, percent, progress_bar, write_text
+from .output import count, new_table, percent, progress_bar, show_report, write_text
 
 #: Where results go if nothing is said.
 DEFAULT_RESULTS = Path("sweep.jsonl")
@@ -83,7 +83,7 @@ def sweep(
             sweeping.write_csv(place, rows)
     if html is not None:
         write_text(html, sweep_page(report, sweeping.labels(rows)))
-    emit(report, json_file, lambda console: _show(console, rows, sweeping.labels(rows)))
+    show_report(report, json_file, lambda console, _: _show(console, rows, sweeping.labels(rows)))
     if interrupted:
         raise VdlaError(
             f"interrupted; {results} has {len(rows)} of {len(points)} results, and the same command"

@@ -5,34 +5,18 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ..isa.errors import VdlaError
 from ..runtime.files import whole_file
+from . import options
 from .files import Merges, Reads, Writes
-from .options import (
-    MOST,
-    MOST_SECONDS,
-    MOST_VTHREADS,
-    RECORDS_VARIABLE,
-    Hw,
-    JsonFile,
-    Memory,
-    Precision,
-    Scheduler,
-    Seed,
-    Threads,
-    TimeLimit,
-    Workers,
-)
-from .output import count, emit, new_table
+from .output import count, emit, new_table, progress_bar
 
 if TYPE_CHECKING:
     from ..api.tuning import Progress as Made
@@ -56,56 +40,64 @@ def tune(
         typer.Argument(help="A model's file, a network of vdla bench, or a layer such as C8."),
     ],
     target: Annotated[str, typer.Option(help="sim, rtl, cpu, cuda or opencl.")] = "sim",
-    trials: Annotated[int, typer.Option(min=1, max=MOST, help="Trials of each workload.")] = 64,
+    trials: Annotated[
+        int, typer.Option(min=1, max=options.MOST, help="Trials of each workload.")
+    ] = 64,
     tuner: Annotated[str, typer.Option(help="xgb, treernn, sa, ga, random, grid or auto.")] = "xgb",
     records: Annotated[
         Path,
-        typer.Option("--records", envvar=RECORDS_VARIABLE, help="File to read and to add to."),
+        typer.Option(
+            "--records", envvar=options.RECORDS_VARIABLE, help="File to read and to add to."
+        ),
         Merges(),
     ] = DEFAULT_RECORDS,
-    hw: Hw = "16x16",
-    memory: Memory = "vta",
-    seed: Seed = 0,
-    time_s: TimeLimit = None,
-    scheduler: Scheduler = None,
-    workers: Workers = 0,
+    hw: options.Hw = "16x16",
+    memory: options.Memory = "vta",
+    seed: options.Seed = 0,
+    time_s: options.TimeLimit = None,
+    scheduler: options.Scheduler = None,
+    workers: options.Workers = 0,
     timeout: Annotated[
-        float, typer.Option(min=0.1, max=MOST_SECONDS, help="Seconds after which a trial fails.")
+        float,
+        typer.Option(min=0.1, max=options.MOST_SECONDS, help="Seconds after which a trial fails."),
     ] = 60.0,
     vthreads: Annotated[
-        int, typer.Option(min=1, max=MOST_VTHREADS, help="Virtual threads of the planner.")
+        int, typer.Option(min=1, max=options.MOST_VTHREADS, help="Virtual threads of the planner.")
     ] = 2,
-    threads: Threads = 1,
-    precision: Precision = "float32",
+    threads: options.Threads = 1,
+    precision: options.Precision = "float32",
     plot: Annotated[
         Path | None,
         typer.Option(help="A picture of the best so far, for each explorer."),
         Writes(".png"),
     ] = None,
-    json_file: JsonFile = None,
+    json_file: options.JsonFile = None,
 ) -> int:
     """Search the choices of a model's layers. Ctrl-C keeps all trials; run again to go on."""
     from ..api.tuning import tune as run_tune
     from ..bench.workloads import find_model
     from ..isa.platform import load_platform
-    from ..report.report import header
 
     params, memory_params = load_platform(hw, memory)
     found = find_model(model, params.batch, quantized=target in ("sim", "rtl"))
-    with _live(f"{model} on {target}") as watch:
+    what = f"{model} on {target}"
+    with progress_bar(what) as update:
+
+        def watch(made: Made) -> None:
+            where = f"{what}, workload {made.number + 1} of {made.tasks} ({made.task.layers[0]})"
+            update(made.made, made.of, progress_text(made), where)
+
         body = run_tune(
             found, target, records, params, memory_params, trials, tuner, seed, time_s, scheduler,
             workers, timeout, vthreads, threads, watch, precision,
         )  # fmt: skip
-    report: dict[str, Any] = (
-        header("tune", params, memory_params, seed) | {"model_name": model} | body
-    )
+    report: dict[str, Any] = {"model_name": model} | body
     if plot is not None:
         from ..bench.tuning import draw_curves
 
         with whole_file(plot) as place:
             draw_curves(records, [row["workload"] for row in report["tasks"]], place)
-    emit(report, json_file, lambda console: _show_tuned(console, report))
+    emit("tune", report, json_file, _show_tuned, params, memory_params, seed)
     if report["time_ended"]:
         print(
             f"vdla: the time ended; {records} has all trials, and the same command goes on",
@@ -114,30 +106,6 @@ def tune(
     if report["interrupted"]:
         raise VdlaError(f"interrupted; {records} has all trials, and the same command goes on")
     return 0
-
-
-@contextmanager
-def _live(what: str) -> Iterator[Any]:
-    """A live line on standard error: trials, the best so far, the rate, the time that is left."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    console = Console(stderr=True)
-    with Progress(
-        *columns, TextColumn("{task.fields[told]}"), TimeElapsedColumn(), console=console,
-        transient=True, disable=not console.is_terminal,
-    ) as bar:  # fmt: skip
-        shown = bar.add_task(what, total=None, told="")
-
-        def watch(made: Made) -> None:
-            where = f"{what}, workload {made.number + 1} of {made.tasks} ({made.task.layers[0]})"
-            bar.update(
-                shown,
-                description=where,
-                completed=made.made,
-                total=made.of,
-                told=progress_text(made),
-            )
-
-        yield watch
 
 
 def progress_text(made: Made) -> str:
@@ -198,7 +166,7 @@ def show(
     files: RecordFiles,
     target: WantedTarget = None,
     template: WantedTemplate = None,
-    json_file: JsonFile = None,
+    json_file: options.JsonFile = None,
 ) -> int:
     """What was tried: each workload with its trials, how many failed, and the best cost."""
     return _list(files, target, template, json_file, "records show")
@@ -209,7 +177,7 @@ def best(
     files: RecordFiles,
     target: WantedTarget = None,
     template: WantedTemplate = None,
-    json_file: JsonFile = None,
+    json_file: options.JsonFile = None,
 ) -> int:
     """The best knobs of each workload."""
     return _list(files, target, template, json_file, "records best")
@@ -219,16 +187,16 @@ def best(
 def merge(
     files: RecordFiles,
     output: Annotated[Path, typer.Option("--output", "-o", help="The file to write."), Writes()],
-    json_file: JsonFile = None,
+    json_file: options.JsonFile = None,
 ) -> int:
     """Write the records of several files to one, each once."""
     from ..compiler.choose.records import merge as merge_files
-    from ..report.report import header
 
     found = merge_files(output, files)
-    report = header("records merge") | {"output": str(output), "rows": _rows(found)}
-    told = f"{output}: {len(found.trials)} records of {len(report['rows'])} workloads"
-    emit(report, json_file, lambda console: console.print(told))
+    rows = _rows(found)
+    told = f"{output}: {len(found.trials)} records of {len(rows)} workloads"
+    body = {"output": str(output), "rows": rows}
+    emit("records merge", body, json_file, lambda console, _: console.print(told))
     return 0
 
 
@@ -236,7 +204,6 @@ def _list(
     files: list[Path], target: str | None, template: str | None, json_file: str | None, what: str
 ) -> int:
     from ..compiler.choose.records import Records
-    from ..report.report import header
 
     found = Records(trial for file in files for trial in Records.load(file).trials)
     for field, wanted in (("target", target), ("template", template)):
@@ -247,8 +214,8 @@ def _list(
                 f" got {wanted!r}"
             )
     rows = _rows(found.where(target=target, template=template))
-    report = header(what) | {"rows": rows}
-    emit(report, json_file, lambda console: _show_records(console, rows, what.endswith("best")))
+    shows_knobs = what.endswith("best")
+    emit(what, {"rows": rows}, json_file, lambda out, _: _show_records(out, rows, shows_knobs))
     return 0
 
 

@@ -9,50 +9,43 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from . import options
 from .coverage import show_summary, summary
 from .files import Fills
-from .options import (
-    MOST_ROUNDS,
-    CoverageFile,
-    Hw,
-    JsonFile,
-    Memory,
-    Scheduler,
-    Seed,
-    Workers,
-    workers_of,
-)
 from .output import count, emit, new_table, progress_bar
 
 
 def verify(
-    programs: Annotated[int, typer.Option(min=1, max=MOST_ROUNDS, help="Random programs.")] = 100,
-    seed: Seed = 0,
-    hw: Hw = "16x16",
-    memory: Memory = "vta",
+    programs: Annotated[
+        int, typer.Option(min=1, max=options.MOST_ROUNDS, help="Random programs.")
+    ] = 100,
+    seed: options.Seed = 0,
+    hw: options.Hw = "16x16",
+    memory: options.Memory = "vta",
     waves: Annotated[
         Path,
         typer.Option(metavar="DIR", help="Folder for program and waveform of a difference."),
         Fills(),
     ] = Path("."),
-    coverage: CoverageFile = None,
-    scheduler: Scheduler = None,
-    workers: Workers = 0,
-    json_file: JsonFile = None,
+    coverage: options.CoverageFile = None,
+    scheduler: options.Scheduler = None,
+    workers: options.Workers = 0,
+    json_file: options.JsonFile = None,
 ) -> int:
     """Random programs through reference, SimPy and RTL: bytes and cycles must be equal. With
     --coverage, further programs are drawn towards what the file's and these have not hit.
     """
     from ..isa.platform import load_platform
-    from ..report.report import header
     from ..sim.coverage.coverage import Coverage
     from ..sim.verify import campaign as verification
-    from ..sim.verify.shares import DEVICE, verify_on
 
     params, memory_params = load_platform(hw, memory)
     collected = None if coverage is None else Coverage.of_file(coverage, params)
-    with workers_of(DEVICE, scheduler, workers) as found, progress_bar("verify") as progress:
-        run = verification.verify if found is None else partial(verify_on, found)
+    with (
+        options.workers_of(verification.DEVICE, scheduler, workers) as found,
+        progress_bar("verify") as progress,
+    ):
+        run = verification.verify if found is None else partial(verification.verify_on, found)
         body = run(params, memory_params, programs, seed, progress=progress, coverage=collected)
     if coverage is not None and collected is not None:
         collected.save(coverage)
@@ -60,9 +53,8 @@ def verify(
     first = body["first_divergence"]
     if first is not None:
         first |= verification.save_divergence(waves, params, memory_params, first)
-    report = header("verify", params, memory_params, seed) | body
-    emit(report, json_file, lambda console: _show_verify(console, report))
-    equal = not report["byte_mismatches"] and not report["cycle_mismatches"]
+    emit("verify", body, json_file, _show_verify, params, memory_params, seed)
+    equal = not body["byte_mismatches"] and not body["cycle_mismatches"]
     return 0 if equal and first is None else 1
 
 

@@ -1,14 +1,20 @@
-"""Static memory planning: values that are never needed at the same time share memory."""
+"""Static memory planning: what the code of a graph has in memory, and when; values that are never
+needed at the same time share memory.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import TypeVar
 
-from ..runtime.native import MemoryPlan, align
+import numpy as np
+
+from ..runtime.native import MemoryPlan, TensorType, align, aligned_memory
+from .graph.ir import Graph, Node
+from .graph.ops.base import Fusion
 
 #: The most orders that are tried, from each of the two first ones.
 ROUNDS = 20
@@ -33,6 +39,68 @@ class Lifetime:
     def overlaps(self, other: Lifetime) -> bool:
         """Whether both are needed in some step."""
         return self.first <= other.last and other.first <= self.last
+
+
+class GraphMemory:
+    """The constants of a graph's code, and the lifetimes of what it computes.
+
+    Attributes
+    ----------
+    round_up : the size that some bytes take
+    outside : tensors that have memory of their own
+    constants : values by name: of tensors, and of nodes' attributes that are arrays
+    lifetimes : of tensors by name, and of what a node needs besides by a key of the caller's
+    """
+
+    def __init__(self, graph: Graph, round_up: Callable[[int], int]):
+        self.graph, self.round_up = graph, round_up
+        self.outside: set[str] = set()
+        self.constants: dict[str, np.ndarray] = {}
+        self.lifetimes: dict[str | int, Lifetime] = {}
+        self._sources: dict[str, str] = {}
+        for node in graph.nodes:
+            if node.op.fusion is Fusion.ALIAS:
+                self._sources[node.output] = self.source(node.inputs[0])
+
+    def source(self, name: str) -> str:
+        """The tensor that a name stands for: its source if it is an alias, else itself."""
+        return self._sources.get(name, name)
+
+    def use(self, name: str, position: int) -> None:
+        """Extend the lifetime of a tensor to a position."""
+        tensor = self.graph[name]
+        if tensor.data is not None:
+            self.constants[name] = tensor.data
+        elif name not in self.outside:
+            first = self.lifetimes[name].first if name in self.lifetimes else position
+            self.lifetimes[name] = Lifetime(self.round_up(tensor.size_bytes), first, position)
+
+    def add_attributes(self, node: Node, arrays: Sequence[np.ndarray]) -> list[str]:
+        """Add a node's attributes to the constants; their names."""
+        names = [f"{node.name}.{node.output}.{index}" for index in range(len(arrays))]
+        self.constants |= dict(zip(names, arrays, strict=True))
+        return names
+
+    def place_constants(self) -> tuple[dict[str, int], np.ndarray]:
+        """Where each constant begins, in bytes, and all of them (uint8)."""
+        places, end = dict[str, int](), 0
+        for name, data in self.constants.items():
+            places[name], end = end, end + self.round_up(data.nbytes)
+        parameters = aligned_memory(end)
+        for name, data in self.constants.items():
+            raw = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+            parameters[places[name] : places[name] + data.nbytes] = raw
+        return places, parameters
+
+    def offsets(self, offsets: Mapping[str | int, int]) -> dict[str, int]:
+        """Where tensors are, their other names included, by the ``offsets`` of lifetimes."""
+        found = {name: offset for name, offset in offsets.items() if isinstance(name, str)}
+        return found | {n: found[s] for n, s in self._sources.items() if s in found}
+
+
+def tensor_types(graph: Graph, names: Sequence[str]) -> tuple[TensorType, ...]:
+    """The types of these tensors, for the caller of a graph's code."""
+    return tuple(TensorType(name, graph[name].shape, graph[name].dtype) for name in names)
 
 
 def plan_arena(lifetimes: Mapping[Key, Lifetime]) -> tuple[dict[Key, int], MemoryPlan]:

@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,7 +21,7 @@ from pathlib import Path
 
 from ..isa.program import Program
 from ..runtime.executable import Executable, LayerInfo, State, Step
-from ..runtime.native import TensorType
+from .arena import tensor_types
 from .choose.chooser import Chooser, Given
 from .choose.records import Records
 from .dumps import STEPS_OF_NODE, Dumps
@@ -96,7 +96,7 @@ def build(
         if isinstance(compiled.step, Program):
             issued += len(compiled.step.insns)
     chooser.check_given()
-    inputs, outputs = _types(graph, graph.given), _types(graph, graph.results)
+    inputs, outputs = tensor_types(graph, graph.given), tensor_types(graph, graph.results)
     states = tuple(State(*kept) for kept in graph.state_values)
     return CompiledModel(inputs, outputs, tuple(layers), tuple(steps), graph, states=states)
 
@@ -124,10 +124,6 @@ def _graph_passes(target: Target, chooser: Chooser) -> list[tuple[str, GraphPass
         *target.graph_passes(chooser),
         ("drop_small_programs", partial(drop_small_programs, target=target)),
     ]
-
-
-def _types(graph: Graph, names: Sequence[str]) -> tuple[TensorType, ...]:
-    return tuple(TensorType(name, graph[name].shape, graph[name].dtype) for name in names)
 
 
 def _later(layer: LayerInfo, issued: int) -> LayerInfo:

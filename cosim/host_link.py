@@ -8,17 +8,7 @@ from typing import Any
 import cocotb
 from cocotb.triggers import ClockCycles, FallingEdge, Lock, with_timeout
 
-from ..isa.hostlink import (
-    ANSWER_HEADER,
-    CRC_BYTES,
-    REQUEST_HEADER,
-    SYNC_ANSWER,
-    SYNC_REQUEST,
-    WORD_BYTES,
-    Answer,
-    Command,
-    frame,
-)
+from ..isa import hostlink
 from .bench import PERIOD_NS
 
 #: How long the line may be silent while an answer is expected, and all of a request is sent.
@@ -42,7 +32,7 @@ class HostLinkDriver:
         self._lock = Lock()
 
     async def request(
-        self, command: Command, address: int, words: int = 0, payload: bytes = b""
+        self, command: hostlink.Command, address: int, words: int = 0, payload: bytes = b""
     ) -> bytes:
         """One request and the words of its answer; ``words`` are asked for, or those of ``payload``
         are written.
@@ -51,12 +41,14 @@ class HostLinkDriver:
         """
         async with self._lock:
             self._sequence = (self._sequence + 1) % 256
-            count = words or len(payload) // WORD_BYTES
-            header = REQUEST_HEADER.pack(command, self._sequence, address, count)
+            count = words or len(payload) // hostlink.WORD_BYTES
+            header = hostlink.REQUEST_HEADER.pack(command, self._sequence, address, count)
             answer = cocotb.start_soon(self._receive())
-            await self._send(frame(SYNC_REQUEST, header + payload))
+            await self._send(hostlink.frame(hostlink.SYNC_REQUEST, header + payload))
             code, sequence, data = await answer
-        assert code == Answer.OK, f"host link: {command.name} answered with {Answer(code).name}"
+        assert code == hostlink.Answer.OK, (
+            f"host link: {command.name} answered with {hostlink.Answer(code).name}"
+        )
         assert sequence == self._sequence, "host link: answer to another request"
         return data
 
@@ -70,11 +62,11 @@ class HostLinkDriver:
     async def _receive(self) -> tuple[int, int, bytes]:
         """Code, sequence number and words of an answer."""
         sync = await self._byte()
-        assert sync == SYNC_ANSWER, f"host link: expected an answer, got a byte {sync:#x}"
-        header = await self._bytes(ANSWER_HEADER.size)
-        code, sequence, words = ANSWER_HEADER.unpack(header)
-        data = await self._bytes(words * WORD_BYTES)
-        crc = int.from_bytes(await self._bytes(CRC_BYTES), "little")
+        assert sync == hostlink.SYNC_ANSWER, f"host link: expected an answer, got a byte {sync:#x}"
+        header = await self._bytes(hostlink.ANSWER_HEADER.size)
+        code, sequence, words = hostlink.ANSWER_HEADER.unpack(header)
+        data = await self._bytes(words * hostlink.WORD_BYTES)
+        crc = int.from_bytes(await self._bytes(hostlink.CRC_BYTES), "little")
         assert crc == zlib.crc32(header + data), "host link: an answer with a wrong checksum"
         return code, sequence, data
 

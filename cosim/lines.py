@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..isa.errors import VdlaError
+from ..runtime.files import whole_file
 
 FORMAT = "vdla line coverage 1"
 KINDS = ("line", "branch", "toggle")
@@ -113,9 +114,8 @@ class LineCoverage:
         nested: dict[str, dict[str, dict[str, int]]] = {}
         for (file, line, kind, what), count in sorted(self.points.items()):
             nested.setdefault(f"{file}:{line}", {}).setdefault(kind, {})[what] = count
-        scratch = path.with_name(f"{path.name}.part")
-        scratch.write_text(json.dumps({"format": FORMAT, "points": nested}) + "\n")
-        scratch.replace(path)
+        with whole_file(path) as place:
+            place.write_text(json.dumps({"format": FORMAT, "points": nested}) + "\n")
 
     @classmethod
     def load(cls, path: Path) -> LineCoverage:

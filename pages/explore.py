@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..report.report import roofline_macs
-from .layers import BOUNDS, UNITS, roof, stall_series, stall_values
+from .layers import BOUNDS, roof, run_bars
 from .page import write_page
 from .parts import (
     Across,
@@ -239,15 +239,6 @@ def _energy(report: dict[str, Any], named: Sequence[tuple[str, Design]]) -> Sect
 def _network(network: str, named: Sequence[tuple[str, Design]]) -> Section:
     labels = [label for label, _ in named]
     runs = [design["networks"][network] for _, design in named]
-    stalls = [run["stalls"] for run in runs]
-    series, causes = stall_series([one for units in stalls for one in units.values()])
-    columns = ("design", "unit", *(one.name for one in series))
-    rows = [
-        (label, unit, *stall_values(units[unit], causes))
-        for label, units in zip(labels, stalls, strict=True)
-        for unit in UNITS
-    ]
-    views = [View(u, labels, [stall_values(units[u], causes) for units in stalls]) for u in UNITS]
     layers = [
         (its[0]["name"], *(one["cycles"] for one in its), *(one["chosen_by"] for one in its))
         for its in zip(*(run["layers"] for run in runs), strict=False)
@@ -257,12 +248,8 @@ def _network(network: str, named: Sequence[tuple[str, Design]]) -> Section:
         f"Network {network}",
         "Where the cycles of a run go on each design.",
         [
-            Bars(
-                title=f"Cycles of {network}, by what a unit does",
-                note="All bars of a design are as long as its run.",
-                table=Table(f"Cycles by cause, {network}", columns, rows),
-                series=series,
-                views=sorted(views, key=lambda view: view.name != "gemm"),
+            run_bars(
+                network, "design", labels, runs, "All bars of a design are as long as its run."
             ),
             _roofline(network, named),
             Table(f"Cycles by layer, {network}", ("layer", *labels, *by), layers),

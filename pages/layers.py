@@ -98,11 +98,11 @@ def cycle_bars(report: Report) -> Bars:
 def stall_bars(report: Report) -> Bars:
     """What the units did in each layer, by cause: the busiest unit, or one and the same."""
     layers = on_accelerator(report)
-    series, causes = stall_series(x for layer in layers for x in layer["stalls"].values())
+    series, causes = _stall_series(x for layer in layers for x in layer["stalls"].values())
     views = [_stall_view("busiest unit of each layer", layers, causes, None)]
     views += [_stall_view(unit, layers, causes, unit) for unit in UNITS]
     rows = [
-        (layer["name"], unit, *stall_values(stalls, causes))
+        (layer["name"], unit, *_stall_values(stalls, causes))
         for layer in layers
         for unit, stalls in layer["stalls"].items()
     ]
@@ -116,7 +116,28 @@ def stall_bars(report: Report) -> Bars:
     )
 
 
-def stall_series(stalls: Iterable[Mapping[str, int]]) -> tuple[list[Series], list[str]]:
+def run_bars(
+    model: str, kind: str, labels: Sequence[str], runs: Sequence[dict[str, Any]], note: str
+) -> Bars:
+    """What the units did in whole runs of a model, by cause; ``labels`` name what is compared, a
+    ``kind`` of things.
+    """
+    stalls = [run["stalls"] for run in runs]
+    series, causes = _stall_series(one for units in stalls for one in units.values())
+    columns = (kind, "unit", *(one.name for one in series))
+    values = {unit: [_stall_values(units[unit], causes) for units in stalls] for unit in UNITS}
+    rows = [(x, unit, *values[unit][i]) for i, x in enumerate(labels) for unit in UNITS]
+    first = sorted(UNITS, key=lambda unit: unit != "gemm")
+    return Bars(
+        title=f"Cycles of {model}, by what a unit does",
+        note=note,
+        table=Table(f"Cycles by cause, {model}", columns, rows),
+        series=series,
+        views=[View(unit, labels, values[unit]) for unit in first],
+    )
+
+
+def _stall_series(stalls: Iterable[Mapping[str, int]]) -> tuple[list[Series], list[str]]:
     """The causes that take cycles in some of the units' stalls, as series and as reports name
     them.
     """
@@ -125,7 +146,7 @@ def stall_series(stalls: Iterable[Mapping[str, int]]) -> tuple[list[Series], lis
     return [Series(cause_name(cause), _colour(cause)) for cause in causes], causes
 
 
-def stall_values(stalls: Mapping[str, int], causes: Sequence[str]) -> list[int]:
+def _stall_values(stalls: Mapping[str, int], causes: Sequence[str]) -> list[int]:
     """The cycles of a unit by cause."""
     return [stalls.get(cause, 0) for cause in causes]
 
@@ -143,7 +164,7 @@ def _stall_view(
         chosen = unit or layer["busiest_unit"]
         if chosen in layer["stalls"]:
             labels.append(layer["name"] if unit else f"{layer['name']} ({chosen})")
-            values.append(stall_values(layer["stalls"][chosen], causes))
+            values.append(_stall_values(layer["stalls"][chosen], causes))
     return View(name, labels, values)
 
 

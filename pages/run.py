@@ -7,20 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ..isa.params import MEMORIES, HwParams
-from .layers import (
-    UNITS,
-    Report,
-    choice_table,
-    cycle_bars,
-    dram_bars,
-    memory_table,
-    on_accelerator,
-    placement_table,
-    report_facts,
-    roofline,
-    stall_bars,
-    summary,
-)
+from . import layers
 from .measured import Run, instructions, joined, lanes, occupancy, tensors
 from .page import write_page
 from .parts import Area, Areas, Page, Section, Series, Slices, StepLines, Steps, Table, Timeline
@@ -31,7 +18,7 @@ MOST_SLICES, MOST_STEPS, MOST_TENSORS = 40_000, 1200, 2000
 _LINK = "run"
 
 
-def run_page(report: Report, run: Run | None) -> str:
+def run_page(report: layers.Report, run: Run | None) -> str:
     """The page of a run as HTML.
 
     Parameters
@@ -44,25 +31,25 @@ def run_page(report: Report, run: Run | None) -> str:
         sections += _time_sections(run)
     sections += _choice_sections(report)
     title = f"{report['model']} on {report['target']}"
-    return write_page(Page(title, summary(report), report_facts(report), sections))
+    return write_page(Page(title, layers.summary(report), layers.report_facts(report), sections))
 
 
-def _layer_sections(report: Report) -> Iterator[Section]:
-    if not on_accelerator(report):
+def _layer_sections(report: layers.Report) -> Iterator[Section]:
+    if not layers.on_accelerator(report):
         return
     yield Section(
         "Layers",
         "Which layers take the time, and what the units do meanwhile. A layer is as fast as its"
         " busiest unit can be; what that unit waits for is what to change.",
-        [cycle_bars(report), stall_bars(report)],
+        [layers.cycle_bars(report), layers.stall_bars(report)],
     )
     yield Section(
         "Roofline",
         "How near each layer is to what the hardware and the memory allow. Left of the bend the"
         " memory is the limit, right of it the multipliers.",
-        [roofline(report)],
+        [layers.roofline(report)],
     )
-    yield Section("DRAM traffic", "What each layer moves over the bus.", [dram_bars(report)])
+    yield Section("DRAM traffic", "What each layer moves over the bus.", [layers.dram_bars(report)])
 
 
 def _time_sections(run: Run) -> Iterator[Section]:
@@ -87,22 +74,22 @@ def _time_sections(run: Run) -> Iterator[Section]:
         )
 
 
-def _choice_sections(report: Report) -> Iterator[Section]:
+def _choice_sections(report: layers.Report) -> Iterator[Section]:
     yield Section(
         "Memory plan",
         "How tensors between operators share memory: the plan, all of them side by side, and the"
         " largest set that is needed at the same time, which no plan can go below.",
-        [memory_table(report)],
+        [layers.memory_table(report)],
     )
     yield Section(
         "Choices",
         "Who chose the knobs of each layer. --knobs takes a report of --json, or other knobs.",
-        [choice_table(report)],
+        [layers.choice_table(report)],
     )
     yield Section(
         "Placement",
         "Which nodes run on the accelerator, and why the others do not.",
-        [placement_table(report)],
+        [layers.placement_table(report)],
     )
 
 
@@ -125,7 +112,7 @@ def timeline(run: Run, most: int = MOST_SLICES) -> Timeline:
             int((slices.unit == number).sum()),
             int(slices.active[slices.unit == number].sum()),
         )
-        for number, unit in enumerate(UNITS)
+        for number, unit in enumerate(layers.UNITS)
     ]
     columns = ("unit", "instructions", "slices", "cycles of all slices, overlaps counted twice")
     return Timeline(
@@ -134,7 +121,7 @@ def timeline(run: Run, most: int = MOST_SLICES) -> Timeline:
         " several lanes. Colours are layers.",
         table=Table("Instructions", columns, rows),
         end=run.timing.cycles,
-        rows=UNITS,
+        rows=layers.UNITS,
         labels=found.layers,
         texts=found.texts if slices.gap < 0 else [],
         slices=Slices(

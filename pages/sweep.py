@@ -8,9 +8,9 @@ from typing import Any
 
 from ..isa.params import MEMORIES
 from ..report.report import on_host
-from .layers import UNITS, stall_series, stall_values
+from .layers import run_bars
 from .page import write_page
-from .parts import Bars, Facts, Page, Point, Scatter, Section, Series, Table, View
+from .parts import Facts, Page, Point, Scatter, Section, Series, Table
 
 Row = dict[str, Any]
 
@@ -81,31 +81,15 @@ def _all_rows(named: Sequence[tuple[str, Row]]) -> Section:
 
 
 def _model_section(model: str, mine: Sequence[tuple[str, Row]]) -> Section:
+    labels, rows = zip(*mine, strict=True)
+    note = (
+        "All bars of a machine are as long as its run. gemm is the tensor core: if it works all the"
+        " time, only more multipliers help."
+    )
     return Section(
         f"Model {model}",
         "Where the cycles go on each machine, and what the memory on chip buys.",
-        [_stalls(model, mine), _costs(model, mine)],
-    )
-
-
-def _stalls(model: str, mine: Sequence[tuple[str, Row]]) -> Bars:
-    labels = [label for label, _ in mine]
-    stalls = [row["stalls"] for _, row in mine]
-    series, causes = stall_series([causes for units in stalls for causes in units.values()])
-    columns = ("machine", "unit", *(one.name for one in series))
-    rows = [
-        (label, unit, *stall_values(units[unit], causes))
-        for label, units in zip(labels, stalls, strict=True)
-        for unit in UNITS
-    ]
-    views = [View(u, labels, [stall_values(units[u], causes) for units in stalls]) for u in UNITS]
-    return Bars(
-        title=f"Cycles of {model}, by what a unit does",
-        note="All bars of a machine are as long as its run. gemm is the tensor core: if it works"
-        " all the time, only more multipliers help.",
-        table=Table(f"Cycles by cause, {model}", columns, rows),
-        series=series,
-        views=sorted(views, key=lambda view: view.name != "gemm"),
+        [run_bars(model, "machine", labels, rows, note), _costs(model, mine)],
     )
 
 

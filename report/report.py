@@ -40,16 +40,7 @@ from ..isa.opcodes import Unit
 from ..isa.params import PRESETS, HwParams
 from ..isa.program import Program
 from ..isa.regmap import named_causes
-from .bounds import (
-    Bound,
-    Layer,
-    Timing,
-    active_cycles,
-    core_macs,
-    dram_traffic,
-    insns_of,
-    moved_bytes,
-)
+from . import bounds
 
 #: The target of a layer that the host's processor computes.
 HOST = "cpu"
@@ -122,7 +113,7 @@ def output_report(outputs: Mapping[str, np.ndarray]) -> dict[str, dict[str, Any]
     }
 
 
-def coverage(layers: Sequence[Layer]) -> dict[str, int]:
+def coverage(layers: Sequence[bounds.Layer]) -> dict[str, int]:
     """How many of the model's MACs run on the accelerator, and how many of its operators on the
     host; an operator is a layer that computes.
     """
@@ -157,7 +148,7 @@ def host_text(report: Mapping[str, Any]) -> str:
     )
 
 
-def host_report(layers: Sequence[Layer]) -> dict[str, Any]:
+def host_report(layers: Sequence[bounds.Layer]) -> dict[str, Any]:
     """The report of a run on the CPU, where nothing counts cycles."""
     return {
         "cycles": None,
@@ -173,7 +164,7 @@ def host_report(layers: Sequence[Layer]) -> dict[str, Any]:
 
 
 def accelerator_report(
-    layers: Sequence[Layer], program: Program, memory: MemoryParams, timing: Timing
+    layers: Sequence[bounds.Layer], program: Program, memory: MemoryParams, timing: bounds.Timing
 ) -> dict[str, Any]:
     """The report of one inference on the accelerator.
 
@@ -191,14 +182,14 @@ def accelerator_report(
         if not timing.ends:  # a board counts cycles, but records no ends
             rows.append(_host_layer(layer))
             continue
-        insns = insns_of(layer)
+        insns = bounds.insns_of(layer)
         end = timing.cycles
         if number != last:
             end = max((begin, *(timing.ends[i] for i in insns)))
         rows.append(_accelerator_layer(layer, program, memory, timing, insns, end - begin))
         begin = end
     on_accelerator = [layer for layer in layers if layer.runs is not None]
-    bound = Bound.of(on_accelerator, program, memory)
+    bound = bounds.Bound.of(on_accelerator, program, memory)
     return {
         "cycles": timing.cycles,
         "macs": sum(layer.macs for layer in layers),
@@ -208,13 +199,13 @@ def accelerator_report(
         "bound_by": bound.by,
         "stalls": {unit: dict(causes) for unit, causes in timing.counters.items()},
         "layers": rows,
-        "dram": dram_traffic(program),
+        "dram": bounds.dram_traffic(program),
         "coverage": coverage(layers),
     }
 
 
 def layer_stalls(
-    program: Program, timing: Timing, insns: Iterable[int]
+    program: Program, timing: bounds.Timing, insns: Iterable[int]
 ) -> dict[str, dict[str, int]]:
     """Cycles of every unit, by cause, that the given instructions account for.
 
@@ -232,9 +223,9 @@ def layer_stalls(
     }
 
 
-def vector_macs(layers: Iterable[Layer], program: Program) -> int:
+def vector_macs(layers: Iterable[bounds.Layer], program: Program) -> int:
     """MACs of layers on the accelerator that the vector unit does."""
-    return sum(layer.macs - core_macs(layer, program) for layer in layers)
+    return sum(layer.macs - bounds.core_macs(layer, program) for layer in layers)
 
 
 def roofline_macs(row: Mapping[str, Any]) -> int:
@@ -245,7 +236,7 @@ def roofline_macs(row: Mapping[str, Any]) -> int:
 
 
 def utilisation(
-    layers: Sequence[Layer], program: Program, insns: Iterable[Insn], cycles: int
+    layers: Sequence[bounds.Layer], program: Program, insns: Iterable[Insn], cycles: int
 ) -> dict[str, float | None]:
     """How well layers with these instructions use the tensor core and, in ``vector``, the vector
     unit, in so many cycles; None where there is nothing to use it for.
@@ -254,7 +245,7 @@ def utilisation(
         program.params.peak_macs_per_cycle, program.params.peak_vector_macs_per_cycle
     )  # fmt: skip
     iterations = sum(insn.iterations for insn in insns if isinstance(insn, Gemm))
-    macs = sum(core_macs(layer, program) for layer in layers)
+    macs = sum(bounds.core_macs(layer, program) for layer in layers)
     others = vector_macs(layers, program)
     return {
         "spatial": macs / (iterations * peak) if iterations else None,
@@ -264,7 +255,7 @@ def utilisation(
     }
 
 
-def _host_layer(layer: Layer) -> dict[str, Any]:
+def _host_layer(layer: bounds.Layer) -> dict[str, Any]:
     return {
         "name": layer.name,
         "op": layer.op,
@@ -290,16 +281,16 @@ def _host_layer(layer: Layer) -> dict[str, Any]:
 
 
 def _accelerator_layer(
-    layer: Layer,
+    layer: bounds.Layer,
     program: Program,
     memory: MemoryParams,
-    timing: Timing,
+    timing: bounds.Timing,
     insns: Sequence[int],
     cycles: int,
 ) -> dict[str, Any]:
-    bound = Bound.of([layer], program, memory)
+    bound = bounds.Bound.of([layer], program, memory)
     used = [program.insns[i] for i in insns]
-    active = active_cycles(timing, insns)
+    active = bounds.active_cycles(timing, insns)
     stalls = layer_stalls(program, timing, insns)
     unit = max(stalls, key=lambda name: stalls[name]["busy"], default=None)
     return _host_layer(layer) | {
@@ -310,7 +301,7 @@ def _accelerator_layer(
         "roofline_fraction": bound.cycles / active if active else None,
         "bound_by": bound.by,
         "channel_bytes": bound.channel_bytes,
-        "dram": moved_bytes(used, program.params),
+        "dram": bounds.moved_bytes(used, program.params),
         "stalls": stalls,
         "busiest_unit": unit,
         "main_stall": None if unit is None else main_stall(stalls[unit]),

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import vdla
 from vdla import te
-from vdla.compiler.tir.interpret import interpret
+
+from .compiler.interpret import interpret
 
 SHAPE = (40, 1, 16)
 ROWS = (40, 16)

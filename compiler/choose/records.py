@@ -12,7 +12,6 @@ import fcntl
 import json
 import math
 import os
-import tempfile
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -21,6 +20,7 @@ from typing import Any, NamedTuple
 
 from ...isa.errors import VdlaError
 from ...isa.text_files import read_text
+from ...runtime.files import whole_file
 from .space import Knobs
 
 #: Characters of a line that is no record, in messages.
@@ -230,8 +230,6 @@ def merge(path: str | Path, sources: Sequence[str | Path]) -> Records:
     lines = dict.fromkeys(
         trial.line() for source in sources for trial in Records.load(source).trials
     )
-    folder = Path(path).absolute().parent
-    with tempfile.NamedTemporaryFile("w", dir=folder, delete=False) as file:
-        file.write("".join(line + "\n" for line in lines))
-    os.replace(file.name, path)
+    with whole_file(path) as place:
+        place.write_text("".join(line + "\n" for line in lines))
     return Records.load(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -48,6 +49,11 @@ class Tensor:
     @property
     def is_constant(self) -> bool:
         return self.data is not None
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all elements."""
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
     @property
     def type_text(self) -> str:

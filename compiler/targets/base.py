@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
-
-import numpy as np
 
 from ...isa.errors import VdlaError
 from ...isa.memory import MemoryParams
@@ -20,7 +17,6 @@ from ..choose.space import Refusal
 from ..choose.template import Template
 from ..dumps import Dumps
 from ..graph.ir import Graph, Node
-from ..graph.ir import Tensor as GraphTensor
 from ..graph.ops.base import Expression, Shape
 from ..te.schedule import Schedule
 from ..te.tensor import Tensor, placeholder
@@ -178,10 +174,6 @@ def expression_of(graph: Graph, node: Node, shapes: Sequence[Shape] | None = Non
         raise VdlaError(f"node {node.name!r}: {error}") from error
 
 
-def _bytes(tensor: GraphTensor) -> int:
-    return math.prod(tensor.shape) * np.dtype(tensor.dtype).itemsize
-
-
 def layer_info(
     graph: Graph,
     node: Node,
@@ -191,8 +183,8 @@ def layer_info(
     """What reports say about a node. ``runs`` are the ranges of its instructions; None where it is
     not in a program.
     """
-    read = sum(map(_bytes, graph.operands(node)))
-    written = _bytes(graph.result(node))
+    read = sum(tensor.size_bytes for tensor in graph.operands(node))
+    written = graph.result(node).size_bytes
     layer = LayerInfo(
         node.name, node.op.name, node.target, node.reason, graph.macs(node), read + written, runs,
         compulsory_written_bytes=written, computes=node.op.computes and not node.op.moves,

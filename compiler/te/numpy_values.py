@@ -10,18 +10,7 @@ import numpy as np
 
 from ...isa.errors import VdlaError
 from ...isa.vector_ops import requantize_even, requantize_tflite
-from .expr import (
-    FLOAT_DTYPES,
-    INT_DTYPES,
-    Binary,
-    Call,
-    Cast,
-    Const,
-    Expr,
-    Select,
-    Var,
-    bits_of,
-)
+from . import expr as E
 
 #: NumPy's functions of floats, by the names of intrinsics.
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
@@ -42,7 +31,7 @@ _ARITHMETIC: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
-def values_of(expr: Expr, known: Mapping[Var, np.ndarray]) -> np.ndarray:
+def values_of(expr: E.Expr, known: Mapping[E.Var, np.ndarray]) -> np.ndarray:
     """The values of an expression, given arrays with the values of its variables, which broadcast.
 
     Raises
@@ -54,29 +43,29 @@ def values_of(expr: Expr, known: Mapping[Var, np.ndarray]) -> np.ndarray:
         return _value(expr, known)
 
 
-def _value(expr: Expr, known: Mapping[Var, np.ndarray]) -> np.ndarray:
+def _value(expr: E.Expr, known: Mapping[E.Var, np.ndarray]) -> np.ndarray:
     match expr:
-        case Var():
+        case E.Var():
             return known[expr]
-        case Const(value, dtype):
+        case E.Const(value, dtype):
             return np.asarray(value).astype(dtype)
-        case Binary(op, a, b, dtype):
+        case E.Binary(op, a, b, dtype):
             return _binary(op, _value(a, known), _value(b, known), dtype)
-        case Select(cond, a, b):
+        case E.Select(cond, a, b):
             return np.where(_value(cond, known), _value(a, known), _value(b, known))
-        case Cast(dtype, a):
+        case E.Cast(dtype, a):
             return converted(_value(a, known), dtype)
-        case Call("popcount", (a,), dtype):
+        case E.Call("popcount", (a,), dtype):
             return np.bitwise_count(_value(a, known)).astype(dtype)
-        case Call("reinterpret", (a,), dtype):
+        case E.Call("reinterpret", (a,), dtype):
             return _value(a, known).view(dtype)
-        case Call("divide" | "remainder" as name, (a, b), dtype) if dtype in INT_DTYPES:
+        case E.Call("divide" | "remainder" as name, (a, b), dtype) if dtype in E.INT_DTYPES:
             return _truncating(name, _value(a, known), _value(b, known)).astype(dtype)
-        case Call("requantize" | "rescale", args, dtype):
+        case E.Call("requantize" | "rescale", args, dtype):
             return requantize_even(*(_value(a, known) for a in args)).astype(dtype)
-        case Call("requantize_tflite", args):
+        case E.Call("requantize_tflite", args):
             return requantize_tflite(*(_value(a, known) for a in args))
-        case Call(name, args, dtype) if name in _FUNCTIONS:
+        case E.Call(name, args, dtype) if name in _FUNCTIONS:
             return _FUNCTIONS[name](*(_value(a, known) for a in args)).astype(dtype)
     raise VdlaError(f"expected an expression of elements, got {expr!r}")
 
@@ -85,7 +74,7 @@ def _binary(op: str, a: np.ndarray, b: np.ndarray, dtype: str) -> np.ndarray:
     if op in _COMPARISONS:
         return _COMPARISONS[op](a, b)
     if op in (">>", "<<"):
-        return _shifted(op, a, b, bits_of(dtype)).astype(dtype)
+        return _shifted(op, a, b, E.bits_of(dtype)).astype(dtype)
     return _ARITHMETIC[op](a, b).astype(dtype)
 
 
@@ -112,7 +101,7 @@ def converted(x: np.ndarray, dtype: str) -> np.ndarray:
     """As :class:`~.expr.Cast`: integers wrap; floats become integers by rounding half to even,
     saturating to int64 (0 for not-a-number) and wrapping.
     """
-    if str(x.dtype) in FLOAT_DTYPES and dtype in INT_DTYPES:
+    if str(x.dtype) in E.FLOAT_DTYPES and dtype in E.INT_DTYPES:
         whole = np.rint(np.where(np.isnan(x), 0, x).astype(np.float64))
         limit = 2.0**63
         fits = (whole >= -limit) & (whole < limit)

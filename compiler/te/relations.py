@@ -103,13 +103,3 @@ def tail_guards(
         for r in relations
         if isinstance(r, Split) and extents[r.outer] * extents[r.inner] > extents[r.parent]
     ]
-
-
-def leading_to(relations: Sequence[Relation], loops: Iterable[IterVar]) -> list[Relation]:
-    """The relations, in order, from which the given loops come."""
-    needed, found = set(loops), []
-    for relation in reversed(relations):
-        if needed & set(relation.results):
-            needed.update(relation.sources)
-            found.append(relation)
-    return found[::-1]

@@ -10,7 +10,7 @@ from typing import Any
 from .errors import ScheduleError
 from .expr import Expr, Extern, Read, Reduce, Var, walk
 from .intrinsic import TensorIntrin
-from .relations import Fuse, Relation, Split, leading_to
+from .relations import Fuse, Relation, Split
 from .tensor import IterVar, Tensor
 
 #: How a loop runs. A loop that is bound to a thread axis has the axis' name in place of a kind.
@@ -255,9 +255,6 @@ class Stage:
         self._position(axis, "pragma")
         self.pragmas.setdefault(axis, {})[key] = value
 
-    #: The name of :meth:`pragma` in TVM's schedules of loop programs.
-    annotate = pragma
-
     def tensorize(self, axis: IterVar, intrinsic: TensorIntrin) -> None:
         """Replace a loop and all inside it by a tensor intrinsic, after matching them against its
         declared behaviour.
@@ -313,64 +310,6 @@ class Stage:
         if isinstance(self.body, Extern) or self.tensor.state is not None:
             kind = "loop program of its own" if self.tensor.state is None else "scan"
             raise ScheduleError(f"{what}: {self.name} is a {kind}; it is computed whole, at root")
-
-    def reverse_compute_at(self, producer: Stage, axis: IterVar) -> tuple[IterVar, ...]:
-        """Compute this stage, element by element from a producer's, inside the producer's loop
-        ``axis``: an epilogue. The loops down to ``axis`` become this stage's, with their kinds;
-        they are returned, outermost first.
-
-        ::
-
-            for i.o: for i.i in 4: a[i.o*4+i.i] = ...      for i.o: for i.i in 4: a[i.i] = ...
-            for i: y[i] = f(a[i])                    ->             for i.i in 4:
-                                                                      y[i.o*4+i.i] = f(a[i.i])
-        """
-        what = f"reverse_compute_at of {self.name} at {axis!r} in {producer.name}"
-        outside = producer.leaves[: producer._position(axis, what) + 1]
-        self._check_epilogue(producer, outside, what)
-        mine = dict(zip(producer.tensor.axes, self.tensor.axes, strict=True))
-        for relation in leading_to(producer.relations, outside):
-            sources = [mine[a] for a in relation.sources]
-            match relation:
-                case Split(factor=factor, nparts=nparts):
-                    made = self.split(sources[0], factor, nparts)
-                case Fuse():
-                    self.leaves = [a for a in self.leaves if a not in sources] + sources
-                    made = (self.fuse(*sources),)
-            mine |= zip(relation.results, made, strict=True)
-        moved = tuple(mine[a] for a in outside)
-        self.leaves = [*moved, *(a for a in self.leaves if a not in moved)]
-        for theirs, own in zip(outside, moved, strict=True):
-            if theirs in producer.kinds:
-                self.kinds[own] = producer.kinds.pop(theirs)
-            if theirs in producer.pragmas:
-                self.pragmas[own] = producer.pragmas.pop(theirs)
-        producer.compute_at(self, moved[-1])
-        return moved
-
-    def _check_epilogue(self, producer: Stage, outside: list[IterVar], what: str) -> None:
-        producer._check_movable(what)
-        reads = [r for r in self.reads() if r.source is producer.tensor]
-        element = tuple(a.var for a in self.tensor.axes)
-        reduction = next((a for a in outside if a.kind == "reduce"), None)
-        swallowed = next((a for a in outside if a in producer.intrinsics), None)
-        reason = None
-        if not reads or any(r.indices != element for r in reads):
-            reason = f"expected that every element reads that of {producer.name} in its place"
-        elif self.tensor.shape != producer.tensor.shape:
-            reason = f"expected {producer.tensor.shape} elements, got {self.tensor.shape}"
-        elif self.reduce_axes:
-            reason = "expected a stage without reduction"
-        elif not self.untouched:
-            reason = "apply it before other primitives of the stage"
-        elif producer.attach or producer.inlined or producer.body is None:
-            reason = f"expected that {producer.name} is computed at root"
-        elif reduction is not None:
-            reason = f"{reduction!r} is a reduction, inside of which no element is complete"
-        elif swallowed is not None:
-            reason = f"it is inside the loop {swallowed!r} that an intrinsic replaces"
-        if reason is not None:
-            raise ScheduleError(f"{what}: {reason}")
 
     def double_buffer(self) -> None:
         """Let iterations of the loop at which the tensor is computed alternate between two buffers,

@@ -1,1 +1,1 @@
-"""The loop program: nodes, lowering of schedules, passes, printer, verifier, interpreter."""
+"""The loop program: nodes, lowering of schedules, passes, printer, verifier."""

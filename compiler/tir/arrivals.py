@@ -16,38 +16,14 @@ from dataclasses import dataclass, field
 from ..te.affine import interval
 from ..te.errors import ScheduleError
 from ..te.expr import Expr, Read, Var, substitute, walk, wrap
-from .ir import (
-    MARKS,
-    Allocate,
-    Barrier,
-    Buffer,
-    CopiesArrived,
-    CopiesStarted,
-    For,
-    If,
-    Launch,
-    PrimFunc,
-    ProductsArrived,
-    ProductsBegin,
-    ProductsStarted,
-    ProxyFence,
-    Region,
-    Seq,
-    SignalArrived,
-    SignalExpects,
-    SignalsReady,
-    Stmt,
-    Store,
-    TensorCall,
-    walk_stmt,
-)
+from . import ir as T
 from .passes.bulk import BulkIntrin
 
 #: A copy of a buffer: the buffer, and its first index where that is a number.
-_Slot = tuple[Buffer, int | None]
+_Slot = tuple[T.Buffer, int | None]
 
 
-def check_arrivals(func: PrimFunc) -> None:
+def check_arrivals(func: T.PrimFunc) -> None:
     """Return if no launch of a program reads what has not arrived.
 
     Raises
@@ -55,28 +31,30 @@ def check_arrivals(func: PrimFunc) -> None:
     ScheduleError
         Naming the kernel, the buffer and what is missing.
     """
-    for stmt in walk_stmt(func.body):
-        if isinstance(stmt, Launch):
+    for stmt in T.walk_stmt(func.body):
+        if isinstance(stmt, T.Launch):
             filled, read = _buffers_filled(stmt), _buffers_of_products(stmt)
             if filled or read:
                 _Arrivals(stmt.name, filled, read).run(stmt.body, {}, False)
 
 
-def _buffers_filled(launch: Launch) -> set[Buffer]:
+def _buffers_filled(launch: T.Launch) -> set[T.Buffer]:
     """The buffers that asynchronous copies fill."""
-    loops = [s for s in walk_stmt(launch) if isinstance(s, For) and ("async", True) in s.pragmas]
-    found = {s.buffer for loop in loops for s in walk_stmt(loop) if isinstance(s, Store)}
+    loops = [
+        s for s in T.walk_stmt(launch) if isinstance(s, T.For) and ("async", True) in s.pragmas
+    ]
+    found = {s.buffer for loop in loops for s in T.walk_stmt(loop) if isinstance(s, T.Store)}
     return found | {
         s.output.buffer
-        for s in walk_stmt(launch)
-        if isinstance(s, TensorCall) and isinstance(s.intrinsic, BulkIntrin)
+        for s in T.walk_stmt(launch)
+        if isinstance(s, T.TensorCall) and isinstance(s.intrinsic, BulkIntrin)
     }
 
 
-def _buffers_of_products(launch: Launch) -> set[Buffer]:
+def _buffers_of_products(launch: T.Launch) -> set[T.Buffer]:
     """The buffers that asynchronous products read and change."""
-    calls = [s for s in walk_stmt(launch)
-             if isinstance(s, TensorCall) and s.intrinsic.asynchronous]  # fmt: skip
+    calls = [s for s in T.walk_stmt(launch)
+             if isinstance(s, T.TensorCall) and s.intrinsic.asynchronous]  # fmt: skip
     return {region.buffer for call in calls for region in (call.output, *call.inputs)}
 
 
@@ -89,8 +67,8 @@ class _Arrivals:
     barrier, ``changed`` the sums that the thread itself changed since products could begin."""
 
     kernel: str
-    buffers: set[Buffer]
-    of_products: set[Buffer]
+    buffers: set[T.Buffer]
+    of_products: set[T.Buffer]
     begun: set[_Slot] = field(default_factory=set)
     groups: list[set[_Slot]] = field(default_factory=list)
     arrived: set[_Slot] = field(default_factory=set)
@@ -103,47 +81,47 @@ class _Arrivals:
     phases: dict[_Slot, int] = field(default_factory=dict)
     lacking: dict[_Slot, int] = field(default_factory=dict)
     brought: dict[_Slot, set[_Slot]] = field(default_factory=dict)
-    changed: set[Buffer] = field(default_factory=set)
-    begun_signals: set[Buffer] = field(default_factory=set)
-    ready: set[Buffer] = field(default_factory=set)
+    changed: set[T.Buffer] = field(default_factory=set)
+    begun_signals: set[T.Buffer] = field(default_factory=set)
+    ready: set[T.Buffer] = field(default_factory=set)
 
-    def run(self, stmt: Stmt, env: Mapping[Var, int], is_copy: bool) -> None:
+    def run(self, stmt: T.Stmt, env: Mapping[Var, int], is_copy: bool) -> None:
         match stmt:
-            case Seq(stmts):
+            case T.Seq(stmts):
                 for inner in stmts:
                     self.run(inner, env, is_copy)
-            case Allocate(body=body):
+            case T.Allocate(body=body):
                 self.run(body, env, is_copy)
-            case If(cond, body):
+            case T.If(cond, body):
                 if interval_of_condition(cond, env) is not False:
                     self.run(body, env, is_copy)
-            case For():
+            case T.For():
                 self.loop(stmt, env, is_copy)
-            case CopiesStarted():
+            case T.CopiesStarted():
                 self.groups.append(self.begun)
                 self.begun = set()
-            case CopiesArrived(but):
+            case T.CopiesArrived(but):
                 count = max(0, len(self.groups) - but)
                 arrived = {slot for group in self.groups[:count] for slot in group}
                 self.arrived |= arrived
                 self.unseen |= {slot for slot in arrived if slot[0] in self.of_products}
                 self.groups = self.groups[count:]
-            case ProxyFence():
+            case T.ProxyFence():
                 self.fenced |= self.unseen
                 self.unseen = set()
-            case Barrier():
+            case T.Barrier():
                 for state in (self.arrived, self.fenced, self.used):
                     state.clear()
                 self.ready |= self.begun_signals
-            case ProductsBegin():
+            case T.ProductsBegin():
                 self.changed.clear()
-            case ProductsStarted():
+            case T.ProductsStarted():
                 self.products.append(set())
-            case ProductsArrived(but):
+            case T.ProductsArrived(but):
                 ended = max(0, len(self.products) - 1 - but)
                 self.used |= {slot for group in self.products[:ended] for slot in group}
                 self.products = self.products[ended:]
-            case Store(buffer, indices, value):
+            case T.Store(buffer, indices, value):
                 for expr in (*indices, value):
                     self.reads(expr, env)
                 self.stores(buffer, self.slot(buffer, indices, env), is_copy)
@@ -151,9 +129,9 @@ class _Arrivals:
                     self.begun.add(self.slot(buffer, indices, env))
                 else:
                     self.touch(buffer, indices, env)
-            case SignalsReady(buffer):
+            case T.SignalsReady(buffer):
                 self.begun_signals.add(buffer)
-            case SignalExpects(buffer, slot, size_bytes):
+            case T.SignalExpects(buffer, slot, size_bytes):
                 self.check_ready(buffer)
                 signal = self.slot(buffer, (slot,), env)
                 if self.brought.get(signal):
@@ -162,34 +140,35 @@ class _Arrivals:
                     )
                 self.phases[signal] = self.phases.get(signal, 0) + 1
                 self.lacking[signal] = size_bytes
-            case SignalArrived(buffer, slot, parity):
+            case T.SignalArrived(buffer, slot, parity):
                 self.check_ready(buffer)
                 self.waits_for_signal(self.slot(buffer, (slot,), env), parity, env)
-            case TensorCall(BulkIntrin() as intrinsic, _, output, (_, at)):
+            case T.TensorCall(BulkIntrin() as intrinsic, _, output, (_, at)):
                 signal = self.slot(at.buffer, at.start, env)
                 slot = self.slot(output.buffer, output.start, env)
                 self.stores(output.buffer, slot, True)
                 self.lacking[signal] = self.lacking.get(signal, 0) - intrinsic.size_bytes
                 self.brought.setdefault(signal, set()).add(slot)
-            case TensorCall(intrinsic, "update", output, inputs) if intrinsic.asynchronous:
+            case T.TensorCall(intrinsic, "update", output, inputs) if intrinsic.asynchronous:
                 self.multiplies(output, inputs, env)
-            case TensorCall(_, _, output, inputs):
+            case T.TensorCall(_, _, output, inputs):
                 self.waits_for_sums((output, *inputs), env)
                 self.changed.add(output.buffer)
                 for region in (output, *inputs):
                     self.touch(region.buffer, region.start, env)
 
-    def loop(self, loop: For, env: Mapping[Var, int], is_copy: bool) -> None:
+    def loop(self, loop: T.For, env: Mapping[Var, int], is_copy: bool) -> None:
         """All iterations where something waits inside or which copy is touched depends on the loop;
         else one stands for all."""
         is_copy |= ("async", True) in loop.pragmas
         waits = any(
-            isinstance(s, (*MARKS, SignalArrived, SignalExpects)) for s in walk_stmt(loop.body)
+            isinstance(s, (*T.MARKS, T.SignalArrived, T.SignalExpects))
+            for s in T.walk_stmt(loop.body)
         )
         for value in range(loop.extent if waits else 1):
             self.run(loop.body, {**env, loop.var: value} if waits else env, is_copy)
 
-    def slot(self, buffer: Buffer, indices: tuple[Expr, ...], env: Mapping[Var, int]) -> _Slot:
+    def slot(self, buffer: T.Buffer, indices: tuple[Expr, ...], env: Mapping[Var, int]) -> _Slot:
         first = substitute(indices[0], {var: wrap(value) for var, value in env.items()})
         found = interval(first, {})
         return buffer, found[0] if found is not None and found[0] == found[1] else None
@@ -199,7 +178,7 @@ class _Arrivals:
             if isinstance(node, Read):
                 self.touch(node.source, node.indices, env)
 
-    def touch(self, buffer: Buffer, indices: tuple[Expr, ...], env: Mapping[Var, int]) -> None:
+    def touch(self, buffer: T.Buffer, indices: tuple[Expr, ...], env: Mapping[Var, int]) -> None:
         """An access that needs what was copied."""
         if buffer not in self.buffers:
             return
@@ -210,7 +189,7 @@ class _Arrivals:
             if any(_overlap(slot, other) for other in known):
                 raise self.error(f"{buffer.name} is read before its copy {what}")
 
-    def check_ready(self, signals: Buffer) -> None:
+    def check_ready(self, signals: T.Buffer) -> None:
         if signals not in self.ready:
             raise self.error(f"{signals.name} is used before a barrier follows its beginning")
 
@@ -228,7 +207,7 @@ class _Arrivals:
 
     # ---- products ----
 
-    def stores(self, buffer: Buffer, slot: _Slot, is_copy: bool) -> None:
+    def stores(self, buffer: T.Buffer, slot: _Slot, is_copy: bool) -> None:
         """A store to what products read."""
         if buffer not in self.of_products:
             return
@@ -242,7 +221,7 @@ class _Arrivals:
             self.unseen.add(slot)
 
     def multiplies(
-        self, output: Region, inputs: tuple[Region, ...], env: Mapping[Var, int]
+        self, output: T.Region, inputs: tuple[T.Region, ...], env: Mapping[Var, int]
     ) -> None:
         """A product that begins."""
         if output.buffer in self.changed:
@@ -259,7 +238,7 @@ class _Arrivals:
             self.products[-1].add(slot)
         self.products[-1].add((output.buffer, None))
 
-    def waits_for_sums(self, regions: tuple[Region, ...], env: Mapping[Var, int]) -> None:
+    def waits_for_sums(self, regions: tuple[T.Region, ...], env: Mapping[Var, int]) -> None:
         """An instruction that uses sums of products."""
         under_way = [s for group in self.products for s in group]
         for region in regions:

@@ -8,21 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..te import expr as E
 from ..te.affine import is_of_loops, prove, simplify_index
 from ..te.errors import ScheduleError
-from ..te.expr import (
-    Binary,
-    Const,
-    Expr,
-    Extern,
-    Read,
-    Reduce,
-    Select,
-    Var,
-    rewrite,
-    substitute,
-    walk,
-)
 from ..te.intrinsic import TensorIntrin
 from ..te.relations import tail_guards
 from ..te.schedule import Schedule, inline_stages, reading_state
@@ -107,17 +95,17 @@ class _Lowering:
     schedule: Schedule
     domains: dict[Stage, Domain]
     buffers: dict[Tensor, Buffer]
-    ranges: dict[Expr, tuple[int, int]]
+    ranges: dict[E.Expr, tuple[int, int]]
     #: For each state, a placeholder, the scan that it stands for.
     scans: dict[Tensor, Stage]
 
     def produce(self, stage: Stage) -> Stmt:
         """Loops of one stage with everything that is attached in them."""
-        if isinstance(stage.body, Extern):
+        if isinstance(stage.body, E.Extern):
             return self.extern(stage, stage.body)
         return _StageLowering(self, stage, self.domains[stage]).emit()
 
-    def extern(self, stage: Stage, body: Extern) -> Stmt:
+    def extern(self, stage: Stage, body: E.Extern) -> Stmt:
         """The loop program that the rule of an extern makes."""
         if stage.attach is not None:
             raise ScheduleError(f"extern {stage.name} cannot be computed in parts, inside a scan")
@@ -136,28 +124,28 @@ class _Lowering:
             if s.attach == (stage, axis) and s.body is not None and not s.inlined
         ]  # fmt: skip
 
-    def buffer_reads(self, expr: Expr) -> Expr:
+    def buffer_reads(self, expr: E.Expr) -> E.Expr:
         """Tensor accesses as buffer accesses, relative to the buffer's first index."""
 
-        def leaf(node: Expr) -> Expr | None:
-            if isinstance(node, Binary) and node.op in ("//", "%") and is_of_loops(node):
+        def leaf(node: E.Expr) -> E.Expr | None:
+            if isinstance(node, E.Binary) and node.op in ("//", "%") and is_of_loops(node):
                 return simplify_index(node)
-            if not (isinstance(node, Read) and isinstance(node.source, Tensor)):
+            if not (isinstance(node, E.Read) and isinstance(node.source, Tensor)):
                 return None
             mins = self.mins(node.source)
             indices = tuple(simplify_index(i - m) for i, m in zip(node.indices, mins, strict=True))
             if node.source in self.scans:
                 check_row(self.scans[node.source], indices[0], self.ranges)
-            return Read(self.buffers[node.source], indices)
+            return E.Read(self.buffers[node.source], indices)
 
-        return rewrite(expr, leaf)
+        return E.rewrite(expr, leaf)
 
-    def mins(self, tensor: Tensor) -> list[Expr]:
+    def mins(self, tensor: Tensor) -> list[E.Expr]:
         """First index of a tensor's buffer."""
         for stage, domain in self.domains.items():
             if stage.tensor is tensor:
                 return domain.mins
-        return [Const(0)] * len(tensor.shape)
+        return [E.Const(0)] * len(tensor.shape)
 
 
 class _StageLowering:
@@ -169,7 +157,7 @@ class _StageLowering:
             context.ranges[axis.var] = (0, domain.loop_extents[axis] - 1)
         self.guards = self._guards()
 
-    def _guards(self) -> list[Expr]:
+    def _guards(self) -> list[E.Expr]:
         """Conditions under which an iteration is inside the tensor: of splits that do not divide,
         and of regions that reach beyond the tensor."""
         domain = self.domain
@@ -190,15 +178,15 @@ class _StageLowering:
         }
         values |= {axis.var: simplify_index(self.domain.values[axis]) for axis in stage.reduce_axes}
         indices = tuple(simplify_index(self.domain.values[a]) for a in stage.tensor.axes)
-        if isinstance(body, Reduce):
-            term = self.context.buffer_reads(substitute(body.body, values))
-            update = Store(self.buffer, indices, body.combine(Read(self.buffer, indices), term))
-            start = self.context.buffer_reads(substitute(body.start, values))
+        if isinstance(body, E.Reduce):
+            term = self.context.buffer_reads(E.substitute(body.body, values))
+            update = Store(self.buffer, indices, body.combine(E.Read(self.buffer, indices), term))
+            start = self.context.buffer_reads(E.substitute(body.start, values))
             return self._nest(0, update, set(), start)
-        value = self.context.buffer_reads(substitute(body, values))
+        value = self.context.buffer_reads(E.substitute(body, values))
         return self._nest(0, Store(self.buffer, indices, value), set(), None)
 
-    def _nest(self, depth: int, core: Store, bound: set[Var], start: Expr | None) -> Stmt:
+    def _nest(self, depth: int, core: Store, bound: set[E.Var], start: E.Expr | None) -> Stmt:
         """Loops from ``depth`` inwards. ``start`` is the start value of a reduction, until it has
         been placed.
         """
@@ -215,7 +203,7 @@ class _StageLowering:
         if intrinsic is not None:
             inner = stage.leaves[depth:]
             self._check_unguarded(inner, intrinsic)
-            is_reduction = isinstance(stage.body, Reduce)
+            is_reduction = isinstance(stage.body, E.Reduce)
             variant = "update" if is_reduction else "full"
             return match_intrinsic(intrinsic, variant, inner, extents, core, stage.name)
         now = bound | {axis.var}
@@ -234,7 +222,7 @@ class _StageLowering:
     def _in_order(self, producer: Stage, produced: Stmt) -> Stmt:
         """Guard a producer that reads rows of this scan: it runs only after the first rows."""
         body = self.stage.tensor.body
-        if self.stage.tensor.state is None or not isinstance(body, Select):
+        if self.stage.tensor.state is None or not isinstance(body, E.Select):
             return produced
         parts = reading_state(self.stage, self.context.schedule.stages)
         return If(body.cond, produced) if producer in parts else produced
@@ -257,14 +245,14 @@ class _StageLowering:
                 max(1, LINE_BYTES // np.dtype(tensor.dtype).itemsize)
             ]
             loops = [
-                (Var(f"p{dim}"), -(-count // step))
+                (E.Var(f"p{dim}"), -(-count // step))
                 for dim, ((_, count), step) in enumerate(zip(region, steps, strict=True))
             ]
             request: Stmt = Prefetch(
                 buffer,
                 tuple(
                     simplify_index(
-                        substitute(low, later) + (var * step if count > 1 else 0) - first
+                        E.substitute(low, later) + (var * step if count > 1 else 0) - first
                     )
                     for (low, _), (var, count), step, first in zip(
                         region, loops, steps, self.context.mins(tensor), strict=True
@@ -293,16 +281,16 @@ class _StageLowering:
         """A tensor instruction has no guard inside: its loops must be full."""
         mine = {axis.var for axis in inner}
         for guard in self.guards:
-            if any(node in mine for node in walk(guard)):
+            if any(node in mine for node in E.walk(guard)):
                 raise ScheduleError(
                     f"tensorize of {self.stage.name}: {intrinsic.name} at {inner[0]!r} would need "
                     f"the guard {expr_text(guard)}; choose factors that divide the extents, or pad"
                 )
 
-    def _guarded(self, body: Stmt, bound: set[Var], newest: IterVar) -> Stmt:
+    def _guarded(self, body: Stmt, bound: set[E.Var], newest: IterVar) -> Stmt:
         """Guards go directly inside the loop that binds the last of their variables."""
         for guard in self.guards:
-            names = {n for n in walk(guard) if isinstance(n, Var)}
+            names = {n for n in E.walk(guard) if isinstance(n, E.Var)}
             mine = names & {leaf.var for leaf in self.loops}
             if (newest.var in mine and mine <= bound) or (
                 not mine and newest is self.stage.leaves[0]
@@ -310,20 +298,22 @@ class _StageLowering:
                 body = If(guard, body)
         return body
 
-    def _init_nest(self, depth: int, core: Store, start: Expr) -> Stmt:
+    def _init_nest(self, depth: int, core: Store, start: E.Expr) -> Stmt:
         """Set the elements that the loops from ``depth`` inwards accumulate to the start value."""
         stage, extents = self.stage, self.domain.loop_extents
         self._check_computed(stage.leaves[depth:], start)
         inner = [a for a in stage.leaves[depth:] if a.kind == "data"]
-        fresh = {a.var: IterVar(Var(a.name + ".init"), extents[a]) for a in inner if extents[a] > 1}
+        fresh = {
+            a.var: IterVar(E.Var(a.name + ".init"), extents[a]) for a in inner if extents[a] > 1
+        }
         renamed = {old: axis.var for old, axis in fresh.items()}
         for axis in fresh.values():
             self.context.ranges[axis.var] = (0, axis.extent - 1)
-        indices = tuple(substitute(i, renamed) for i in core.indices)
-        body: Stmt = Store(core.buffer, indices, substitute(start, renamed))
+        indices = tuple(E.substitute(i, renamed) for i in core.indices)
+        body: Stmt = Store(core.buffer, indices, E.substitute(start, renamed))
         kinds = {axis: stage.kinds.get(axis, "serial") for axis in inner}
         first = next((i for i, a in enumerate(inner) if a in self._tensorized()), len(inner))
-        if first < len(inner) and not isinstance(start, Const):
+        if first < len(inner) and not isinstance(start, E.Const):
             # The intrinsic sets results to the neutral element only.
             kinds[inner[-1]] = "vectorized"
             first = len(inner)
@@ -333,11 +323,11 @@ class _StageLowering:
             sizes = {fresh.get(a.var, a): extents[a] for a in inner[first:]}
             body = match_intrinsic(intrinsic, "init", axes, sizes, body, stage.name)
         for guard in self.guards:
-            names = {n for n in walk(guard) if isinstance(n, Var)}
+            names = {n for n in E.walk(guard) if isinstance(n, E.Var)}
             if names & set(renamed) and not names & {
                 a.var for a in stage.leaves if a.kind != "data"
             }:
-                body = If(substitute(guard, renamed), body)
+                body = If(E.substitute(guard, renamed), body)
         for axis in reversed(inner[:first]):
             if extents[axis] > 1:
                 loop, kind = fresh[axis.var], kinds[axis]
@@ -346,9 +336,9 @@ class _StageLowering:
                 body = For(loop.var, loop.extent, kept, body)
         return body
 
-    def _check_computed(self, inner: list[IterVar], start: Expr) -> None:
+    def _check_computed(self, inner: list[IterVar], start: E.Expr) -> None:
         """Check that the start value of a reduction is not computed inside the reduction."""
-        read = [node.source for node in walk(start) if isinstance(node, Read)]
+        read = [node.source for node in E.walk(start) if isinstance(node, E.Read)]
         for axis in inner:
             for producer in self.context.attached(self.stage, axis):
                 if self.context.buffers[producer.tensor] in read:

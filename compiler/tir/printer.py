@@ -5,29 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..te.expr import Binary, Call, Cast, Const, Expr, Read, Select, Var
-from .ir import (
-    Allocate,
-    Barrier,
-    CopiesArrived,
-    CopiesStarted,
-    For,
-    If,
-    Launch,
-    Prefetch,
-    PrimFunc,
-    ProductsArrived,
-    ProductsBegin,
-    ProductsStarted,
-    ProxyFence,
-    Region,
-    Seq,
-    SignalArrived,
-    SignalExpects,
-    SignalsReady,
-    Stmt,
-    Store,
-    TensorCall,
-)
+from . import ir as T
 
 _PRECEDENCE = {"|": 1, "&": 2, "<": 3, "<=": 3, "==": 3, "<<": 4, ">>": 4, "+": 5, "-": 5,
                "*": 6, "/": 6, "//": 6, "%": 6}  # fmt: skip
@@ -68,13 +46,13 @@ def expr_text(expr: Expr, outer: int = 0, names: _Names | None = None) -> str:
     return repr(expr)
 
 
-def print_func(func: PrimFunc) -> str:
+def print_func(func: T.PrimFunc) -> str:
     """A whole program. A loop inside another one of the same name gets a number: i, i.1, i.2."""
     params = ", ".join(f"{b.name}: {b.dtype}{list(b.shape)}" for b in func.params)
     return "\n".join([f"func {func.name}({params}):", *_lines(func.body, 1, {})]) + "\n"
 
 
-def _lines(stmt: Stmt, depth: int, names: _Names) -> list[str]:
+def _lines(stmt: T.Stmt, depth: int, names: _Names) -> list[str]:
     pad = "  " * depth
 
     def text(expr: Expr) -> str:
@@ -84,17 +62,17 @@ def _lines(stmt: Stmt, depth: int, names: _Names) -> list[str]:
         return f"{name}[{', '.join(map(text, indices))}]"
 
     match stmt:
-        case Seq(stmts):
+        case T.Seq(stmts):
             return [line for s in stmts for line in _lines(s, depth, names)]
-        case For():
+        case T.For():
             name = _fresh(stmt.var.name, names)
             notes = "".join(f" @{key}={value}" for key, value in stmt.pragmas)
             kind = "" if stmt.kind == "serial" else stmt.kind + " "
             head = f"{pad}{kind}for {name} in {stmt.extent}:{notes}"
             return [head, *_lines(stmt.body, depth + 1, {**names, stmt.var: name})]
-        case If():
+        case T.If():
             return [f"{pad}if {text(stmt.cond)}:", *_lines(stmt.body, depth + 1, names)]
-        case Allocate():
+        case T.Allocate():
             b = stmt.buffer
             double = ", double" if stmt.double else ""
             double += f", {stmt.stages} stages" if stmt.stages > 1 else ""
@@ -102,38 +80,38 @@ def _lines(stmt: Stmt, depth: int, names: _Names) -> list[str]:
             strides += ", swizzled" if b.swizzled else ""
             head = f"{pad}allocate {b.name}: {b.dtype}{list(b.shape)} in {b.scope}{strides}{double}"
             return [head, *_lines(stmt.body, depth, names)]
-        case Store():
+        case T.Store():
             return [f"{pad}{element(stmt.buffer.name, stmt.indices)} = {text(stmt.value)}"]
-        case Launch():
+        case T.Launch():
             bound = ", ".join(f"{t.axis} in {t.extent}" for t in stmt.threads) or "one thread"
             axes = {t.var: t.axis for t in stmt.threads}
             head = f"{pad}launch {stmt.name} with {bound}:"
             return [head, *_lines(stmt.body, depth + 1, {**names, **axes})]
-        case Barrier():
+        case T.Barrier():
             return [f"{pad}barrier"]
-        case CopiesStarted():
+        case T.CopiesStarted():
             return [f"{pad}copies started"]
-        case CopiesArrived(but):
+        case T.CopiesArrived(but):
             return [f"{pad}copies arrived" + (f" but {but}" if but else "")]
-        case SignalsReady(buffer):
+        case T.SignalsReady(buffer):
             return [f"{pad}signals {buffer.name} ready"]
-        case SignalExpects(buffer, slot, size_bytes):
+        case T.SignalExpects(buffer, slot, size_bytes):
             return [f"{pad}{element(buffer.name, (slot,))} expects {size_bytes} bytes"]
-        case SignalArrived(buffer, slot, parity):
+        case T.SignalArrived(buffer, slot, parity):
             at = element(buffer.name, (slot,))
             return [f"{pad}{at} arrived, phase {text(parity)}"]
-        case ProxyFence():
+        case T.ProxyFence():
             return [f"{pad}stores seen by products"]
-        case ProductsBegin():
+        case T.ProductsBegin():
             return [f"{pad}products begin"]
-        case ProductsStarted():
+        case T.ProductsStarted():
             return [f"{pad}products started"]
-        case ProductsArrived(but):
+        case T.ProductsArrived(but):
             return [f"{pad}products arrived" + (f" but {but}" if but else "")]
-        case Prefetch():
+        case T.Prefetch():
             return [f"{pad}prefetch {element(stmt.buffer.name, stmt.indices)}"]
-        case TensorCall():
-            regions: tuple[Region, ...] = (stmt.output, *stmt.inputs)
+        case T.TensorCall():
+            regions: tuple[T.Region, ...] = (stmt.output, *stmt.inputs)
             operands = ", ".join(element(r.buffer.name, r.start) for r in regions)
             return [f"{pad}{stmt.intrinsic.name}.{stmt.variant}({operands})"]
     return [f"{pad}{stmt!r}"]

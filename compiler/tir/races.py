@@ -21,41 +21,16 @@ from typing import Any
 
 import numpy as np
 
+from ..te import expr as E
 from ..te.errors import ScheduleError
-from ..te.expr import (
-    Binary,
-    Cast,
-    Const,
-    Expr,
-    Read,
-    Select,
-    Var,
-    children,
-    conjuncts,
-    substitute,
-    walk,
-)
+from . import ir as T
 from .disjoint import Touched, are_disjoint
-from .ir import (
-    Allocate,
-    Barrier,
-    Buffer,
-    For,
-    If,
-    Launch,
-    PrimFunc,
-    Seq,
-    Stmt,
-    Store,
-    TensorCall,
-    walk_stmt,
-)
 from .passes.bulk import BulkIntrin
 from .passes.launch import ThreadModel
 from .printer import expr_text
 
 
-def check_threads(func: PrimFunc, model: ThreadModel) -> None:
+def check_threads(func: T.PrimFunc, model: ThreadModel) -> None:
     """Return if no launch of a program has a race or a barrier that some threads do not reach.
 
     Raises
@@ -63,8 +38,8 @@ def check_threads(func: PrimFunc, model: ThreadModel) -> None:
     ScheduleError
         Naming the kernel, the buffer, the statements, and two threads.
     """
-    for stmt in walk_stmt(func.body):
-        if isinstance(stmt, Launch):
+    for stmt in T.walk_stmt(func.body):
+        if isinstance(stmt, T.Launch):
             _Checker(stmt, model).check()
 
 
@@ -76,26 +51,26 @@ class _Access:
     it is no thread's own. What the copy engine stores is ``awaited``: what follows it waits for a
     signal (``arrivals.py`` checks that), so that only what precedes it can clash."""
 
-    buffer: Buffer
-    indices: tuple[Expr, ...]
+    buffer: T.Buffer
+    indices: tuple[E.Expr, ...]
     box: tuple[int, ...]
     writes: bool
     text: str
-    free: Mapping[Var, int] = field(default_factory=dict)
-    facts: tuple[Expr, ...] = ()
+    free: Mapping[E.Var, int] = field(default_factory=dict)
+    facts: tuple[E.Expr, ...] = ()
     together: tuple[str, ...] = ()
     awaited: bool = False
 
-    def at(self, values: Mapping[Var, Expr]) -> _Access:
+    def at(self, values: Mapping[E.Var, E.Expr]) -> _Access:
         """The access where variables have these values."""
-        indices = tuple(substitute(i, values) for i in self.indices)
+        indices = tuple(E.substitute(i, values) for i in self.indices)
         return replace(
-            self, indices=indices, facts=tuple(substitute(f, values) for f in self.facts)
+            self, indices=indices, facts=tuple(E.substitute(f, values) for f in self.facts)
         )
 
-    def where_any(self, variables: Collection[Var]) -> _Access:
+    def where_any(self, variables: Collection[E.Var]) -> _Access:
         """The access without the facts that depend on variables."""
-        parts = (part for fact in self.facts for part in conjuncts(fact))
+        parts = (part for fact in self.facts for part in E.conjuncts(fact))
         return replace(self, facts=tuple(part for part in parts if not _has(part, variables)))
 
 
@@ -106,7 +81,7 @@ _Row = list[_Access]
 
 
 class _Checker:
-    def __init__(self, launch: Launch, model: ThreadModel):
+    def __init__(self, launch: T.Launch, model: ThreadModel):
         self.launch, self.model = launch, model
         self.block_vars = {t.var for t in launch.block}
 
@@ -120,31 +95,31 @@ class _Checker:
 
     # ---- rows of accesses between barriers ----
 
-    def rows(self, stmt: Stmt, uniform: dict[Var, int]) -> list[_Row]:
+    def rows(self, stmt: T.Stmt, uniform: dict[E.Var, int]) -> list[_Row]:
         """What happens before the first barrier of a statement, between two barriers, and after the
         last one. ``uniform`` are loops around it with barriers inside, so that all threads are in
         the same iteration. What lies wholly inside a loop is compared at once.
         """
         match stmt:
-            case Seq(stmts):
+            case T.Seq(stmts):
                 return reduce(_behind, (self.rows(s, uniform) for s in stmts), [[]])
-            case Allocate():
+            case T.Allocate():
                 return self.rows(stmt.body, uniform)
-            case Barrier():
+            case T.Barrier():
                 return [[], []]
-            case If(cond, body):
+            case T.If(cond, body):
                 return self.guarded(cond, body, uniform)
-            case For():
+            case T.For():
                 return self.looped(stmt, uniform)
         return [list(_accesses(stmt))]
 
-    def guarded(self, cond: Expr, body: Stmt, uniform: dict[Var, int]) -> list[_Row]:
-        if any(isinstance(s, Barrier) for s in walk_stmt(body)):
+    def guarded(self, cond: E.Expr, body: T.Stmt, uniform: dict[E.Var, int]) -> list[_Row]:
+        if any(isinstance(s, T.Barrier) for s in T.walk_stmt(body)):
             raise self.error(
                 f"a barrier where not all threads are: only those with {expr_text(cond)}"
             )
-        for stmt in walk_stmt(body):
-            if isinstance(stmt, TensorCall) and self.divides(cond, stmt.intrinsic.collective):
+        for stmt in T.walk_stmt(body):
+            if isinstance(stmt, T.TensorCall) and self.divides(cond, stmt.intrinsic.collective):
                 raise self.error(
                     f"{stmt.intrinsic.name} where not all threads of "
                     f"{', '.join(stmt.intrinsic.collective)} are: only those with {expr_text(cond)}"
@@ -153,12 +128,12 @@ class _Checker:
         read = list(_reads(cond, expr_text(cond)))
         return [[*read, *(replace(a, facts=(cond, *a.facts)) for a in row)]]
 
-    def divides(self, cond: Expr, axes: Sequence[str]) -> bool:
+    def divides(self, cond: E.Expr, axes: Sequence[str]) -> bool:
         """Whether a condition may differ between threads along some axes."""
         lanes = {t.var for t in self.launch.block if t.axis in axes}
-        return bool(axes) and any(isinstance(n, Read) or n in lanes for n in walk(cond))
+        return bool(axes) and any(isinstance(n, E.Read) or n in lanes for n in E.walk(cond))
 
-    def looped(self, loop: For, uniform: dict[Var, int]) -> list[_Row]:
+    def looped(self, loop: T.For, uniform: dict[E.Var, int]) -> list[_Row]:
         inside = {**uniform, loop.var: loop.extent}
         found = self.rows(loop.body, inside)
         if len(found) == 1:
@@ -168,16 +143,16 @@ class _Checker:
             self.compare(row, inside)
         first, last = found[0], found[-1]
         if loop.extent > 1:
-            following: dict[Var, Expr] = {loop.var: loop.var + 1}
+            following: dict[E.Var, E.Expr] = {loop.var: loop.var + 1}
             self.compare([*last, *(a.at(following) for a in first)],
                          {**uniform, loop.var: loop.extent - 1})  # fmt: skip
-        begin: dict[Var, Expr] = {loop.var: Const(0)}
-        end: dict[Var, Expr] = {loop.var: Const(loop.extent - 1)}
+        begin: dict[E.Var, E.Expr] = {loop.var: E.Const(0)}
+        end: dict[E.Var, E.Expr] = {loop.var: E.Const(loop.extent - 1)}
         return [[a.at(begin) for a in first], [a.at(end) for a in last]]
 
     # ---- comparison ----
 
-    def compare(self, row: _Row, uniform: dict[Var, int]) -> None:
+    def compare(self, row: _Row, uniform: dict[E.Var, int]) -> None:
         """Compare the accesses of one block's threads between two barriers."""
         for buffer, accesses in _by_buffer(row):
             if self.model.is_block_shared(buffer):
@@ -201,7 +176,7 @@ class _Checker:
                 self.compare_threads(buffer, accesses, grid, {})
 
     def compare_threads(
-        self, buffer: Buffer, accesses: _Row, threads: Sequence[Any], uniform: dict[Var, int]
+        self, buffer: T.Buffer, accesses: _Row, threads: Sequence[Any], uniform: dict[E.Var, int]
     ) -> None:
         """Compare the elements that different values of ``threads`` touch. All other thread indices
         and the ``uniform`` loops have the same value in both.
@@ -224,7 +199,9 @@ class _Checker:
         if error is not None:
             raise error
 
-    def are_disjoint(self, accesses: _Row, threads: Sequence[Any], same: Mapping[Var, int]) -> bool:
+    def are_disjoint(
+        self, accesses: _Row, threads: Sequence[Any], same: Mapping[E.Var, int]
+    ) -> bool:
         """Whether a proof finds that no two threads touch the same element."""
         around = {**same, **{t.var: t.extent for t in threads}}
         touched = [Touched(a.indices, a.box, {**around, **a.free}, a.facts) for a in accesses]
@@ -232,7 +209,7 @@ class _Checker:
         return is_threads_own and are_disjoint(touched, [t.var for t in threads], same)
 
     def clash(
-        self, buffer: Buffer, accesses: _Row, threads: Sequence[Any], same: Mapping[Var, int]
+        self, buffer: T.Buffer, accesses: _Row, threads: Sequence[Any], same: Mapping[E.Var, int]
     ) -> ScheduleError | None:
         """The first clash of two threads, by all elements that they touch for all values of
         ``same``."""
@@ -251,7 +228,7 @@ class _Checker:
                 return error
         return None
 
-    def check_count(self, buffer: Buffer, count: int) -> None:
+    def check_count(self, buffer: T.Buffer, count: int) -> None:
         """Raise an error where there are too many elements to list."""
         if count > MOST_LISTED:
             raise self.error(
@@ -277,22 +254,22 @@ class _Checker:
         gives."""
         count = int(np.prod([t.extent for t in self.launch.block]))
         is_warp = number >= count and any(
-            isinstance(s, TensorCall) and s.intrinsic.collective
-            for s in walk_stmt(self.launch.body)
+            isinstance(s, T.TensorCall) and s.intrinsic.collective
+            for s in T.walk_stmt(self.launch.body)
         )
         return f"the warp of thread {number % count}" if is_warp else f"thread {number}"
 
     def elements(
-        self, access: _Access, threads: Sequence[Any], same: Mapping[Var, int], size: int
+        self, access: _Access, threads: Sequence[Any], same: Mapping[E.Var, int], size: int
     ) -> tuple[np.ndarray, np.ndarray]:
         """Threads and the elements that they touch, in two arrays; elements are numbered through
         all values of ``same``.
         """
-        box = {Var(f"box{d}"): n for d, n in enumerate(access.box) if n > 1}
+        box = {E.Var(f"box{d}"): n for d, n in enumerate(access.box) if n > 1}
         lift = iter(box)
         indices = [i + next(lift) if n > 1 else i
                    for i, n in zip(access.indices, access.box, strict=True)]  # fmt: skip
-        used = {n for e in (*indices, *access.facts) for n in walk(e) if isinstance(n, Var)}
+        used = {n for e in (*indices, *access.facts) for n in E.walk(e) if isinstance(n, E.Var)}
         free = {v: n for v, n in {**access.free, **box}.items() if v in used}
         by = {t.var: 1 if t.axis in access.together else t.extent for t in threads}
         order = [*same.items(), *by.items(), *free.items()]
@@ -337,9 +314,9 @@ def _behind(rows: list[_Row], following: list[_Row]) -> list[_Row]:
     return [*rows[:-1], [*rows[-1], *following[0]], *following[1:]]
 
 
-def _by_buffer(row: _Row) -> Iterator[tuple[Buffer, _Row]]:
+def _by_buffer(row: _Row) -> Iterator[tuple[T.Buffer, _Row]]:
     """Accesses to each buffer that is stored to."""
-    groups: dict[Buffer, _Row] = {}
+    groups: dict[T.Buffer, _Row] = {}
     for access in row:
         groups.setdefault(access.buffer, []).append(access)
     for buffer, accesses in groups.items():
@@ -347,45 +324,47 @@ def _by_buffer(row: _Row) -> Iterator[tuple[Buffer, _Row]]:
             yield buffer, accesses
 
 
-def _indices(accesses: _Row) -> Iterator[Expr]:
+def _indices(accesses: _Row) -> Iterator[E.Expr]:
     return (index for access in accesses for index in access.indices)
 
 
-def _occurs(var: Var, accesses: _Row) -> bool:
+def _occurs(var: E.Var, accesses: _Row) -> bool:
     return any(_has(e, (var,)) for a in accesses for e in (*a.indices, *a.facts))
 
 
-def _has(expr: Expr, variables: Collection[Var]) -> bool:
+def _has(expr: E.Expr, variables: Collection[E.Var]) -> bool:
     """Whether one of the variables occurs in an expression."""
-    return any(node in variables for node in walk(expr))
+    return any(node in variables for node in E.walk(expr))
 
 
-def _all_accesses(stmt: Stmt, facts: tuple[Expr, ...], free: dict[Var, int], found: _Row) -> None:
+def _all_accesses(
+    stmt: T.Stmt, facts: tuple[E.Expr, ...], free: dict[E.Var, int], found: _Row
+) -> None:
     """All accesses of a kernel, whatever barriers there are."""
     match stmt:
-        case Seq(stmts):
+        case T.Seq(stmts):
             for inner in stmts:
                 _all_accesses(inner, facts, free, found)
-        case Allocate():
+        case T.Allocate():
             _all_accesses(stmt.body, facts, free, found)
-        case If(cond, body):
+        case T.If(cond, body):
             found += [replace(a, facts=facts, free=free) for a in _reads(cond, expr_text(cond))]
             _all_accesses(body, (*facts, cond), free, found)
-        case For():
+        case T.For():
             _all_accesses(stmt.body, facts, {**free, stmt.var: stmt.extent}, found)
-        case Store() | TensorCall():
+        case T.Store() | T.TensorCall():
             found += [replace(a, facts=(*facts, *a.facts), free=free) for a in _accesses(stmt)]
 
 
-def _accesses(stmt: Stmt) -> Iterator[_Access]:
+def _accesses(stmt: T.Stmt) -> Iterator[_Access]:
     """What a single statement touches: its reads first, then its store."""
     match stmt:
-        case Store(buffer, indices, value):
-            text = f"{expr_text(Read(buffer, indices))} = {expr_text(value)}"
+        case T.Store(buffer, indices, value):
+            text = f"{expr_text(E.Read(buffer, indices))} = {expr_text(value)}"
             for expr in (*indices, value):
                 yield from _reads(expr, text)
             yield _Access(buffer, indices, (1,) * len(indices), True, text)
-        case TensorCall(intrinsic, variant, output, inputs):
+        case T.TensorCall(intrinsic, variant, output, inputs):
             for region, tensor in zip(inputs, intrinsic.operands, strict=False):
                 yield _region(region, tensor.shape, False, intrinsic)
             if variant == "update":
@@ -400,17 +379,17 @@ def _region(region: Any, shape: tuple[int, ...], writes: bool, intrinsic: Any) -
     return _Access(region.buffer, region.start, box, writes, intrinsic.name, together=together)
 
 
-def _reads(expr: Expr, text: str) -> Iterator[_Access]:
+def _reads(expr: E.Expr, text: str) -> Iterator[_Access]:
     """Reads of an expression, with the conditions of the selects around them."""
     match expr:
-        case Select(cond, a, b):
+        case E.Select(cond, a, b):
             yield from _reads(cond, text)
             yield from (replace(r, facts=(cond, *r.facts)) for r in _reads(a, text))
             yield from _reads(b, text)
             return
-        case Read(source, indices):
+        case E.Read(source, indices):
             yield _Access(source, indices, (1,) * len(indices), False, text)
-    for child in children(expr):
+    for child in E.children(expr):
         yield from _reads(child, text)
 
 
@@ -421,17 +400,17 @@ _OPERATORS = {
 }  # fmt: skip
 
 
-def _value(expr: Expr, env: Mapping[Any, np.ndarray]) -> Any:
+def _value(expr: E.Expr, env: Mapping[Any, np.ndarray]) -> Any:
     """Values of an index or condition for all values of its variables; None if it depends on
     memory."""
     match expr:
-        case Var():
+        case E.Var():
             return env[expr]
-        case Const(value):
+        case E.Const(value):
             return np.bool_(value) if expr.dtype == "bool" else np.int64(value)
-        case Binary(op, a, b) if op in _OPERATORS:
+        case E.Binary(op, a, b) if op in _OPERATORS:
             left, right = _value(a, env), _value(b, env)
             return None if left is None or right is None else _OPERATORS[op](left, right)
-        case Cast(_, a):
+        case E.Cast(_, a):
             return _value(a, env)
     return None

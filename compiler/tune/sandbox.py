@@ -7,23 +7,19 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import os
 import pickle
 import resource
-import select
 import signal
-import struct
 import subprocess
 import sys
-import time
 from collections.abc import Callable
-from typing import IO, Any
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from typing import Any
 
 from ... import plugins
 from ...isa.errors import VdlaError
 
-#: Bytes of a message's length.
-_HEAD = struct.Struct("<Q")
 #: Seconds until a new process must be ready.
 _START_S = 120.0
 
@@ -44,6 +40,7 @@ class Sandbox:
     def __init__(self, timeout_s: float = 60.0, memory_bytes: int = 4 << 30):
         self.timeout_s, self.memory_bytes = timeout_s, memory_bytes
         self._process: subprocess.Popen[bytes] | None = None
+        self._line: Connection | None = None
         self._subject: bytes | None = None
 
     def call(self, function: Callable[..., Any], subject: bytes, *args: Any) -> Any:
@@ -55,14 +52,13 @@ class Sandbox:
         TrialFailed
             When the function raises, takes too long or ends the process.
         """
-        process = self._ready()
+        line = self._ready()
         new = None if subject is self._subject else subject
         name = f"{function.__module__}:{function.__qualname__}"
         try:
-            assert process.stdin is not None and process.stdout is not None
-            _send(process.stdin, (name, new, args))
+            line.send((name, new, args))
             self._subject = subject
-            kind, value = _receive(process.stdout, self.timeout_s)
+            kind, value = _answer(line, self.timeout_s)
         except TimeoutError:
             self.close()
             raise TrialFailed(f"took longer than {self.timeout_s:g} s") from None
@@ -79,10 +75,8 @@ class Sandbox:
             return
         process.kill()
         process.wait()
-        for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                with contextlib.suppress(OSError):
-                    pipe.close()
+        assert self._line is not None
+        self._line.close()
 
     def __enter__(self) -> Sandbox:
         return self
@@ -90,20 +84,23 @@ class Sandbox:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _ready(self) -> subprocess.Popen[bytes]:
-        if self._process is None:
+    def _ready(self) -> Connection:
+        if self._process is None or self._line is None:
             package = __name__.removesuffix(".compiler.tune.sandbox")
-            code = f"from {__name__} import serve; serve({self.memory_bytes}, {package!r})"
+            self._line, its = Pipe()
+            code = f"from {__name__} import serve; "
+            code += f"serve({its.fileno()}, {self.memory_bytes}, {package!r})"
             self._process = subprocess.Popen(
-                [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-            )
-            assert self._process.stdout is not None
+                [sys.executable, "-c", code], stdin=subprocess.DEVNULL, stdout=2,
+                pass_fds=[its.fileno()],
+            )  # fmt: skip
+            its.close()
             try:
-                _receive(self._process.stdout, _START_S)
-            except (TimeoutError, EOFError):
+                _answer(self._line, _START_S)
+            except (TimeoutError, EOFError, OSError):
                 self.close()
                 raise VdlaError("trials: their process did not start; see its message") from None
-        return self._process
+        return self._line
 
     def _ending(self) -> str:
         """Why the process has ended."""
@@ -113,58 +110,33 @@ class Sandbox:
         return f"crashed: {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
 
 
-def serve(memory_bytes: int, package: str) -> None:
+def _answer(line: Connection, timeout_s: float) -> Any:
+    if not line.poll(timeout_s):
+        raise TimeoutError
+    return line.recv()
+
+
+def serve(descriptor: int, memory_bytes: int, package: str) -> None:
     """The process of a sandbox: answer calls until the other side closes."""
-    # What a trial prints must not come between answers.
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
-    calls = os.fdopen(0, "rb")
+    line = Connection(descriptor)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asks
     resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, memory_bytes))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     importlib.import_module(f"{package}.compiler.build")
     plugins.load_known()
-    _send(answers, ("ready", None))
+    line.send(("ready", None))
     subject: Any = None
-    with contextlib.suppress(EOFError, BrokenPipeError):
+    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
         while True:
-            name, new, args = _receive(calls)
+            name, new, args = line.recv()
             subject = subject if new is None else pickle.loads(new)
             module, _, function = name.partition(":")
             try:
                 found = getattr(importlib.import_module(module), function)(subject, *args)
-                _send(answers, ("value", found))
+                line.send(("value", found))
             except MemoryError:
-                _send(answers, ("error", f"needs more than {memory_bytes >> 20} MiB"))
+                line.send(("error", f"needs more than {memory_bytes >> 20} MiB"))
             except Exception as error:
                 text = " ".join(str(error).split())[:300]
                 told = text if isinstance(error, VdlaError) else f"{type(error).__name__}: {text}"
-                _send(answers, ("error", told))
-
-
-def _send(file: IO[bytes], value: Any) -> None:
-    data = pickle.dumps(value)
-    file.write(_HEAD.pack(len(data)) + data)
-    file.flush()
-
-
-def _receive(file: IO[bytes], timeout_s: float | None = None) -> Any:
-    deadline = None if timeout_s is None else time.monotonic() + timeout_s
-    (size,) = _HEAD.unpack(_exactly(file, _HEAD.size, deadline))
-    return pickle.loads(_exactly(file, size, deadline))
-
-
-def _exactly(file: IO[bytes], count: int, deadline: float | None) -> bytes:
-    """So many bytes; past buffers, so that ``select`` knows whether there are any."""
-    parts, handle = [], file.fileno()
-    while count:
-        if deadline is not None:
-            left = max(0.0, deadline - time.monotonic())
-            if not select.select([handle], [], [], left)[0]:
-                raise TimeoutError
-        part = os.read(handle, count)
-        if not part:
-            raise EOFError
-        parts.append(part)
-        count -= len(part)
-    return b"".join(parts)
+                line.send(("error", told))

@@ -13,6 +13,7 @@ import numpy as np
 from ...isa.errors import VdlaError
 from ...isa.params import HwParams
 from ...isa.program import Program
+from ...runtime.files import whole_file
 from .bins import bins
 from .sample import sample
 from .timeline import Timing
@@ -147,9 +148,8 @@ class Coverage:
         every = load(path) if path.exists() else []
         found = [c for c in every if c.params != self.params] + [self]
         text = json.dumps({"format": FORMAT, "configurations": [c.to_dict() for c in found]})
-        scratch = path.with_name(f"{path.name}.part")
-        scratch.write_text(text + "\n")
-        scratch.replace(path)
+        with whole_file(path) as place:
+            place.write_text(text + "\n")
 
     @classmethod
     def of_file(cls, path: Path, params: HwParams) -> Coverage:

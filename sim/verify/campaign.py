@@ -1,5 +1,5 @@
 """Co-verification: random programs through the reference, the SimPy model and the RTL; every byte,
-every cycle."""
+every cycle; on several workers, each of which takes programs of some seeds."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from ...isa.params import MEMORIES, HwParams
 from ...isa.program import Program
 from ...isa.reference import run as run_reference
 from ...runtime.result import SimResult
+from ...runtime.workers import Workers
 from ..coverage.coverage import Coverage
 from ..model.core import simulate
 from ..rtl.driver import HangError, RtlSimulator, Waves
@@ -32,6 +33,10 @@ MAX_CYCLES = 2_000_000
 SAMPLED_PROGRAMS = 100
 #: Programs that are drawn towards holes in the coverage, at most.
 STEERED_PROGRAMS = 200
+#: What a worker must have.
+DEVICE = "vdla-rtl"
+#: Programs that a worker runs at a time.
+SHARE_PROGRAMS = 20
 #: Cycles of a waveform on either side of the difference that it shows.
 WAVE_CYCLES = 100
 
@@ -88,6 +93,54 @@ def verify(
         sampled = min(programs, SAMPLED_PROGRAMS) + totals["steered_programs"]
         coverage.ran("verify", "rtl", seed, sampled)
     return totals | {"first_divergence": first}
+
+
+def verify_on(
+    workers: Workers,
+    params: HwParams,
+    memory: MemoryParams,
+    programs: int,
+    seed: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+    coverage: Coverage | None = None,
+) -> dict[str, Any]:
+    """As :func:`verify`, with the same result. Programs that add to the ``coverage`` run in this
+    process, because what is drawn depends on the programs before.
+    """
+    memory.check_bus(params)
+    RtlSimulator(params)  # builds the RTL, which workers on this machine then find
+    here = 0 if coverage is None else min(programs, SAMPLED_PROGRAMS)
+    firsts = range(here, programs, SHARE_PROGRAMS)
+    items = [
+        (params, memory, min(SHARE_PROGRAMS, programs - first), seed + first) for first in firsts
+    ]
+    running = workers.each(verify, items)
+    shares: dict[int, dict[str, Any]] = {}
+    done = 0
+    if coverage is not None:
+        tell = None if progress is None else lambda count, _: progress(count, programs)
+        shares[-1] = verify(params, memory, here, seed, tell, coverage=coverage)
+        done = here
+    for index, share in running:
+        shares[index] = share
+        done += share["programs"]
+        if progress is not None:
+            progress(done, programs)
+    return _together([shares[index] for index in sorted(shares)])
+
+
+def _together(shares: list[dict[str, Any]]) -> dict[str, Any]:
+    """One report of several, in the order of their seeds."""
+    largest = max(share["max_cycle_error"] for share in shares)
+    counts = {
+        key: sum(share[key] for share in shares)
+        for key in shares[0]
+        if key not in ("max_cycle_error", "first_divergence")
+    }
+    found = [first for share in shares if (first := share["first_divergence"]) is not None]
+    # Steered programs come after all others.
+    found.sort(key=lambda first: bool(first["wanted"]))
+    return counts | {"max_cycle_error": largest, "first_divergence": next(iter(found), None)}
 
 
 def _names(programs: int, seed: int, coverage: Coverage | None) -> Iterator[dict[str, Any]]:

@@ -20,7 +20,7 @@ from typing import Any, TextIO
 
 from vdla.runtime.workers import Workers
 from vdla.sim.coverage.coverage import Coverage
-from vdla.sim.verify.shares import DEVICE, verify_on
+from vdla.sim.verify.campaign import DEVICE, verify_on
 
 from .configurations import PLATFORMS, ROOMY, Platform
 from .networks import differences

@@ -17,10 +17,11 @@ from vdla.compiler.te.tensor import (
     reduce_axis,
     sum_of,
 )
-from vdla.compiler.tir.interpret import interpret
 from vdla.compiler.tir.ir import Allocate, PrimFunc, map_stmt, walk_stmt
 from vdla.compiler.tir.lower import lower
 from vdla.compiler.tir.verify import verify
+
+from .interpret import interpret
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,8 @@ from typing import ClassVar
 
 import numpy as np
 
+from ... import topi
+from ...te.expr import Expr
 from ...te.tensor import Tensor
 from ..text import attribute_text
 
@@ -107,6 +109,19 @@ class Op:
         """The attributes as ``{name=value, ...}``, or nothing if there are none."""
         shown = ", ".join(f"{name}={text}" for name, text in self.attributes())
         return f"{{{shown}}}" if shown else ""
+
+
+class Elementwise(Op):
+    """Base of operators whose results need the operands' elements in the same place only."""
+
+    fusion = Fusion.ELEMENTWISE
+
+    def element(self, *operands: Expr) -> Expr:
+        """An element of the result, from those of the operands in its place."""
+        raise NotImplementedError
+
+    def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
+        return Expression(topi.elementwise(self.element, inputs, shapes), tuple(inputs))
 
 
 class Bounded(Op):

@@ -71,12 +71,37 @@ def _expect_bias(biases: Sequence[Shape], channels: int) -> None:
     expect(list(biases) in ([], [(channels,)]), f"a bias [{channels}]")
 
 
-def _image_macs(x: Shape, weight: Shape, result: Shape) -> int:
-    return math.prod(result) * math.prod(weight[1:])
+class _Sliding(Op):
+    """Base: the weight [OC, C/groups, ...] slides over the image."""
+
+    strides: Shape
+    pads: Shape
+    dilations: Shape
+    groups: int
+
+    fusion = Fusion.REDUCTION
+
+    @property
+    def _window(self) -> tuple[Shape, Shape, Shape, int]:
+        return self.strides, self.pads, self.dilations, self.groups
+
+    def macs(self, *shapes: Shape) -> int:
+        x, weight, *_ = shapes
+        return math.prod(_convolved(x, weight, *self._window)) * math.prod(weight[1:])
+
+
+class _Spreading(Op):
+    """Base: each element of the image spreads over a window, by the weight [C, OC/groups, ...]."""
+
+    fusion = Fusion.REDUCTION
+
+    def macs(self, *shapes: Shape) -> int:
+        x, weight, *_ = shapes
+        return math.prod(x) * math.prod(weight[1:])
 
 
 @dataclass(frozen=True)
-class Convolution(Op):
+class Convolution(_Sliding):
     """x [N, C, ...], weight [OC, C/groups, ...]; elements beyond the border are 0.
 
     ``pads`` lists the padding before every dimension, then the padding after every dimension.
@@ -87,31 +112,21 @@ class Convolution(Op):
     dilations: Shape
     groups: int
 
-    fusion = Fusion.REDUCTION
-
     def infer(self, *types: Type) -> Type:
         expect(len(types) == 2, "an image and a weight")
         x, weight = (shape for shape, _ in types)
-        attributes = self.strides, self.pads, self.dilations, self.groups
-        return _convolved(x, weight, *attributes), one_dtype(types)
+        return _convolved(x, weight, *self._window), one_dtype(types)
 
     def evaluate(self, *args: np.ndarray) -> np.ndarray:
-        return convolve(args[0], args[1], self.strides, self.pads, self.dilations, self.groups)
+        return convolve(args[0], args[1], *self._window)
 
     def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
-        attributes = self.strides, self.pads, self.dilations, self.groups
-        return Expression(
-            topi.convolution(inputs[0], inputs[1], *attributes, name="out"), tuple(inputs)
-        )
-
-    def macs(self, *shapes: Shape) -> int:
-        x, weight = shapes
-        attributes = self.strides, self.pads, self.dilations, self.groups
-        return _image_macs(x, weight, _convolved(x, weight, *attributes))
+        found = topi.convolution(inputs[0], inputs[1], *self._window, name="out")
+        return Expression(found, tuple(inputs))
 
 
 @dataclass(frozen=True)
-class ConvolutionTranspose(Op):
+class ConvolutionTranspose(_Spreading):
     """x [N, C, ...], weight [C, OC/groups, ...]: each element spreads over a window of the result,
     of spatial shape ``size``, whose first ``before`` positions are cut off."""
 
@@ -120,8 +135,6 @@ class ConvolutionTranspose(Op):
     dilations: Shape
     groups: int
     size: Shape
-
-    fusion = Fusion.REDUCTION
 
     def infer(self, *types: Type) -> Type:
         expect(len(types) == 2, "an image and a weight")
@@ -139,13 +152,9 @@ class ConvolutionTranspose(Op):
             topi.convolution_transpose(inputs[0], inputs[1], *attributes), tuple(inputs)
         )
 
-    def macs(self, *shapes: Shape) -> int:
-        x, weight = shapes
-        return math.prod(x) * math.prod(weight[1:])
-
 
 @dataclass(frozen=True)
-class Conv2d(Bounded):
+class Conv2d(Bounded, _Sliding):
     """Float convolution of x [N,C,H,W], w [OC,C/groups,KH,KW], bias [OC] or none; clipped."""
 
     strides: Pair
@@ -155,33 +164,26 @@ class Conv2d(Bounded):
     lo: float = -math.inf
     hi: float = math.inf
 
-    fusion = Fusion.REDUCTION
-
     def infer(self, *types: Type) -> Type:
         x, weight, *bias = expect_dtypes(types, *["float32"] * min(max(len(types), 2), 3))
         expect(len(x) == 4, "a 4-dimensional input and weight (2-D convolution)")
-        shape = _convolved(x, weight, self.strides, self.pads, self.dilations, self.groups)
+        shape = _convolved(x, weight, *self._window)
         _expect_bias(bias, shape[1])
         return shape, "float32"
 
     def evaluate(self, *args: np.ndarray) -> np.ndarray:
         x, weight, *bias = args
-        y = convolve(x, weight, self.strides, self.pads, self.dilations, self.groups)
+        y = convolve(x, weight, *self._window)
         return clip(y + bias[0].reshape(1, -1, 1, 1) if bias else y, self.lo, self.hi)
 
     def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
         x, weight, *bias = inputs
-        acc = topi.convolution(x, weight, self.strides, self.pads, self.dilations, self.groups)
+        acc = topi.convolution(x, weight, *self._window)
         return Expression(bounded(acc, self.lo, self.hi, bias), tuple(inputs))
-
-    def macs(self, *shapes: Shape) -> int:
-        x, weight, *_ = shapes
-        attributes = self.strides, self.pads, self.dilations, self.groups
-        return _image_macs(x, weight, _convolved(x, weight, *attributes))
 
 
 @dataclass(frozen=True)
-class ConvTranspose2d(Bounded):
+class ConvTranspose2d(Bounded, _Spreading):
     """Float transposed convolution of x [N,C,H,W], w [C,OC,KH,KW], bias [OC] or none; clipped.
 
     Element (h, w) spreads over rows ``h*sh + kh - before[0]`` and columns ``w*sw + kw - before[1]``
@@ -193,8 +195,6 @@ class ConvTranspose2d(Bounded):
     size: Pair
     lo: float = -math.inf
     hi: float = math.inf
-
-    fusion = Fusion.REDUCTION
 
     def infer(self, *types: Type) -> Type:
         x, weight, *bias = expect_dtypes(types, *["float32"] * min(max(len(types), 2), 3))
@@ -214,13 +214,9 @@ class ConvTranspose2d(Bounded):
         acc = topi.convolution_transpose(x, weight, self.strides, self.before, *rest)
         return Expression(bounded(acc, self.lo, self.hi, bias), tuple(inputs))
 
-    def macs(self, *shapes: Shape) -> int:
-        x, weight, *_ = shapes
-        return math.prod(x) * math.prod(weight[1:])
-
 
 @dataclass(frozen=True, eq=False)
-class QConv2d(Op):
+class QConv2d(_Sliding):
     """x int8 [N,C,H,W], weight int8 [OC,C/groups,KH,KW], bias int32 [OC] to int8 [N,OC,OH,OW].
 
     ::
@@ -241,21 +237,18 @@ class QConv2d(Op):
     x_zero_point: int
     requant: Requant
 
-    fusion = Fusion.REDUCTION
-
     def infer(self, *types: Type) -> Type:
         wide = len(types) == 3 and types[1][1] == "int16"
         x, weight, bias = expect_dtypes(types, "int8", "int16" if wide else "int8", "int32")
         expect(len(x) == 4, "a 4-dimensional input and weight (2-D convolution)")
-        shape = _convolved(x, weight, self.strides, self.pads, self.dilations, self.groups)
+        shape = _convolved(x, weight, *self._window)
         _expect_bias([bias], shape[1])
         return shape, "int8"
 
     def evaluate(self, *args: np.ndarray) -> np.ndarray:
         x, weight, bias = args
         shifted = x.astype(np.int64) - self.x_zero_point
-        attributes = self.strides, self.pads, self.dilations, self.groups
-        acc = convolve(shifted, weight.astype(np.int64), *attributes)
+        acc = convolve(shifted, weight.astype(np.int64), *self._window)
         return self.requant.apply(int32(acc + bias.reshape(1, -1, 1, 1)))
 
     def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
@@ -267,11 +260,6 @@ class QConv2d(Op):
         attributes = self.strides, inside, self.dilations, self.groups
         acc = topi.convolution(image, weight, *attributes, dtype="int32")
         return requantized(acc, self.requant, inputs, bias)
-
-    def macs(self, *shapes: Shape) -> int:
-        x, weight, _ = shapes
-        attributes = self.strides, self.pads, self.dilations, self.groups
-        return _image_macs(x, weight, _convolved(x, weight, *attributes))
 
     def is_depthwise(self, weight: Shape) -> bool:
         """Whether the operator convolves every channel by itself."""
@@ -287,7 +275,7 @@ def shifted_image(x: Tensor, pads: Pads, zero_point: int) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class QConvTranspose2d(Op):
+class QConvTranspose2d(_Spreading):
     """x int8 [N,C,H,W], weight int8 [C,OC,KH,KW], bias int32 [OC] to int8 [N,OC,*size].
 
     ::
@@ -305,8 +293,6 @@ class QConvTranspose2d(Op):
     size: Pair
     x_zero_point: int
     requant: Requant
-
-    fusion = Fusion.REDUCTION
 
     def infer(self, *types: Type) -> Type:
         x, weight, bias = expect_dtypes(types, "int8", "int8", "int32")
@@ -333,7 +319,3 @@ class QConvTranspose2d(Op):
         rest = (1, 1), 1, self.size
         acc = topi.convolution_transpose(shifted, wide, self.strides, self.before, *rest)
         return requantized(acc, self.requant, inputs, bias)
-
-    def macs(self, *shapes: Shape) -> int:
-        x, weight, _ = shapes
-        return math.prod(x) * math.prod(weight[1:])

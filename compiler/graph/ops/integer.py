@@ -27,7 +27,7 @@ from ..arithmetic.fixed_point import (
     rescale,
 )
 from ..arithmetic.requant import INT8_MAX, INT8_MIN, Requant, tflite_params
-from .base import Expression, Fusion, Op, Shape, Type, broadcast, expect, expect_dtypes
+from .base import Elementwise, Expression, Fusion, Op, Shape, Type, broadcast, expect, expect_dtypes
 
 #: Integer bits of softmax's sum of exponentials, and the largest row that fits it.
 SOFTMAX_SUM_BITS = 12
@@ -35,7 +35,7 @@ SOFTMAX_LIMIT = (1 << SOFTMAX_SUM_BITS) - 1
 
 
 @dataclass(frozen=True)
-class QAdd(Op):
+class QAdd(Elementwise):
     """Inputs a, b int8 of one shape; output int8 of that shape.
 
     ``y = clamp(round_half_even((a*mult_a + b*mult_b + const) / 2**shift) + zero_point, lo, hi)``;
@@ -51,8 +51,6 @@ class QAdd(Op):
     lo: int = INT8_MIN
     hi: int = INT8_MAX
 
-    fusion = Fusion.ELEMENTWISE
-
     def infer(self, *types: Type) -> Type:
         a, b = expect_dtypes(types, "int8", "int8")
         expect(a == b, "operands of one shape")
@@ -64,17 +62,14 @@ class QAdd(Op):
         rounded = shift_right_half_even(total, np.asarray(self.shift)) + self.zero_point
         return np.clip(rounded, self.lo, self.hi).astype(np.int8)
 
-    def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
-        def rule(a: Expr, b: Expr) -> Expr:
-            total = a.astype("int32") * self.mult_a + b.astype("int32") * self.mult_b + self.const
-            scaled = Call("rescale", (total, Const(1), Const(self.shift)), "int32")
-            return topi.quantisation.clipped(scaled, self.zero_point, self.lo, self.hi)
-
-        return Expression(topi.elementwise(rule, inputs, shapes), tuple(inputs))
+    def element(self, a: Expr, b: Expr) -> Expr:
+        total = a.astype("int32") * self.mult_a + b.astype("int32") * self.mult_b + self.const
+        scaled = Call("rescale", (total, Const(1), Const(self.shift)), "int32")
+        return topi.quantisation.clipped(scaled, self.zero_point, self.lo, self.hi)
 
 
 @dataclass(frozen=True, eq=False)
-class QAddFixed(Op):
+class QAddFixed(Elementwise):
     """Inputs a, b int8 with NumPy broadcasting; output int8.
 
     ::
@@ -95,8 +90,6 @@ class QAddFixed(Op):
     subtract: bool
     requant: Requant
 
-    fusion = Fusion.ELEMENTWISE
-
     def infer(self, *types: Type) -> Type:
         return broadcast(*expect_dtypes(types, "int8", "int8")), "int8"
 
@@ -106,16 +99,13 @@ class QAddFixed(Op):
         total = left - right if self.subtract else left + right
         return _requantized(self.requant, total)
 
-    def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
+    def element(self, a: Expr, b: Expr) -> Expr:
         def lift(x: Expr, zero: int, multiplier: int, shift: int) -> Expr:
             return _rescaled((x.astype("int32") - zero) * (1 << ADD_SHIFT), multiplier, shift)
 
-        def rule(a: Expr, b: Expr) -> Expr:
-            left = lift(a, self.zero_a, self.mult_a, self.shift_a)
-            right = lift(b, self.zero_b, self.mult_b, self.shift_b)
-            return _finished(left - right if self.subtract else left + right, self.requant)
-
-        return Expression(topi.elementwise(rule, inputs, shapes), tuple(inputs))
+        left = lift(a, self.zero_a, self.mult_a, self.shift_a)
+        right = lift(b, self.zero_b, self.mult_b, self.shift_b)
+        return _finished(left - right if self.subtract else left + right, self.requant)
 
 
 def _requantized(requant: Requant, total: np.ndarray) -> np.ndarray:
@@ -139,15 +129,13 @@ def _finished(total: Expr, requant: Requant) -> Expr:
 
 
 @dataclass(frozen=True, eq=False)
-class QMul(Op):
+class QMul(Elementwise):
     """``y = requant((a - zero_a) * (b - zero_b))``: int8 with NumPy broadcasting; ``requant`` has
     shape [1]."""
 
     zero_a: int
     zero_b: int
     requant: Requant
-
-    fusion = Fusion.ELEMENTWISE
 
     def infer(self, *types: Type) -> Type:
         return broadcast(*expect_dtypes(types, "int8", "int8")), "int8"
@@ -156,12 +144,9 @@ class QMul(Op):
         a, b = (x.astype(np.int64) for x in args)
         return _requantized(self.requant, (a - self.zero_a) * (b - self.zero_b))
 
-    def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
-        def rule(a: Expr, b: Expr) -> Expr:
-            left, right = a.astype("int32") - self.zero_a, b.astype("int32") - self.zero_b
-            return _finished(left * right, self.requant)
-
-        return Expression(topi.elementwise(rule, inputs, shapes), tuple(inputs))
+    def element(self, a: Expr, b: Expr) -> Expr:
+        left, right = a.astype("int32") - self.zero_a, b.astype("int32") - self.zero_b
+        return _finished(left * right, self.requant)
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,17 @@ from ...te.expr import Call, Const, Expr, all_of, select
 from ...te.tensor import Tensor, clip, placeholder
 from ..arithmetic.requant import INT8_MAX, INT8_MIN
 from ..text import array_text
-from .base import Expression, Fusion, Op, Shape, Type, expect, expect_dtypes, operands
+from .base import (
+    Elementwise,
+    Expression,
+    Fusion,
+    Op,
+    Shape,
+    Type,
+    expect,
+    expect_dtypes,
+    operands,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,15 +143,13 @@ class Dequantize(_Conversion):
 
 
 @dataclass(frozen=True)
-class QuantizeAway(Op):
+class QuantizeAway(Elementwise):
     """``clamp(round(x / scale) + zero_point)`` as int8: x and the quotient are float32, and ties
     round away from zero. (:class:`Quantize` rounds ties to even.)
     """
 
     scale: float
     zero_point: int
-
-    fusion = Fusion.ELEMENTWISE
 
     def infer(self, *types: Type) -> Type:
         [shape] = expect_dtypes(types, "float32")
@@ -154,25 +162,20 @@ class QuantizeAway(Op):
         stored = np.nan_to_num(steps.astype(np.float64)) + self.zero_point
         return np.clip(stored, INT8_MIN, INT8_MAX).astype(np.int8)
 
-    def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
-        def rule(x: Expr) -> Expr:
-            exact = x / Const(float(np.float32(self.scale)), "float32")
-            even = Call("round", (exact,), "float32")
-            # Half to even equals half away from zero, except where it rounded towards zero: there,
-            # half a step is left.
-            up = select(all_of(exact > 0.0, (exact - even).equal(0.5)), 1.0, 0.0)
-            down = select(all_of(exact < 0.0, (even - exact).equal(0.5)), 1.0, 0.0)
-            stored = even + up - down + float(self.zero_point)
-            return clip(stored, float(INT8_MIN), float(INT8_MAX)).astype("int8")
-
-        return Expression(topi.elementwise(rule, inputs, shapes), tuple(inputs))
+    def element(self, x: Expr) -> Expr:
+        exact = x / Const(float(np.float32(self.scale)), "float32")
+        even = Call("round", (exact,), "float32")
+        # Half to even equals half away from zero, except where it rounded towards zero: there, half
+        # a step is left.
+        up = select(all_of(exact > 0.0, (exact - even).equal(0.5)), 1.0, 0.0)
+        down = select(all_of(exact < 0.0, (even - exact).equal(0.5)), 1.0, 0.0)
+        stored = even + up - down + float(self.zero_point)
+        return clip(stored, float(INT8_MIN), float(INT8_MAX)).astype("int8")
 
 
 @dataclass(frozen=True)
-class Recentre(Op):
+class Recentre(Elementwise):
     """uint8 to int8 or back: values less or plus 128, which means the same."""
-
-    fusion = Fusion.ELEMENTWISE
 
     def infer(self, *types: Type) -> Type:
         other = {"int8": "uint8", "uint8": "int8"}
@@ -184,8 +187,6 @@ class Recentre(Op):
         flipped = args[0].view(np.uint8) ^ np.uint8(128)
         return flipped.view(np.int8 if args[0].dtype == np.uint8 else np.uint8)
 
-    def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
-        other = "int8" if inputs[0].dtype == "uint8" else "uint8"
-        shift = Const(INT8_MIN if other == "int8" else -INT8_MIN, other)
-        rule = lambda x: x.astype(other) + shift  # noqa: E731
-        return Expression(topi.elementwise(rule, inputs, shapes), tuple(inputs))
+    def element(self, x: Expr) -> Expr:
+        other = "int8" if x.dtype == "uint8" else "uint8"
+        return x.astype(other) + Const(INT8_MIN if other == "int8" else -INT8_MIN, other)

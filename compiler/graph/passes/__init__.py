@@ -77,15 +77,9 @@ def register_pass(apply: GraphPass, before: str = "dead_code") -> None:
     note(f"graph pass {apply.__name__}", partial(GRAPH_PASSES.remove, apply))
 
 
-def run_passes(
-    graph: Graph,
-    passes: Sequence[GraphPass] = GRAPH_PASSES,
-    observe: Callable[[str, Graph], None] | None = None,
-) -> Graph:
-    """Apply the passes, verifying after each; ``observe(name, graph)`` sees every result."""
+def run_passes(graph: Graph, passes: Sequence[GraphPass] = GRAPH_PASSES) -> Graph:
+    """Apply the passes, verifying after each."""
     for apply in passes:
         graph = apply(graph)
         verify(graph)
-        if observe is not None:
-            observe(apply.__name__, graph)
     return graph

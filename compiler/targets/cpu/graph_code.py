@@ -6,10 +6,9 @@ LLVM IR (``targets/cpu/llvm.py``) -> one module, optimised for the host's proces
 
 from __future__ import annotations
 
-import math
 import time
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -29,12 +28,12 @@ from ....runtime.native import (
     aligned_memory,
     check_array,
 )
-from ...arena import Lifetime, plan_arena
+from ...arena import GraphMemory, Lifetime, plan_arena, tensor_types
 from ...choose.chooser import Chooser, Given
 from ...dumps import Dumps
-from ...graph.ir import Graph, Node, Tensor
+from ...graph.ir import Graph, Node
 from ...graph.ops.base import Fusion
-from ...graph.verify import verify as verify_graph
+from ...graph.passes import run_passes as run_graph_passes
 from ...tir.ir import PrimFunc
 from ...tir.passes.divisions import simplify_divisions
 from ...tir.passes.expand import expand_intrinsics
@@ -52,8 +51,8 @@ from .llvm_parallel import LIBRARY, has_threads
 from .lowering import (
     algorithm_of,
     choose_knobs,
+    fuses_into_reader,
     is_bit_serial,
-    joins_reader,
     lower_node,
     new_chooser,
     uses_matrices,
@@ -201,11 +200,6 @@ class CpuModule:
         return self.function.run(*arrays)
 
 
-def tensor_types(graph: Graph, names: Sequence[str]) -> tuple[TensorType, ...]:
-    """The types of these tensors, for the caller of the graph's code."""
-    return tuple(TensorType(name, graph[name].shape, graph[name].dtype) for name in names)
-
-
 def compile_graph(
     graph: Graph,
     processor: Processor,
@@ -234,22 +228,20 @@ def on_blocks(graph: Graph, processor: Processor, chooser: Chooser) -> Graph:
     """The graph after the processor's passes: on blocks of as many channels as one of its vector
     registers holds, with the chosen algorithms, and with element-wise operators fused.
     """
-    graph = bit_serial(graph, partial(is_bit_serial, processor=processor, chooser=chooser))
-    verify_graph(graph)
-    graph = transposed_phases(graph)
-    verify_graph(graph)
-    dots = DOT in native_intrinsics(processor)
-    algorithm = partial(algorithm_of, processor=processor, chooser=chooser)
-    matrices = partial(uses_matrices, processor=processor, chooser=chooser)
-    graph = block_channels(graph, processor.vector_lanes, dots, algorithm, matrices)
-    verify_graph(graph)
-    graph = scale_weights(graph)
-    verify_graph(graph)
-    graph = fold_transposes(graph)
-    verify_graph(graph)
-    graph = fuse_elementwise(graph, partial(joins_reader, chooser=chooser))
-    verify_graph(graph)
-    return graph
+    by = {"processor": processor, "chooser": chooser}
+    passes = (
+        partial(bit_serial, chosen=partial(is_bit_serial, **by)),
+        transposed_phases,
+        partial(
+            block_channels, block=processor.vector_lanes, dots=DOT in native_intrinsics(processor),
+            algorithm=partial(algorithm_of, **by),
+            uses_matrices=partial(uses_matrices, **by),
+        ),
+        scale_weights,
+        fold_transposes,
+        partial(fuse_elementwise, joins=partial(fuses_into_reader, chooser=chooser)),
+    )  # fmt: skip
+    return run_graph_passes(graph, passes)
 
 
 def build_cpu(graph: Graph, threads: int = 1, knobs: Given | None = None) -> CpuModule:
@@ -320,39 +312,29 @@ class _GraphBuilder:
         self.kernels: dict[tuple, _Kernel] = {}
         #: Kernel, names of its operands, place of its workspace in ``lifetimes``.
         self.calls: list[tuple[_Kernel, list[str], int]] = []
-        self.constants: dict[str, np.ndarray] = {}
-        self.sources: dict[str, str] = {}
-        for node in graph.nodes:
-            if node.op.fusion is Fusion.ALIAS:
-                self.sources[node.output] = self._source(node.inputs[0])
+        self.memory = GraphMemory(graph, align)
         #: Tensors that kernels write directly to an output of the caller, with that output's index.
         self.results: dict[str, int] = {}
         for index, name in enumerate(graph.outputs):
-            source = self._source(name)
+            source = self.memory.source(name)
             if source not in graph.inputs and not graph[source].is_constant:
                 self.results.setdefault(source, index)
-        #: Lifetimes of tensors by name, and of workspaces by the position of their node.
-        self.lifetimes: dict[str | int, Lifetime] = {}
-
-    def _source(self, name: str) -> str:
-        """The tensor that a name stands for: its source if it is an alias, else itself."""
-        return self.sources.get(name, name)
+        self.memory.outside |= {*graph.inputs, *self.results}
 
     def add(self, position: int, node: Node) -> None:
         """Add a node: another name for its input, or a kernel and its call."""
-        if node.output in self.sources:
+        memory = self.memory
+        if node.op.fusion is Fusion.ALIAS:
             return
         if 0 in self.graph.result(node).shape:
-            self._use(node.output, position)  # nothing to compute
+            memory.use(node.output, position)  # nothing to compute
             return
         kernel = self._kernel(position, node)
-        operands = [self._source(name) for name in node.inputs]
+        operands = [memory.source(name) for name in node.inputs]
         for name in (*operands, node.output):
-            self._use(name, position)
-        for index, data in enumerate(kernel.attributes):
-            operands.append(name := f"{node.name}.{node.output}.{index}")
-            self.constants[name] = data
-        self.lifetimes[position] = Lifetime(0, position, position)  # until the code is there
+            memory.use(name, position)
+        operands += memory.add_attributes(node, kernel.attributes)
+        memory.lifetimes[position] = Lifetime(0, position, position)  # until the code is there
         self.calls.append((kernel, [*operands, node.output], position))
 
     def _kernel(self, position: int, node: Node) -> _Kernel:
@@ -368,27 +350,12 @@ class _GraphBuilder:
             self.kernels[key] = _Kernel(name, found.func, found.attributes, text)
         return self.kernels[key]
 
-    def _use(self, name: str, position: int) -> None:
-        """Extend the lifetime of a tensor to a position; the caller's tensors have memory of their
-        own.
-        """
-        data = self.graph[name].data
-        if data is not None:
-            self.constants[name] = data
-        elif name not in self.graph.inputs and name not in self.results:
-            first = self.lifetimes[name].first if name in self.lifetimes else position
-            self.lifetimes[name] = Lifetime(_tensor_bytes(self.graph[name]), first, position)
-
     def finish(self) -> CpuCode:
         """Parameters; kernels, memory, the entry function and its description; machine code."""
-        graph, begin = self.graph, time.perf_counter()
+        graph, memory, begin = self.graph, self.memory, time.perf_counter()
         for name in graph.outputs:
-            self._use(self._source(name), len(graph.nodes))
-        places = self._place_constants()
-        parameters = aligned_memory(sum(align(data.nbytes) for data in self.constants.values()))
-        for name, data in self.constants.items():
-            raw = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
-            parameters[places[name] : places[name] + data.nbytes] = raw
+            memory.use(memory.source(name), len(graph.nodes))
+        places, parameters = memory.place_constants()
         checksum = zlib.crc32(parameters.data)
         place = cache.place_of("cpu", self._texts(checksum))
         found = cache.read(place)
@@ -396,8 +363,8 @@ class _GraphBuilder:
         workspaces = found.head if found else [size for _, size in functions.values()]
         needed = dict(zip(self.kernels.values(), workspaces, strict=True))
         for kernel, _, position in self.calls:
-            self.lifetimes[position] = Lifetime(needed[kernel], position, position)
-        offsets, plan = plan_arena(self.lifetimes)
+            memory.lifetimes[position] = Lifetime(needed[kernel], position, position)
+        offsets, plan = plan_arena(memory.lifetimes)
         if found is None:
             entry = self._emit_entry(functions, offsets, places)
             inputs, outputs = tensor_types(graph, graph.inputs), tensor_types(graph, graph.outputs)
@@ -405,11 +372,9 @@ class _GraphBuilder:
             optimised = optimise(self.module, self.processor)
             found = cache.Kept(workspaces, emit_object(optimised, self.processor))
             cache.keep(place, found, time.perf_counter() - begin)
-        tensors = {name: offset for name, offset in offsets.items() if isinstance(name, str)}
-        shared = {n: tensors[s] for n, s in self.sources.items() if s in tensors}
         return CpuCode(
             graph, tuple(kernel.func for kernel in self.kernels.values()), self.processor,
-            found.data, parameters, tensors | shared, plan,
+            found.data, parameters, memory.offsets(offsets), plan,
         )  # fmt: skip
 
     def _texts(self, checksum: int) -> Iterator[str]:
@@ -418,8 +383,8 @@ class _GraphBuilder:
         yield f"{llvmlite.__version__} {llvm.llvm_version_info} {self.processor!r}"
         yield repr((graph.name, *(tensor_types(graph, n) for n in (graph.inputs, graph.outputs))))
         yield repr([(kernel.name, names, position) for kernel, names, position in self.calls])
-        yield repr([(name, data.nbytes) for name, data in self.constants.items()])
-        yield repr([self._source(name) for name in graph.outputs])
+        yield repr([(name, data.nbytes) for name, data in self.memory.constants.items()])
+        yield repr([self.memory.source(name) for name in graph.outputs])
         yield f"{checksum:x}"  # the code has nothing else of the parameters' values
         for kernel in self.kernels.values():
             yield kernel.text
@@ -434,12 +399,6 @@ class _GraphBuilder:
             function.attributes.add("noinline")  # a long entry function compiles slowly
             found[kernel] = function, size
         return found
-
-    def _place_constants(self) -> dict[str, int]:
-        places, end = {}, 0
-        for name, data in self.constants.items():
-            places[name], end = end, end + align(data.nbytes)
-        return places
 
     def _emit_entry(
         self,
@@ -465,7 +424,7 @@ class _GraphBuilder:
         def address(name: str) -> Value:
             if name in self.graph.inputs:
                 return entry_of(inputs, self.graph.inputs.index(name))
-            if name in self.constants:
+            if name in places:
                 return at(parameters, places[name])
             if name in self.results:
                 return entry_of(outputs, self.results[name])
@@ -478,13 +437,9 @@ class _GraphBuilder:
         copy = ir.FunctionType(ir.VoidType(), [_POINTER, _POINTER, _I64, ir.IntType(1)])
         memcpy = ir.Function(self.module, copy, "llvm.memcpy.p0.p0.i64")
         for index, name in enumerate(self.graph.outputs):
-            source, size = self._source(name), _tensor_bytes(self.graph[name])
+            source, size = self.memory.source(name), self.graph[name].size_bytes
             if self.results.get(source) != index:
                 target = entry_of(outputs, index)
                 builder.call(memcpy, [target, address(source), _I64(size), ir.IntType(1)(0)])
         builder.ret_void()
         return function
-
-
-def _tensor_bytes(tensor: Tensor) -> int:
-    return math.prod(tensor.shape) * np.dtype(tensor.dtype).itemsize

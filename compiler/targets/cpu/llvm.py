@@ -25,58 +25,22 @@ from llvmlite import ir
 
 from ....isa.errors import VdlaError
 from ....runtime.native import ALIGN_BYTES, align
-from ...te.expr import (
-    FLOAT_DTYPES,
-    FLOAT_FUNCTIONS,
-    INT_DTYPES,
-    Binary,
-    Call,
-    Cast,
-    Const,
-    Expr,
-    Read,
-    Select,
-    Var,
-    bits_of,
-    walk,
-)
-from ...tir.ir import (
-    Allocate,
-    Buffer,
-    For,
-    If,
-    Prefetch,
-    PrimFunc,
-    Region,
-    Seq,
-    Stmt,
-    Store,
-    TensorCall,
-)
+from ...te import expr as E
+from ...tir import ir as T
 from ...tir.printer import expr_text
 from ..common.float_functions import FUNCTIONS
+from . import llvm_vector as vec
 from . import micro_kernel_code as micro_kernels
 from .llvm_functions import call_function
 from .llvm_half import rounded_to
 from .llvm_narrow import ROWS, NarrowRow, has_packs, narrow_rows, packed
 from .llvm_parallel import call_in_parallel, declare_part
-from .llvm_vector import (
-    LLVM_FUNCTIONS,
-    call_named,
-    constant_of,
-    is_invariant,
-    like,
-    offset_of,
-    splat,
-    stores_of,
-    suffix_of,
-)
 from .micro_kernels import TILE_REGISTERS
 from .processor import Processor
 
 #: Allocations up to this size live on the stack.
 STACK_BYTES = 16 << 10
-ELEMENT_BYTES = {"bool": 1} | {d: bits_of(d) // 8 for d in (*INT_DTYPES, *FLOAT_DTYPES)}
+ELEMENT_BYTES = {"bool": 1} | {d: E.bits_of(d) // 8 for d in (*E.INT_DTYPES, *E.FLOAT_DTYPES)}
 
 #: Objects of llvmlite, whose type annotations do not agree with its code.
 Value = Any
@@ -86,12 +50,15 @@ _I1, _I8, _I32, _I64 = (ir.IntType(bits) for bits in (1, 8, 32, 64))
 _FLOATS = ir.VectorType(ir.FloatType(), 16)
 #: The operand of an instruction of AVX-512 that rounds down, whatever the thread's mode is.
 _ROUND_DOWN = 9
+#: Operators that are instructions, by the name of llvmlite's function.
+_INTEGER_OPS = {"+": "add", "-": "sub", "*": "mul", "&": "and_", "|": "or_"}
+_FLOAT_OPS = {"+": "fadd", "-": "fsub", "*": "fmul", "/": "fdiv"}
 _TYPES: dict[str, Any] = {
     "bool": _I1, "float32": ir.FloatType(), "float64": ir.DoubleType(),
-} | {dtype: ir.IntType(bits_of(dtype)) for dtype in INT_DTYPES}  # fmt: skip
+} | {dtype: ir.IntType(E.bits_of(dtype)) for dtype in E.INT_DTYPES}  # fmt: skip
 
 
-def buffer_bytes(buffer: Buffer) -> int:
+def buffer_bytes(buffer: T.Buffer) -> int:
     """Size of a buffer, in bytes."""
     return ELEMENT_BYTES[buffer.dtype] * buffer.shape[0] * buffer.strides[0]
 
@@ -116,7 +83,7 @@ def symbol(name: str) -> str:
 
 
 def emit_function(
-    func: PrimFunc, module: ir.Module, name: str, processor: Processor
+    func: T.PrimFunc, module: ir.Module, name: str, processor: Processor
 ) -> tuple[ir.Function, int]:
     """Add a loop program to a module; returns the function and the bytes of workspace it needs."""
     signature = ir.FunctionType(ir.VoidType(), [_POINTER] * (len(func.params) + 1))
@@ -150,42 +117,42 @@ class _Emitter:
     builder: Value
     entry: Value
     function: Value
-    memory: dict[Buffer, Value] = field(default_factory=dict)
-    variables: dict[Var, Value] = field(default_factory=dict)
+    memory: dict[T.Buffer, Value] = field(default_factory=dict)
+    variables: dict[E.Var, Value] = field(default_factory=dict)
     workspace: Workspace = field(default_factory=Workspace)
     sums: dict[tuple, Value] = field(default_factory=dict)
     contract: bool = False
-    vector: For | None = None
+    vector: T.For | None = None
     tile_depth: int = 0
-    tiles: dict[Buffer, list[int]] = field(default_factory=dict)
+    tiles: dict[T.Buffer, list[int]] = field(default_factory=dict)
 
     # ---- statements ----
 
-    def stmt(self, stmt: Stmt) -> None:
+    def stmt(self, stmt: T.Stmt) -> None:
         match stmt:
-            case Seq(stmts):
+            case T.Seq(stmts):
                 self._sequence(stmts)
-            case For():
+            case T.For():
                 outside = self.contract
                 self.contract |= ("contract", True) in stmt.pragmas
                 self._loop(stmt)
                 self.contract = outside
-            case If():
+            case T.If():
                 with self.builder.if_then(self.value(stmt.cond)):
                     self.stmt(stmt.body)
-            case Allocate():
+            case T.Allocate():
                 self._allocate(stmt)
-            case Store():
+            case T.Store():
                 self._store(stmt)
-            case TensorCall():
+            case T.TensorCall():
                 self._tensor_call(stmt)
-            case Prefetch():
+            case T.Prefetch():
                 address = self._address(stmt.buffer, stmt.indices, inside=False)
                 self._call("llvm.prefetch.p0", ir.VoidType(), address, _I32(0), _I32(3), _I32(1))
             case _:
                 raise VdlaError(f"{self.name}: the CPU has no code for statement {stmt!r}")
 
-    def _sequence(self, stmts: tuple[Stmt, ...]) -> None:
+    def _sequence(self, stmts: tuple[T.Stmt, ...]) -> None:
         """Emit statements in order; rows that can be narrowed together are stored together."""
         done, packs = 0, has_packs(self.processor)
         while done < len(stmts):
@@ -202,14 +169,14 @@ class _Emitter:
         to = self._lanes(first.loop, lambda: self._address(first.store.buffer, first.store.indices))
         self.builder.store(packed(self.builder, vectors, first), to, align=1)
 
-    def _tensor_call(self, call: TensorCall) -> None:
+    def _tensor_call(self, call: T.TensorCall) -> None:
         """Emit the processor's instruction; intrinsics that it lacks have become loops before."""
         behaviour, operands = call.intrinsic.behaviour, call.intrinsic.operands
         regions = zip((call.output, *call.inputs), (behaviour, *operands), strict=False)
         found = (self._operand(region, tensor.shape) for region, tensor in regions)
         micro_kernels.MICRO_KERNELS[call.intrinsic].emit(self.builder, *found)
 
-    def _operand(self, region: Region, shape: Sequence[int]) -> micro_kernels.Operand:
+    def _operand(self, region: T.Region, shape: Sequence[int]) -> micro_kernels.Operand:
         """An operand of a tensor intrinsic: a tile, or where it begins in memory."""
         buffer = region.buffer
         if buffer.scope in TILE_REGISTERS:
@@ -217,9 +184,9 @@ class _Emitter:
         row_bytes = ELEMENT_BYTES[buffer.dtype] * buffer.strides[-len(shape)]
         return micro_kernels.Operand(self._address(buffer, region.start), row_bytes)
 
-    def _tile(self, region: Region) -> int:
+    def _tile(self, region: T.Region) -> int:
         """The number of the tile that is a region."""
-        place, terms = offset_of(region.buffer, region.start, None)
+        place, terms = vec.split_offset(region.buffer, region.start, None)
         size = micro_kernels.tile_elements(region.buffer.scope, self.tile_depth)
         if terms or place % size:
             name, start = region.buffer.name, ", ".join(map(expr_text, region.start))
@@ -229,14 +196,14 @@ class _Emitter:
             )
         return self.tiles[region.buffer][place // size]
 
-    def _store(self, stmt: Store) -> None:
+    def _store(self, stmt: T.Store) -> None:
         value = self.value(stmt.value)
         address = self._address(stmt.buffer, stmt.indices)
         if stmt.buffer.dtype == "bool":
             value = self.builder.zext(value, _I8)
         self.builder.store(value, address, align=ELEMENT_BYTES[stmt.buffer.dtype])
 
-    def _loop(self, loop: For) -> None:
+    def _loop(self, loop: T.For) -> None:
         """Tested at the end: extents are constants of at least 1."""
         if loop.kind == "vectorized" and self._vector_loop(loop):
             return
@@ -245,7 +212,7 @@ class _Emitter:
         else:
             self._counted_loop(loop, _I64(0), _I64(loop.extent))
 
-    def _counted_loop(self, loop: For, first: Value, end: Value) -> None:
+    def _counted_loop(self, loop: T.For, first: Value, end: Value) -> None:
         builder = self.builder
         before = builder.block
         body = builder.append_basic_block(loop.var.name)
@@ -265,7 +232,7 @@ class _Emitter:
             branch.set_metadata("llvm.loop", self._loop_metadata(*hint))
         builder.position_at_end(after)
 
-    def _parallel_loop(self, loop: For) -> None:
+    def _parallel_loop(self, loop: T.For) -> None:
         """Emit the loop as a function of its own, which gets all buffers and loop counters as
         arguments. Parallel loops inside it run serially."""
         module, buffers, counters = self.function.module, list(self.memory), list(self.variables)
@@ -292,23 +259,23 @@ class _Emitter:
         if self.tile_depth and inner.tile_depth:  # this thread was one of them
             micro_kernels.configure_tiles(self.builder, self.tile_depth)
 
-    def _vector_loop(self, loop: For) -> bool:
+    def _vector_loop(self, loop: T.For) -> bool:
         """Emit a loop as vectors; False where vectors cannot compute its statements."""
-        stores = stores_of(loop)
+        stores = vec.find_stores(loop)
         if stores is None:
             return False
         for store in stores:
             self._lanes(loop, lambda store=store: self._store(store))
         return True
 
-    def _lanes(self, loop: For, emit: Callable[[], Value]) -> Value:
+    def _lanes(self, loop: T.For, emit: Callable[[], Value]) -> Value:
         """Emit a value for all iterations of a loop at once."""
         self.vector, self.variables[loop.var] = loop, _I64(0)
         found = emit()
         self.vector = None
         return found
 
-    def _scalar(self, expr: Expr) -> Value:
+    def _scalar(self, expr: E.Expr) -> Value:
         """Emit an expression as the one value that it has for all iterations of a vector loop."""
         vector, self.vector = self.vector, None
         found = self.value(expr)
@@ -324,7 +291,7 @@ class _Emitter:
         return loop_id
 
     @contextmanager
-    def with_tiles(self, body: Stmt) -> Iterator[None]:
+    def with_tiles(self, body: T.Stmt) -> Iterator[None]:
         """Emit what the tiles of a thread need before and after ``body``, if that uses any."""
         self.tile_depth = micro_kernels.tile_depth(body, self.processor.threads)
         if self.tile_depth:
@@ -333,7 +300,7 @@ class _Emitter:
         if self.tile_depth:
             micro_kernels.release_tiles(self.builder)
 
-    def _allocate_tiles(self, stmt: Allocate) -> None:
+    def _allocate_tiles(self, stmt: T.Allocate) -> None:
         """Give a buffer the first tiles that are free."""
         buffer, registers = stmt.buffer, TILE_REGISTERS[stmt.buffer.scope]
         taken = {tile for tiles in self.tiles.values() for tile in tiles}
@@ -349,7 +316,7 @@ class _Emitter:
         self.stmt(stmt.body)
         del self.tiles[buffer]
 
-    def _allocate(self, stmt: Allocate) -> None:
+    def _allocate(self, stmt: T.Allocate) -> None:
         if self.tile_depth and stmt.buffer.scope in TILE_REGISTERS:
             self._allocate_tiles(stmt)
             return
@@ -370,14 +337,14 @@ class _Emitter:
         self.stmt(stmt.body)
         self.workspace.top = mark
 
-    def _address(self, buffer: Buffer, indices: tuple[Expr, ...], inside: bool = True) -> Value:
+    def _address(self, buffer: T.Buffer, indices: tuple[E.Expr, ...], inside: bool = True) -> Value:
         """Address of an element. If not ``inside``, it may lie beyond the buffer's end."""
         if buffer not in self.memory:
             raise VdlaError(
                 f"{self.name}: buffer {buffer.name} is neither parameter nor allocated here"
             )
         lane = self.vector.var if self.vector else None
-        constant, terms = offset_of(buffer, indices, lane)
+        constant, terms = vec.split_offset(buffer, indices, lane)
         offset: Value = _I64(constant)
         if terms:
             offset = self.builder.add(self._sum(tuple(terms.items())), offset, flags=("nsw",))
@@ -386,7 +353,7 @@ class _Emitter:
             self.memory[buffer], [offset], inbounds=inside, source_etype=element
         )
 
-    def _sum(self, terms: tuple[tuple[Expr, int], ...]) -> Value:
+    def _sum(self, terms: tuple[tuple[E.Expr, int], ...]) -> Value:
         """The sum of an index's terms times their coefficients. Statements in one block, as those
         of unrolled loops, compute equal sums once, unless the terms read memory, which the
         statements may write."""
@@ -401,85 +368,89 @@ class _Emitter:
             self.sums[key] = total
         return total
 
-    def _index(self, expr: Expr) -> Value:
+    def _index(self, expr: E.Expr) -> Value:
         """An index in int64. Indices of loops lie within their buffers, so that nothing wraps; what
         is computed from elements wraps as its dtype does."""
         match expr:
-            case Var():
+            case E.Var():
                 return self._variable(expr)
-            case Const(value):
+            case E.Const(value):
                 return _I64(int(value))
-            case Binary("+" | "-" | "*" | "//" | "%" | "min" | "max", a, b) if _is_total(expr):
+            case E.Binary("+" | "-" | "*" | "//" | "%" | "min" | "max", a, b) if _is_total(expr):
                 return self._int_binary(expr.op, self._index(a), self._index(b), expr)
         return self._cast(self._scalar(expr), expr.dtype, "int64")
 
-    def _variable(self, var: Var) -> Value:
+    def _variable(self, var: E.Var) -> Value:
         if var not in self.variables:
             raise VdlaError(f"{self.name}: variable {var!r} is bound by no loop around its use")
         return self.variables[var]
 
     # ---- expressions ----
 
-    def value(self, expr: Expr) -> Value:
+    def value(self, expr: E.Expr) -> Value:
         """An expression as a value of its dtype, or as a vector of them."""
-        if self.vector and is_invariant(expr, self.vector.var):
-            return splat(self.builder, self._scalar(expr), self.vector.extent)
+        if self.vector and vec.is_invariant(expr, self.vector.var):
+            return vec.splat(self.builder, self._scalar(expr), self.vector.extent)
         match expr:
-            case Var():
+            case E.Var():
                 return self.builder.trunc(self._variable(expr), _TYPES[expr.dtype])
-            case Const(value, dtype):
-                number = float(value) if dtype in FLOAT_DTYPES else int(value)
+            case E.Const(value, dtype):
+                number = float(value) if dtype in E.FLOAT_DTYPES else int(value)
                 return ir.Constant(_TYPES[dtype], number)
-            case Binary("&", a, b) if expr.dtype == "bool" and not _is_total(b):
+            case E.Binary("&", a, b) if expr.dtype == "bool" and not _is_total(b):
                 return self._choose(a, lambda: self.value(b), lambda: _I1(0))
-            case Binary("|", a, b) if expr.dtype == "bool" and not _is_total(b):
+            case E.Binary("|", a, b) if expr.dtype == "bool" and not _is_total(b):
                 return self._choose(a, lambda: _I1(1), lambda: self.value(b))
-            case Binary("+", a, Binary("*", b, c)) if self.contract and a.dtype in FLOAT_DTYPES:
+            case E.Binary("+", a, E.Binary("*", b, c)) if (
+                self.contract and a.dtype in E.FLOAT_DTYPES
+            ):
                 return self._multiply_add(self.value(b), self.value(c), self.value(a))
-            case Binary(op, a, b):
+            case E.Binary(op, a, b):
                 left, right = self.value(a), self.value(b)
-                if a.dtype in FLOAT_DTYPES:
+                if a.dtype in E.FLOAT_DTYPES:
                     return self._float_binary(op, left, right)
                 return self._int_binary(op, left, right, expr)
-            case Select(cond, a, b):
+            case E.Select(cond, a, b):
                 if _is_total(a) and _is_total(b):
                     return self.builder.select(self._scalar(cond), self.value(a), self.value(b))
                 return self._choose(cond, lambda: self.value(a), lambda: self.value(b))
-            case Cast("float32", Cast("float16" | "bfloat16" as half, a)) if a.dtype == "float32":
+            case E.Cast("float32", E.Cast("float16" | "bfloat16" as half, a)) if (
+                a.dtype == "float32"
+            ):
                 return rounded_to(self.builder, self.value(a), half)
-            case Cast(dtype, a) if a.dtype in FLOAT_DTYPES and dtype in INT_DTYPES:
+            case E.Cast(dtype, a) if a.dtype in E.FLOAT_DTYPES and dtype in E.INT_DTYPES:
                 return self._to_integer(self.value(a), a.dtype, dtype, _is_small(a))
-            case Cast(dtype, a):
+            case E.Cast(dtype, a):
                 return self._cast(self.value(a), a.dtype, dtype)
-            case Read(source, indices):
+            case E.Read(source, indices):
                 return self._load(source, indices)
-            case Call("requantize", args, dtype):
+            case E.Call("requantize", args, dtype):
                 acc, multiplier, shift = (self.value(a) for a in args)
                 return self._requantize(acc, multiplier, shift, dtype)
-            case Call("rescale", args):
+            case E.Call("rescale", args):
                 return self._rescale(*(self.value(a) for a in args))
-            case Call("scaled_down", args):
+            case E.Call("scaled_down", args):
                 return self._scaled_down(*(self.value(a) for a in args))
-            case Call("scaled_floor", args):
+            case E.Call("scaled_floor", args):
                 return self._scaled_floor(*(self.value(a) for a in args))
-            case Call("requantize_tflite", args):
+            case E.Call("requantize_tflite", args):
                 return self._requantize_tflite(*(self.value(a) for a in args))
-            case Call("popcount", (a,), dtype):
+            case E.Call("popcount", (a,), dtype):
                 bits = self.value(a)
                 lanes = f"v{bits.type.count}" if isinstance(bits.type, ir.VectorType) else ""
-                return self._call(f"llvm.ctpop.{lanes}i{bits_of(dtype)}", bits.type, bits)
-            case Call("reinterpret", (a,), dtype):
+                return self._call(f"llvm.ctpop.{lanes}i{E.bits_of(dtype)}", bits.type, bits)
+            case E.Call("reinterpret", (a,), dtype):
                 bits = self.value(a)
-                return self.builder.bitcast(bits, like(bits, _TYPES[dtype]))
-            case Call("divide" | "remainder", (a, b), dtype) if dtype in INT_DTYPES:
+                return self.builder.bitcast(bits, vec.like(bits, _TYPES[dtype]))
+            case E.Call("divide" | "remainder", (a, b), dtype) if dtype in E.INT_DTYPES:
                 return self._divide(expr.name, self.value(a), self.value(b), dtype)
-            case Call("remainder", (a, b)):
+            case E.Call("remainder", (a, b)):
                 return self.builder.frem(self.value(a), self.value(b))
-            case Call(name, args) if name in (*FLOAT_FUNCTIONS, "pow"):
+            case E.Call(name, args) if name in (*E.FLOAT_FUNCTIONS, "pow"):
                 return self._function(name, expr.dtype, *(self.value(a) for a in args))
         raise VdlaError(f"{self.name}: the CPU has no code for expression {expr!r}")
 
-    def _load(self, source: Buffer, indices: tuple[Expr, ...]) -> Value:
+    def _load(self, source: T.Buffer, indices: tuple[E.Expr, ...]) -> Value:
         address = self._address(source, indices)
         if self.vector:
             kind = ir.VectorType(_TYPES[source.dtype], self.vector.extent)
@@ -489,7 +460,7 @@ class _Emitter:
         return self.builder.icmp_unsigned("!=", self.builder.load(address, typ=_I8), _I8(0))
 
     def _choose(
-        self, cond: Expr, then: Callable[[], Value], otherwise: Callable[[], Value]
+        self, cond: E.Expr, then: Callable[[], Value], otherwise: Callable[[], Value]
     ) -> Value:
         """One of two values; the other one is not computed."""
         builder = self.builder
@@ -503,27 +474,13 @@ class _Emitter:
         result.add_incoming(b, b_end)
         return result
 
-    def _int_binary(self, op: str, a: Value, b: Value, expr: Binary) -> Value:
+    def _int_binary(self, op: str, a: Value, b: Value, expr: E.Binary) -> Value:
         builder = self.builder
         unsigned = expr.a.dtype == "bool" or expr.a.dtype[0] == "u"
         compare = builder.icmp_unsigned if unsigned else builder.icmp_signed
+        if (found := self._simple_binary(op, a, b, _INTEGER_OPS, compare)) is not None:
+            return found
         match op:
-            case "+":
-                return builder.add(a, b)
-            case "-":
-                return builder.sub(a, b)
-            case "*":
-                return builder.mul(a, b)
-            case "&":
-                return builder.and_(a, b)
-            case "|":
-                return builder.or_(a, b)
-            case "<" | "<=" | "==":
-                return compare(op, a, b)
-            case "min":
-                return builder.select(compare("<", b, a), b, a)
-            case "max":
-                return builder.select(compare("<", a, b), b, a)
             case ">>":
                 bits = a.type.width
                 inside = builder.icmp_unsigned("<", b, a.type(bits))
@@ -536,13 +493,13 @@ class _Emitter:
                 shifted = builder.shl(a, builder.select(inside, b, a.type(0)))
                 return builder.select(inside, shifted, a.type(0))
             case "//" | "%":
-                if unsigned and isinstance(expr.b, Const) and expr.b.value > 0:
+                if unsigned and isinstance(expr.b, E.Const) and expr.b.value > 0:
                     return builder.udiv(a, b) if op == "//" else builder.urem(a, b)
                 return self._floor_division(op, a, expr.b)
         raise VdlaError(f"{self.name}: the CPU has no integer operator {op!r}")
 
-    def _floor_division(self, op: str, a: Value, divisor: Expr) -> Value:
-        if not isinstance(divisor, Const) or divisor.value <= 0:
+    def _floor_division(self, op: str, a: Value, divisor: E.Expr) -> Value:
+        if not isinstance(divisor, E.Const) or divisor.value <= 0:
             raise VdlaError(
                 f"{self.name}: operator {op} expects a positive constant divisor, got {divisor!r}"
             )
@@ -555,31 +512,33 @@ class _Emitter:
         return builder.select(below, builder.sub(whole, a.type(1)), whole)
 
     def _float_binary(self, op: str, a: Value, b: Value) -> Value:
-        builder = self.builder
+        found = self._simple_binary(op, a, b, _FLOAT_OPS, self.builder.fcmp_ordered)
+        if found is None:
+            raise VdlaError(f"{self.name}: the CPU has no operator {op!r} of floats")
+        return found
+
+    def _simple_binary(
+        self, op: str, a: Value, b: Value, instructions: dict[str, str], compare: Callable
+    ) -> Value | None:
+        """An operator that is an instruction, or a comparison and at most a choice."""
+        if op in instructions:
+            return getattr(self.builder, instructions[op])(a, b)
         match op:
-            case "+":
-                return builder.fadd(a, b)
-            case "-":
-                return builder.fsub(a, b)
-            case "*":
-                return builder.fmul(a, b)
-            case "/":
-                return builder.fdiv(a, b)
             case "<" | "<=" | "==":
-                return builder.fcmp_ordered(op, a, b)
+                return compare(op, a, b)
             case "min":
-                return builder.select(builder.fcmp_ordered("<", b, a), b, a)
+                return self.builder.select(compare("<", b, a), b, a)
             case "max":
-                return builder.select(builder.fcmp_ordered("<", a, b), b, a)
-        raise VdlaError(f"{self.name}: the CPU has no operator {op!r} of floats")
+                return self.builder.select(compare("<", a, b), b, a)
+        return None
 
     def _multiply_add(self, a: Value, b: Value, c: Value) -> Value:
         """``a * b + c``, rounded once where that is faster."""
-        return self._call(f"llvm.fmuladd.{suffix_of(a.type)}", a.type, a, b, c)
+        return self._call(f"llvm.fmuladd.{vec.suffix_of(a.type)}", a.type, a, b, c)
 
     def _cast(self, value: Value, source: str, target: str) -> Value:
-        builder, kind = self.builder, like(value, _TYPES[target])
-        from_float, to_float = source in FLOAT_DTYPES, target in FLOAT_DTYPES
+        builder, kind = self.builder, vec.like(value, _TYPES[target])
+        from_float, to_float = source in E.FLOAT_DTYPES, target in E.FLOAT_DTYPES
         unsigned = source == "bool" or source[0] == "u"
         if source == target:
             return value
@@ -594,10 +553,10 @@ class _Emitter:
             return builder.uitofp(value, kind) if unsigned else builder.sitofp(value, kind)
         if target == "bool":
             return builder.icmp_unsigned("!=", value, value.type(0))
-        before = 1 if source == "bool" else bits_of(source)
-        if bits_of(target) < before:
+        before = 1 if source == "bool" else E.bits_of(source)
+        if E.bits_of(target) < before:
             return builder.trunc(value, kind)
-        if bits_of(target) == before:
+        if E.bits_of(target) == before:
             return value
         return builder.zext(value, kind) if unsigned else builder.sext(value, kind)
 
@@ -607,10 +566,10 @@ class _Emitter:
         builder, rounded = self.builder, self._function("round", source, value)
         if small:
             is_number = builder.fcmp_ordered("==", rounded, rounded)
-            safe = builder.select(is_number, rounded, constant_of(value.type, 0.0))
-            return self._cast(builder.fptosi(safe, like(value, _I32)), "int32", target)
-        whole = like(value, _I64)
-        name = f"llvm.fptosi.sat.{suffix_of(whole)}.{suffix_of(value.type)}"
+            safe = builder.select(is_number, rounded, vec.constant_of(value.type, 0.0))
+            return self._cast(builder.fptosi(safe, vec.like(value, _I32)), "int32", target)
+        whole = vec.like(value, _I64)
+        name = f"llvm.fptosi.sat.{vec.suffix_of(whole)}.{vec.suffix_of(value.type)}"
         return self._cast(self._call(name, whole, rounded), "int64", target)
 
     def _divide(self, name: str, a: Value, b: Value, dtype: str) -> Value:
@@ -634,10 +593,10 @@ class _Emitter:
         """``acc * multiplier / 2**shift``, half to even: add half less one, and one more where the
         quotient is odd, then shift. The sum fits int64 for every product of two int32.
         """
-        builder, wide = self.builder, like(acc, _I64)
-        one, none = constant_of(wide, 1), constant_of(wide, 0)
+        builder, wide = self.builder, vec.like(acc, _I64)
+        one, none = vec.constant_of(wide, 1), vec.constant_of(wide, 0)
         product = builder.mul(builder.sext(acc, wide), builder.sext(multiplier, wide))
-        count = builder.zext(builder.and_(shift, constant_of(shift.type, 63)), wide)
+        count = builder.zext(builder.and_(shift, vec.constant_of(shift.type, 63)), wide)
         half = builder.lshr(builder.shl(one, count), one)
         odd = builder.and_(builder.ashr(product, count), one)
         nudge = builder.add(builder.sub(half, one), odd)
@@ -652,13 +611,13 @@ class _Emitter:
         """
         if not self.processor.fuses_multiply_add:
             return self._requantize(acc, multiplier, shift, "int32")
-        builder, wide, real = self.builder, like(acc, _I64), like(acc, ir.DoubleType())
-        exponent = builder.sub(constant_of(wide, 1023), builder.zext(shift, wide))
-        power = builder.bitcast(builder.shl(exponent, constant_of(wide, 52)), real)
+        builder, wide, real = self.builder, vec.like(acc, _I64), vec.like(acc, ir.DoubleType())
+        exponent = builder.sub(vec.constant_of(wide, 1023), builder.zext(shift, wide))
+        power = builder.bitcast(builder.shl(exponent, vec.constant_of(wide, 52)), real)
         scale = builder.fmul(builder.sitofp(multiplier, real), power)
         whole = self._call(
-            f"llvm.fma.{suffix_of(real)}", real, builder.sitofp(acc, real), scale,
-            constant_of(real, 1.5 * 2.0**52),
+            f"llvm.fma.{vec.suffix_of(real)}", real, builder.sitofp(acc, real), scale,
+            vec.constant_of(real, 1.5 * 2.0**52),
         )  # fmt: skip
         if not isinstance(wide, ir.VectorType):
             return builder.trunc(builder.bitcast(whole, wide), acc.type)
@@ -671,7 +630,9 @@ class _Emitter:
         if not self._rounds_down(total):
             return self.builder.fptosi(self._function("floor", "float32", total), x.type)
         name, all_lanes = "llvm.x86.avx512.mask.cvtps2dq.512", ir.IntType(16)(-1)
-        return self._call(name, x.type, total, constant_of(x.type, 0), all_lanes, _I32(_ROUND_DOWN))
+        return self._call(
+            name, x.type, total, vec.constant_of(x.type, 0), all_lanes, _I32(_ROUND_DOWN)
+        )
 
     def _scaled_down(self, x: Value, factor: Value, offset: Value) -> Value:
         """``float32(x) * factor + offset`` rounded down. Without an instruction for that, float64
@@ -681,7 +642,7 @@ class _Emitter:
         if self._rounds_down(single):
             name = "llvm.x86.avx512.vfmadd.ps.512"
             return self._call(name, single.type, single, factor, offset, _I32(_ROUND_DOWN))
-        real, bits = like(x, ir.DoubleType()), x.type
+        real, bits = vec.like(x, ir.DoubleType()), x.type
         wide_factor, wide_offset = (builder.fpext(v, real) for v in (factor, offset))
         product = builder.fmul(builder.fpext(single, real), wide_factor)
         total = builder.fadd(product, wide_offset)
@@ -692,13 +653,13 @@ class _Emitter:
         nearest = builder.fptrunc(total, factor.type)
         above = builder.fsub(builder.fpext(nearest, real), total)
         is_above = builder.fcmp_ordered(">", above, lost)
-        zero = constant_of(
+        zero = vec.constant_of(
             factor.type, -0.0
         )  # unlike +0.0, its bits plus 1 are the next float below
         is_zero = builder.fcmp_ordered("==", nearest, zero)
         raw = builder.bitcast(builder.select(is_zero, zero, nearest), bits)
-        negative = builder.icmp_signed("<", raw, constant_of(bits, 0))
-        step = builder.select(negative, constant_of(bits, 1), constant_of(bits, -1))
+        negative = builder.icmp_signed("<", raw, vec.constant_of(bits, 0))
+        step = builder.select(negative, vec.constant_of(bits, 1), vec.constant_of(bits, -1))
         return builder.bitcast(builder.select(is_above, builder.add(raw, step), raw), factor.type)
 
     def _rounds_down(self, value: Value) -> bool:
@@ -730,8 +691,8 @@ class _Emitter:
         """A function of floats. Those of ours need fused multiply-adds; processors without them
         call the C library, element by element."""
         kind = args[0].type
-        if name in LLVM_FUNCTIONS:
-            return self._call(f"llvm.{LLVM_FUNCTIONS[name]}.{suffix_of(kind)}", kind, *args)
+        if name in vec.LLVM_FUNCTIONS:
+            return self._call(f"llvm.{vec.LLVM_FUNCTIONS[name]}.{vec.suffix_of(kind)}", kind, *args)
         if dtype == "float32" and name in FUNCTIONS and self.processor.fuses_multiply_add:
             return call_function(self.builder, name, *args)
         name += "f" if dtype == "float32" else ""
@@ -745,10 +706,10 @@ class _Emitter:
         return found
 
     def _call(self, name: str, result: ir.Type, *args: Value) -> Value:
-        return call_named(self.builder, name, result, *args)
+        return vec.call_named(self.builder, name, result, *args)
 
 
-def _loop_hint(loop: For) -> tuple[Value, ...] | None:
+def _loop_hint(loop: T.For) -> tuple[Value, ...] | None:
     """The hint that LLVM gets about a loop, if any."""
     if loop.kind == "vectorized":
         return "llvm.loop.vectorize.enable", _I1(1)
@@ -757,14 +718,14 @@ def _loop_hint(loop: For) -> tuple[Value, ...] | None:
     return None
 
 
-def _is_small(expr: Expr) -> bool:
+def _is_small(expr: E.Expr) -> bool:
     """Whether an expression clamps a float to values within int32."""
     match expr:
-        case Binary("min", Binary("max", _, Const(low)), Const(high)):
+        case E.Binary("min", E.Binary("max", _, E.Const(low)), E.Const(high)):
             return -(2**30) <= low and high <= 2**30
     return False
 
 
-def _is_total(expr: Expr) -> bool:
+def _is_total(expr: E.Expr) -> bool:
     """Whether an expression can be evaluated safely even where its value is not needed."""
-    return not any(isinstance(node, Read) for node in walk(expr))
+    return not any(isinstance(node, E.Read) for node in E.walk(expr))

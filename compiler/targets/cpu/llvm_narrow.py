@@ -15,7 +15,7 @@ from llvmlite import ir
 
 from ...te.expr import Binary, Cast, Const, Expr
 from ...tir.ir import For, Stmt, Store
-from .llvm_vector import offset_of, stores_of
+from .llvm_vector import find_stores, split_offset
 from .processor import Processor
 
 #: Objects of llvmlite, whose type annotations do not agree with its code.
@@ -62,7 +62,7 @@ def narrow_rows(stmts: Sequence[Stmt]) -> list[NarrowRow] | None:
     kinds = [(row.store.buffer, row.low, row.high, row.lift) for row in rows]
     if kinds != kinds[:1] * ROWS:
         return None
-    places = [offset_of(row.store.buffer, row.store.indices, row.loop.var) for row in rows]
+    places = [split_offset(row.store.buffer, row.store.indices, row.loop.var) for row in rows]
     start, terms = places[0]
     fits = places == [(start + LANES * i, terms) for i in range(ROWS)]
     return rows if fits else None
@@ -79,7 +79,7 @@ def _narrow_row(stmt: Stmt) -> NarrowRow | None:
             value = clamped
     match value:
         case Cast("int8", Binary("min", Binary("max", value, Const(low)), Const(high))) if (
-            value.dtype == "int32" and -128 <= low <= high <= 127 and stores_of(stmt)
+            value.dtype == "int32" and -128 <= low <= high <= 127 and find_stores(stmt)
         ):
             return NarrowRow(stmt, store, value, int(low), int(high), int(lift))
     return None

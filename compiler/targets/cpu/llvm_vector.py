@@ -11,20 +11,8 @@ from typing import Any
 
 from llvmlite import ir
 
+from ...te import expr as E
 from ...te.affine import affine
-from ...te.expr import (
-    FLOAT_DTYPES,
-    FLOAT_FUNCTIONS,
-    INT_DTYPES,
-    Binary,
-    Call,
-    Cast,
-    Expr,
-    Read,
-    Select,
-    Var,
-    walk,
-)
 from ...tir.ir import Buffer, For, Seq, Stmt, Store
 from ..common.float_functions import FUNCTIONS
 
@@ -34,30 +22,30 @@ Value = Any
 #: Extents of vector loops: LLVM splits what is wider than the processor's registers.
 VECTOR_EXTENTS = (4, 8, 16, 32)
 _OPERATORS = ("+", "-", "*", "/", "min", "max", "&", "|")
-_DTYPES = (*FLOAT_DTYPES, *INT_DTYPES)
+_DTYPES = (*E.FLOAT_DTYPES, *E.INT_DTYPES)
 #: Functions that are instructions of common processors.
 LLVM_FUNCTIONS = {
     "round": "rint", "floor": "floor", "ceil": "ceil", "trunc": "trunc", "sqrt": "sqrt",
 }  # fmt: skip
 
 
-def is_ours(call: Call) -> bool:
+def is_ours(call: E.Call) -> bool:
     """Whether a call is of a function of ``targets/common/float_functions.py``."""
     return call.name in FUNCTIONS and call.dtype == "float32"
 
 
-def calls_library(expr: Expr) -> bool:
+def calls_library(expr: E.Expr) -> bool:
     """Whether an expression calls the C library."""
     return any(
-        isinstance(node, Call)
-        and node.name in ("pow", *FLOAT_FUNCTIONS)
+        isinstance(node, E.Call)
+        and node.name in ("pow", *E.FLOAT_FUNCTIONS)
         and node.name not in LLVM_FUNCTIONS
         and not is_ours(node)
-        for node in walk(expr)
+        for node in E.walk(expr)
     )
 
 
-def stores_of(loop: For) -> tuple[Store, ...] | None:
+def find_stores(loop: For) -> tuple[Store, ...] | None:
     """The stores of a vectorized loop if vectors can compute all of them, in order."""
     body: tuple[Stmt, ...] = loop.body.stmts if isinstance(loop.body, Seq) else (loop.body,)
     stores = tuple(stmt for stmt in body if isinstance(stmt, Store))
@@ -68,47 +56,47 @@ def stores_of(loop: For) -> tuple[Store, ...] | None:
     return stores if fits else None
 
 
-def _fits_store(store: Store, var: Var, several: bool, written: set) -> bool:
+def _fits_store(store: Store, var: E.Var, several: bool, written: set) -> bool:
     if store.buffer.dtype not in _DTYPES or _step(store.indices, var) != 1:
         return False
-    for node in walk(store.value):
-        if not isinstance(node, Read) or node.source not in written:
+    for node in E.walk(store.value):
+        if not isinstance(node, E.Read) or node.source not in written:
             continue
         if several or node.indices != store.indices:
             return False  # what one iteration stores, another may read
     return fits_vectors(store.value, var)
 
 
-def fits_vectors(expr: Expr, var: Var) -> bool:
+def fits_vectors(expr: E.Expr, var: E.Var) -> bool:
     """Whether vectors can compute an expression for all values of a variable at once."""
     if expr.dtype not in _DTYPES:
         return False
     if is_invariant(expr, var):
         return True
     match expr:
-        case Read(_, indices):
+        case E.Read(_, indices):
             return _step(indices, var) == 1
-        case Binary(op, a, b):
+        case E.Binary(op, a, b):
             return op in _OPERATORS and fits_vectors(a, var) and fits_vectors(b, var)
-        case Cast(_, a):
+        case E.Cast(_, a):
             return fits_vectors(a, var)
-        case Call(name, args) if name in LLVM_FUNCTIONS or is_ours(expr):
+        case E.Call(name, args) if name in LLVM_FUNCTIONS or is_ours(expr):
             return all(fits_vectors(arg, var) for arg in args)
-        case Call(name, args) if name in ("requantize", "rescale", "scaled_down", "scaled_floor"):
+        case E.Call(name, args) if name in ("requantize", "rescale", "scaled_down", "scaled_floor"):
             return all(fits_vectors(arg, var) for arg in args)
-        case Call("popcount", args):
+        case E.Call("popcount", args):
             return all(fits_vectors(arg, var) for arg in args)
-        case Select(cond, a, b):
+        case E.Select(cond, a, b):
             return is_invariant(cond, var) and fits_vectors(a, var) and fits_vectors(b, var)
     return False
 
 
-def is_invariant(expr: Expr, var: Var) -> bool:
+def is_invariant(expr: E.Expr, var: E.Var) -> bool:
     """Whether an expression has one value for all iterations."""
-    return not any(node is var for node in walk(expr))
+    return not any(node is var for node in E.walk(expr))
 
 
-def _step(indices: tuple[Expr, ...], var: Var) -> int | None:
+def _step(indices: tuple[E.Expr, ...], var: E.Var) -> int | None:
     """By how many elements an access moves from one iteration to the next; None if that is not a
     constant step along the last dimension."""
     *outer, last = indices
@@ -119,12 +107,12 @@ def _step(indices: tuple[Expr, ...], var: Var) -> int | None:
     return form.coefficients.get(var, 0)
 
 
-def offset_of(
-    buffer: Buffer, indices: tuple[Expr, ...], lane: Var | None
-) -> tuple[int, dict[Expr, int]]:
+def split_offset(
+    buffer: Buffer, indices: tuple[E.Expr, ...], lane: E.Var | None
+) -> tuple[int, dict[E.Expr, int]]:
     """Where an element lies in its buffer, in elements: a constant, and terms with coefficients.
     For a vector it is the place of the first lane."""
-    constant, terms = 0, dict[Expr, int]()
+    constant, terms = 0, dict[E.Expr, int]()
     for index, stride in zip(indices, buffer.strides, strict=True):
         form = affine(index)
         constant += stride * form.constant

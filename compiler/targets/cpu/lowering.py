@@ -18,22 +18,13 @@ from ...tir.lower import lower
 from ..base import expression_of
 from ..common.workload import OperatorWorkload, loop_shapes, workload_of
 from .processor import Processor
+from .templates import plain
 from .templates.algorithms import DIRECT, ConvolutionAlgorithm
 from .templates.base import CpuTemplate
 from .templates.bit_serial import BIT_SERIAL, BitSerial, BitsWorkload, IntegerAlgorithm
 from .templates.by_steps import BySteps, expression_of_workload
-from .templates.fusing import Joining, Together
+from .templates.fusing import ElementwiseFusion, Together
 from .templates.matrix_tiles import MATRICES, MatrixTiles, ProductInstruction
-from .templates.plain import (
-    General,
-    IntegerDense,
-    PlainConvolution,
-    PlainDense,
-    PlainPool,
-    PlainTransposed,
-    RowReduction,
-    Rows,
-)
 from .templates.tiles import BlockLayout, DenseTiles, DirectTiles, WindowTiles
 from .templates.winograd import WinogradTiles
 
@@ -46,15 +37,15 @@ TEMPLATES: list[type[CpuTemplate]] = [
     DenseTiles,
     BlockLayout,
     BitSerial,
-    PlainConvolution,
-    IntegerDense,
-    PlainDense,
-    PlainPool,
-    PlainTransposed,
-    Rows,
+    plain.PlainConvolution,
+    plain.IntegerDense,
+    plain.PlainDense,
+    plain.PlainPool,
+    plain.PlainTransposed,
+    plain.Rows,
     Together,
-    RowReduction,
-    General,
+    plain.RowReduction,
+    plain.General,
 ]
 
 
@@ -109,9 +100,11 @@ def is_bit_serial(
     return found.knobs["algorithm"] == BIT_SERIAL
 
 
-def joins_reader(graph: Graph, node: Node, chooser: Chooser) -> bool:
+def fuses_into_reader(graph: Graph, node: Node, chooser: Chooser) -> bool:
     """Whether an element-wise operator is computed together with the one that reads its result."""
-    return bool(chooser.choose(Joining(), workload_of(graph, node), node.name).knobs["fused"])
+    return bool(
+        chooser.choose(ElementwiseFusion(), workload_of(graph, node), node.name).knobs["fused"]
+    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,29 +12,16 @@ from ....isa.errors import VdlaError
 from ....runtime.processor import TILE_PERMISSION
 from ...te.intrinsic import TensorIntrin
 from ...tir.ir import For, Stmt, TensorCall, substatements
+from . import micro_kernels as mk
 from .llvm_vector import add_products, splat
-from .micro_kernels import (
-    DOT,
-    DOT_EACH,
-    DOT_LANES,
-    DOT_WIDTH,
-    TILE_BYTES,
-    TILE_PRODUCTS,
-    TILE_REGISTERS,
-    TILE_ROWS,
-    TILE_STORE,
-    TILE_SUMS,
-    TILE_W,
-    TILE_X,
-)
 from .processor import Processor
 
 #: Objects of llvmlite, whose type annotations do not agree with its code.
 Value = Any
 
 _POINTER, _I8, _I16, _I32, _I64 = ir.PointerType(), *(ir.IntType(bits) for bits in (8, 16, 32, 64))
-_SUMS = ir.VectorType(_I32, DOT_LANES)
-_BYTES = ir.VectorType(ir.IntType(8), DOT_LANES * DOT_WIDTH)
+_SUMS = ir.VectorType(_I32, mk.DOT_LANES)
+_BYTES = ir.VectorType(ir.IntType(8), mk.DOT_LANES * mk.DOT_WIDTH)
 
 
 @dataclass(frozen=True)
@@ -73,7 +60,7 @@ def _dot(builder: Value, y: Operand, *inputs: Operand) -> None:
     if not inputs:
         return _clear(builder, y)
     x, w = inputs
-    element = splat(builder, builder.load(x.address, align=1, typ=_I32), DOT_LANES)
+    element = splat(builder, builder.load(x.address, align=1, typ=_I32), mk.DOT_LANES)
     return _update(builder, y, builder.bitcast(element, _BYTES), w)
 
 
@@ -85,7 +72,7 @@ def _dot_each(builder: Value, y: Operand, *inputs: Operand) -> None:
         return _clear(builder, y)
     x, w = inputs
     places = builder.load(x.address, align=1, typ=_BYTES)
-    order = [k * DOT_LANES + o for o in range(DOT_LANES) for k in range(DOT_WIDTH)]
+    order = [k * mk.DOT_LANES + o for o in range(mk.DOT_LANES) for k in range(mk.DOT_WIDTH)]
     indices = ir.Constant(ir.VectorType(_I32, len(order)), order)
     return _update(builder, y, builder.shuffle_vector(places, places, indices), w)
 
@@ -107,7 +94,7 @@ def _number(operand: Operand) -> Value:
     if operand.tile is None:
         raise VdlaError(
             "tiles: expected operands of products of matrices in tiles, got one in memory; set the "
-            f"scopes of their stages: {', '.join(TILE_REGISTERS)}"
+            f"scopes of their stages: {', '.join(mk.TILE_REGISTERS)}"
         )
     return _I8(operand.tile)
 
@@ -138,14 +125,16 @@ _CONFIGURATION_BYTES, _ROW_BYTES_AT, _ROWS_AT, _PALETTE = 64, 16, 48, 1
 
 def _configuration(depth: int) -> bytes:
     """What the processor is to know of each tile before it uses them."""
-    fours = depth // DOT_WIDTH
+    fours = depth // mk.DOT_WIDTH
     shapes = {
-        TILE_SUMS: (TILE_ROWS, TILE_BYTES), TILE_X: (TILE_ROWS, depth), TILE_W: (fours, TILE_BYTES)
-    }  # fmt: skip
+        mk.TILE_SUMS: (mk.TILE_ROWS, mk.TILE_BYTES),
+        mk.TILE_X: (mk.TILE_ROWS, depth),
+        mk.TILE_W: (fours, mk.TILE_BYTES),
+    }
     found = bytearray(_CONFIGURATION_BYTES)
     found[0] = _PALETTE
     for scope, (rows, row_bytes) in shapes.items():
-        for tile in TILE_REGISTERS[scope.name]:
+        for tile in mk.TILE_REGISTERS[scope.name]:
             place = _ROW_BYTES_AT + 2 * tile
             found[place : place + 2] = row_bytes.to_bytes(2, "little")
             found[_ROWS_AT + tile] = rows
@@ -182,7 +171,7 @@ def _depths(stmt: Stmt, threads: int) -> Iterator[int]:
 
 def tile_elements(scope: str, depth: int) -> int:
     """Elements in a tile of a memory, for products over ``depth`` channels."""
-    return TILE_ROWS * (TILE_ROWS if scope == TILE_SUMS.name else depth)
+    return mk.TILE_ROWS * (mk.TILE_ROWS if scope == mk.TILE_SUMS.name else depth)
 
 
 def configure_tiles(builder: Value, depth: int) -> None:
@@ -215,8 +204,8 @@ def ask_for_tiles(builder: Value) -> None:
 
 
 def _tile_kernels() -> dict[TensorIntrin, MicroKernel]:
-    found = {TILE_STORE: MicroKernel("amx-int8", _tile_store)}
-    for depth, products in TILE_PRODUCTS.items():
+    found = {mk.TILE_STORE: MicroKernel("amx-int8", _tile_store)}
+    for depth, products in mk.TILE_PRODUCTS.items():
         for load in (products.load_x, products.load_w):
             found[load] = MicroKernel("amx-int8", _tile_load, depth)
         found[products.product] = MicroKernel("amx-int8", _tile_product, depth)
@@ -224,8 +213,8 @@ def _tile_kernels() -> dict[TensorIntrin, MicroKernel]:
 
 
 MICRO_KERNELS: dict[TensorIntrin, MicroKernel] = {
-    DOT: MicroKernel("avx512vnni", _dot),
-    DOT_EACH: MicroKernel("avx512vnni", _dot_each),
+    mk.DOT: MicroKernel("avx512vnni", _dot),
+    mk.DOT_EACH: MicroKernel("avx512vnni", _dot_each),
     **_tile_kernels(),
 }
 

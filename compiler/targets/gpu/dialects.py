@@ -5,20 +5,9 @@ Everything else is their common part. Each text stands alone, without any ``#inc
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from ...tir.ir import (
-    Barrier,
-    Buffer,
-    CopiesArrived,
-    CopiesStarted,
-    ProductsArrived,
-    ProductsBegin,
-    ProductsStarted,
-    ProxyFence,
-    Stmt,
-)
+from ...tir import ir as T
 from ..common.float_functions import FUNCTIONS as FLOAT_FUNCTIONS
 from .scopes import MOST_SHARED_BYTES, SHARED_BYTES
 
@@ -88,15 +77,14 @@ class Dialect:
     prelude : what stands before all kernels
     kernel : before a kernel's name, with {threads} for the threads of a block
     pointer, constant_pointer : a parameter, with {type} and {name}
-    shared : before the declaration of what the threads of a block share, aligned to so many bytes
+    shared : before the declaration of what the threads of a block share, aligned to {align} bytes
     shared_pointer : a pointer into that, with {type}
     shared_bytes : of a block at most
     index, block_index : the indices of a thread and of its block along {axis} (x, y, z: {number})
     barrier : the statement
     aligned : before the declaration of what accesses of 16 bytes touch
-    copy : a statement that copies so many bytes, to and from a place in a buffer; either may be a
-        private array in place of one
-    clear : a statement that sets so many bytes to zero
+    copy, clear : see :meth:`copied` and :meth:`cleared`, with {size}, {to}, {source}, the {vector}
+        of that size, and the memories of both, {space} and {other}
     copies_async, tensor_cores : whether there are asynchronous copies, and tensor cores
     unroll : stands before a loop that is to be unrolled
     """
@@ -107,87 +95,70 @@ class Dialect:
     kernel: str
     pointer: str
     constant_pointer: str
-    shared: Callable[[int], str]
+    shared: str
     shared_pointer: str
     shared_bytes: int
     index: str
     block_index: str
     barrier: str
     aligned: str
-    copy: Callable[[int, str, str, Buffer | None, Buffer | None], str]
-    clear: Callable[[int, str, Buffer], str]
+    copy: str
+    clear: str
     copies_async: bool
     tensor_cores: bool
     unroll: str = "#pragma unroll"
 
-    def of_mark(self, stmt: Stmt) -> list[str]:
+    def of_mark(self, stmt: T.Stmt) -> list[str]:
         """Lines for a barrier, or a statement about what is under way; none where it is done at
         once."""
-        if isinstance(stmt, Barrier):
+        if isinstance(stmt, T.Barrier):
             return [self.barrier]
         if not self.copies_async:
             return []
-        match stmt:
-            case CopiesStarted():
-                return ["copies_started();"]
-            case CopiesArrived(but):
-                return [f"copies_arrived_but_{but}();"]
-            case ProxyFence():
-                return ["stores_seen();"]
-            case ProductsBegin():
-                return ["products_begin();"]
-            case ProductsStarted():
-                return ["products_started();"]
-            case ProductsArrived(but):
-                return [f"products_arrived_but_{but}();"]
-        raise AssertionError(f"{stmt!r} is no mark")
+        return [_MARKS[type(stmt)].format_map(vars(stmt))]
+
+    def copied(
+        self, size: int, to: str, source: str, target: T.Buffer | None, origin: T.Buffer | None
+    ) -> str:
+        """A statement that copies so many bytes, to and from a place in a buffer; either may be a
+        private array in place of one."""
+        space, other = ("" if b is None else f"{_SPACES[b.scope]} " for b in (target, origin))
+        names = {"size": size, "vector": _VECTORS[size], "space": space, "other": other}
+        return self.copy.format(to=to, source=source, **names)
+
+    def cleared(self, size: int, to: str, target: T.Buffer) -> str:
+        """A statement that sets so many bytes to zero."""
+        space = _SPACES[target.scope]
+        return self.clear.format(size=size, to=to, vector=_VECTORS[size], space=space)
 
 
-def _copied(size: int, to: str, source: str, target: Buffer | None, origin: Buffer | None) -> str:
-    return f"copy_{size}({to}, {source});"
-
-
-def _cleared(size: int, to: str, target: Buffer) -> str:
-    return f"clear_{size}({to});"
-
-
-def _shared_cuda(align: int) -> str:
-    return f"__shared__ __align__({align})"
-
-
-def _shared_opencl(align: int) -> str:
-    return f"__local __attribute__((aligned({align})))"
-
-
+#: OpenCL's names of memories, and of vectors by their bytes.
 _SPACES = {"global": "__global", "shared": "__local", "local": "__private"}
 _VECTORS = {16: "uint4", 8: "uint2", 4: "uint"}
-
-
-def _copied_opencl(
-    size: int, to: str, source: str, target: Buffer | None, origin: Buffer | None
-) -> str:
-    vector = _VECTORS[size]
-    space, other = ("" if b is None else f"{_SPACES[b.scope]} " for b in (target, origin))
-    return f"*({space}{vector}*)({to}) = *(const {other}{vector}*)({source});"
-
-
-def _cleared_opencl(size: int, to: str, target: Buffer) -> str:
-    vector = _VECTORS[size]
-    return f"*({_SPACES[target.scope]} {vector}*)({to}) = ({vector})(0);"
-
+#: CUDA's statements about what is under way.
+_MARKS = {
+    T.CopiesStarted: "copies_started();",
+    T.CopiesArrived: "copies_arrived_but_{but}();",
+    T.ProxyFence: "stores_seen();",
+    T.ProductsBegin: "products_begin();",
+    T.ProductsStarted: "products_started();",
+    T.ProductsArrived: "products_arrived_but_{but}();",
+}
 
 CUDA = Dialect(
     "CUDA C++", "cu", _CUDA, 'extern "C" __global__ void __launch_bounds__({threads})',
     "{type}* __restrict__ {name}", "const {type}* __restrict__ {name}",
-    _shared_cuda, "{type}*", MOST_SHARED_BYTES, "threadIdx.{axis}", "blockIdx.{axis}",
-    "__syncthreads();", "__align__(16)", _copied, _cleared, copies_async=True, tensor_cores=True,
+    "__shared__ __align__({align})", "{type}*", MOST_SHARED_BYTES, "threadIdx.{axis}",
+    "blockIdx.{axis}", "__syncthreads();", "__align__(16)", "copy_{size}({to}, {source});",
+    "clear_{size}({to});", copies_async=True, tensor_cores=True,
 )  # fmt: skip
 OPENCL = Dialect(
     "OpenCL C", "cl", _OPENCL,
     "__kernel __attribute__((reqd_work_group_size({x}, {y}, {z}))) void",
     "__global {type}* restrict {name}", "__global const {type}* restrict {name}",
-    _shared_opencl, "__local {type}*", SHARED_BYTES,
+    "__local __attribute__((aligned({align})))", "__local {type}*", SHARED_BYTES,
     "get_local_id({number})", "get_group_id({number})",
     "barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);", "__attribute__((aligned(16)))",
-    _copied_opencl, _cleared_opencl, copies_async=False, tensor_cores=False,
+    "*({space}{vector}*)({to}) = *(const {other}{vector}*)({source});",
+    "*({space} {vector}*)({to}) = ({vector})(0);", copies_async=False, tensor_cores=False,
 )  # fmt: skip

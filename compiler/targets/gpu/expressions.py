@@ -10,22 +10,8 @@ from typing import Any
 import numpy as np
 
 from ....isa.errors import VdlaError
+from ...te import expr as E
 from ...te.affine import affine, interval, is_of_loops, simplify_index
-from ...te.expr import (
-    FLOAT_DTYPES,
-    HALF_DTYPES,
-    INT_DTYPES,
-    Binary,
-    Call,
-    Cast,
-    Const,
-    Expr,
-    Read,
-    Select,
-    Var,
-    bits_of,
-    integer_range,
-)
 from ...tir.ir import Buffer, Launch
 from ...tir.printer import expr_text
 from .dialects import Dialect
@@ -50,21 +36,21 @@ class Expressions:
     dialect: Dialect
     names: dict[object, str] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)
-    ranges: dict[Expr, tuple[int, int]] = field(default_factory=dict)
+    ranges: dict[E.Expr, tuple[int, int]] = field(default_factory=dict)
     contract: bool = False
     asynchronous: bool = False
     #: Variables of unrolled loops.
-    unrolled: set[Expr] = field(default_factory=set)
+    unrolled: set[E.Expr] = field(default_factory=set)
     #: What has been loaded at once: its text, of an element by a loop's variable.
-    loaded: dict[Expr, tuple[str, Var]] = field(default_factory=dict)
+    loaded: dict[E.Expr, tuple[str, E.Var]] = field(default_factory=dict)
 
-    def element(self, buffer: Buffer, indices: Sequence[Expr]) -> str:
+    def element(self, buffer: Buffer, indices: Sequence[E.Expr]) -> str:
         place = self.index(place_in(buffer, indices))
         if buffer.swizzled:
             place = f"swizzled({place}, {buffer.swizzle_mask})"
         return f"{self.names[buffer]}[{place}]"
 
-    def index(self, expr: Expr) -> str:
+    def index(self, expr: E.Expr) -> str:
         """An index, which is small enough for int: terms and their coefficients."""
         form = affine(expr)
         text = ""
@@ -79,47 +65,49 @@ class Expressions:
             text += f" {'-' if form.constant < 0 else '+'} {abs(form.constant)}"
         return text
 
-    def inside(self, expr: Expr, level: int) -> str:
+    def inside(self, expr: E.Expr, level: int) -> str:
         """An expression, in parentheses where it binds weaker."""
         text, binds = self.value(expr)
         return text if binds >= level else f"({text})"
 
-    def infix(self, op: str, a: Expr, b: Expr) -> _Text:
+    def infix(self, op: str, a: E.Expr, b: E.Expr) -> _Text:
         level = PRECEDENCE[op]
         return f"{self.inside(a, level)} {op} {self.inside(b, level + 1)}", level
 
-    def called(self, name: str, *args: Expr) -> _Text:
+    def called(self, name: str, *args: E.Expr) -> _Text:
         return f"{name}({', '.join(self.value(a)[0] for a in args)})", _ATOM
 
-    def value(self, expr: Expr) -> _Text:
+    def value(self, expr: E.Expr) -> _Text:
         match expr:
-            case Var():
+            case E.Var():
                 return self.names[expr], _ATOM
-            case Const(value, dtype):
+            case E.Const(value, dtype):
                 return _constant(value, dtype)
-            case Read() if expr in self.loaded:
+            case E.Read() if expr in self.loaded:
                 form, var = self.loaded[expr]
                 return form.format(self.names[var]), _ATOM
-            case Read(source, indices):
+            case E.Read(source, indices):
                 return self.element(source, indices), _ATOM
-            case Select(cond, a, b):
+            case E.Select(cond, a, b):
                 chosen = self.inside(a, 1), self.inside(b, 1)
                 return f"{self.inside(cond, 1)} ? {chosen[0]} : {chosen[1]}", _TERNARY
-            case Cast(dtype, a):
+            case E.Cast(dtype, a):
                 return self.cast(dtype, a)
-            case Call(name, args):
+            case E.Call(name, args):
                 return self.call(expr, name, args)
-            case Binary("+", a, Binary("*", b, c)) if self.contract and a.dtype in FLOAT_DTYPES:
+            case E.Binary("+", a, E.Binary("*", b, c)) if (
+                self.contract and a.dtype in E.FLOAT_DTYPES
+            ):
                 return self.called(f"fma_f{a.dtype[5:]}", b, c, a)
-            case Binary(op, a, b) if a.dtype in FLOAT_DTYPES:
+            case E.Binary(op, a, b) if a.dtype in E.FLOAT_DTYPES:
                 if op in ("min", "max"):
                     return self.called(f"{op}_f{a.dtype[5:]}", a, b)
                 return self.infix(op, a, b)
-            case Binary():
+            case E.Binary():
                 return self.integer(expr)
         raise VdlaError(f"kernel {self.launch.name}: no text for {expr_text(expr)}")
 
-    def integer(self, expr: Binary) -> _Text:
+    def integer(self, expr: E.Binary) -> _Text:
         """An operation on integers or conditions, which wraps."""
         op, a, b, dtype = expr.op, expr.a, expr.b, expr.a.dtype
         if dtype == "bool":
@@ -133,7 +121,7 @@ class Expressions:
                 return self.called(f"{op}_{kind}", a, b)
             case "//" | "%":
                 return self.divided(expr)
-            case ">>" if isinstance(b, Const) and 0 <= b.value < bits_of(dtype):
+            case ">>" if isinstance(b, E.Const) and 0 <= b.value < E.bits_of(dtype):
                 return self.infix(op, a, b)
             case "<<" | ">>":
                 return self.called(f"sh{'l' if op == '<<' else 'r'}_{kind}", a, b)
@@ -141,27 +129,27 @@ class Expressions:
             return self.infix(op, a, b)
         if dtype == "uint32" or dtype == "uint64":
             return self.infix(op, a, b)
-        if bits_of(dtype) < 32:
+        if E.bits_of(dtype) < 32:
             text, _ = self.infix(op, a, b)
             return f"({kind})({text})", _CAST
         level = PRECEDENCE[op]
-        wide = f"u{bits_of(dtype)}"
+        wide = f"u{E.bits_of(dtype)}"
         left, right = (f"({wide}){self.inside(e, _CAST)}" for e in (a, b))
         return f"({kind})({left} {op} {right})", max(level, _CAST)
 
-    def may_wrap(self, expr: Binary) -> bool:
+    def may_wrap(self, expr: E.Binary) -> bool:
         """Whether a sum or product may not fit its type."""
         if expr.dtype not in ("int32", "int64"):
             return True
         found = _values(expr, self.ranges)
-        low, high = integer_range(expr.dtype)
+        low, high = E.integer_range(expr.dtype)
         return found is None or found[0] < low or found[1] > high
 
-    def divided(self, expr: Binary) -> _Text:
+    def divided(self, expr: E.Binary) -> _Text:
         kind = TYPES[expr.a.dtype]
         if is_of_loops(expr) and (plain := simplify_index(expr)) != expr:
             return self.value(plain)
-        if not isinstance(expr.b, Const) or expr.b.value <= 0:
+        if not isinstance(expr.b, E.Const) or expr.b.value <= 0:
             raise VdlaError(
                 f"kernel {self.launch.name}: operator {expr.op} expects a positive constant "
                 f"divisor, got {expr_text(expr)}"
@@ -171,23 +159,23 @@ class Expressions:
             return self.infix("/" if expr.op == "//" else "%", expr.a, expr.b)
         return self.called(f"floor_{'div' if expr.op == '//' else 'mod'}_{kind}", expr.a, expr.b)
 
-    def cast(self, dtype: str, a: Expr) -> _Text:
+    def cast(self, dtype: str, a: E.Expr) -> _Text:
         kind = TYPES[dtype]
-        if dtype in HALF_DTYPES:
+        if dtype in E.HALF_DTYPES:
             return self.called(f"{dtype}_of", a)
-        if a.dtype in HALF_DTYPES:
+        if a.dtype in E.HALF_DTYPES:
             return self.called(f"of_{a.dtype}", a)
-        if a.dtype in FLOAT_DTYPES and dtype in INT_DTYPES:
+        if a.dtype in E.FLOAT_DTYPES and dtype in E.INT_DTYPES:
             helper = "to_small" if _is_small(a) else "to_i64"
             text, _ = self.called(f"{helper}_f{a.dtype[5:]}", a)
             return f"({kind}){text}", _CAST
         if dtype == "bool":
-            zero = Const(0.0 if a.dtype in FLOAT_DTYPES else 0, a.dtype)
+            zero = E.Const(0.0 if a.dtype in E.FLOAT_DTYPES else 0, a.dtype)
             level = PRECEDENCE["=="]
             return f"{self.inside(a, level)} != {self.inside(zero, level + 1)}", level
         return f"({kind}){self.inside(a, _CAST)}", _CAST
 
-    def call(self, expr: Call, name: str, args: tuple[Expr, ...]) -> _Text:
+    def call(self, expr: E.Call, name: str, args: tuple[E.Expr, ...]) -> _Text:
         dtype = expr.dtype
         match name:
             case "requantize" | "rescale":
@@ -196,35 +184,35 @@ class Expressions:
             case _ if name in _FUNCTIONS_OF_ARGS:
                 return self.called(name, *args)
             case "popcount":
-                text, _ = self.called(f"popcount_{max(32, bits_of(dtype))}", *args)
+                text, _ = self.called(f"popcount_{max(32, E.bits_of(dtype))}", *args)
                 return f"({TYPES[dtype]}){text}", _CAST
             case "reinterpret":
                 return self.called(f"reinterpret_{TYPES[dtype]}", *args)
-            case "divide" | "remainder" if dtype in INT_DTYPES:
+            case "divide" | "remainder" if dtype in E.INT_DTYPES:
                 return self.called(f"{name}_{TYPES[dtype]}", *args)
         named = {"round": "rint", "remainder": "fmod"}.get(name, name)
         return self.called(f"{named}_f{dtype[5:]}", *args)
 
 
-def place_in(buffer: Buffer, indices: Sequence[Expr]) -> Expr:
+def place_in(buffer: Buffer, indices: Sequence[E.Expr]) -> E.Expr:
     """Where an element is in a buffer that is not swizzled."""
-    total: Expr = Const(0)
+    total: E.Expr = E.Const(0)
     for index, stride in zip(indices, buffer.strides, strict=True):
         total = total + narrow(index) * stride
     return total
 
 
-def narrow(index: Expr) -> Expr:
+def narrow(index: E.Expr) -> E.Expr:
     """An index in int32: indices lie within their buffers."""
-    return index if index.dtype == "int32" else Cast("int32", index)
+    return index if index.dtype == "int32" else E.Cast("int32", index)
 
 
 def _constant(value: Any, dtype: str) -> _Text:
     if dtype == "bool":
         return ("1" if value else "0"), _ATOM
-    if dtype in HALF_DTYPES:
+    if dtype in E.HALF_DTYPES:
         return f"0x{np.dtype(dtype).type(value).view(np.uint16):04x}", _ATOM
-    if dtype not in FLOAT_DTYPES:
+    if dtype not in E.FLOAT_DTYPES:
         return _integer_constant(int(value), dtype)
     number = np.dtype(dtype).type(value)
     if not np.isfinite(number):
@@ -239,7 +227,7 @@ def _constant(value: Any, dtype: str) -> _Text:
 
 
 def _integer_constant(value: int, dtype: str) -> _Text:
-    bits = bits_of(dtype)
+    bits = E.bits_of(dtype)
     if value == -(1 << (bits - 1)) and bits >= 32:
         return f"(({TYPES[dtype]})((u{bits})1 << {bits - 1}))", _ATOM
     if bits == 64:
@@ -251,20 +239,20 @@ def _integer_constant(value: int, dtype: str) -> _Text:
     return text, (_ATOM if value >= 0 else PRECEDENCE["*"])
 
 
-def _values(expr: Expr, ranges: Mapping[Expr, tuple[int, int]]) -> tuple[int, int] | None:
+def _values(expr: E.Expr, ranges: Mapping[E.Expr, tuple[int, int]]) -> tuple[int, int] | None:
     """Bounds of an integer expression: of loops, and of products and sums of narrow elements."""
     if is_of_loops(expr):
         return interval(expr, ranges)
     match expr:
-        case Const(value):
+        case E.Const(value):
             return int(value), int(value)
-        case Cast(_, a) if a.dtype in INT_DTYPES and expr.dtype in INT_DTYPES:
-            found = _values(a, ranges) or integer_range(a.dtype)
-            low, high = integer_range(expr.dtype)
+        case E.Cast(_, a) if a.dtype in E.INT_DTYPES and expr.dtype in E.INT_DTYPES:
+            found = _values(a, ranges) or E.integer_range(a.dtype)
+            low, high = E.integer_range(expr.dtype)
             return found if low <= found[0] and found[1] <= high else None
-        case Read(source) if source.dtype in INT_DTYPES:
-            return integer_range(source.dtype)
-        case Binary("+" | "-" | "*" as op, a, b):
+        case E.Read(source) if source.dtype in E.INT_DTYPES:
+            return E.integer_range(source.dtype)
+        case E.Binary("+" | "-" | "*" as op, a, b):
             left, right = _values(a, ranges), _values(b, ranges)
             if left is None or right is None:
                 return None
@@ -274,7 +262,7 @@ def _values(expr: Expr, ranges: Mapping[Expr, tuple[int, int]]) -> tuple[int, in
                 return left[0] - right[1], left[1] - right[0]
             ends = [x * y for x in left for y in right]
             return min(ends), max(ends)
-        case Select(_, a, b):
+        case E.Select(_, a, b):
             left, right = _values(a, ranges), _values(b, ranges)
             if left is None or right is None:
                 return None
@@ -282,9 +270,9 @@ def _values(expr: Expr, ranges: Mapping[Expr, tuple[int, int]]) -> tuple[int, in
     return None
 
 
-def _is_small(expr: Expr) -> bool:
+def _is_small(expr: E.Expr) -> bool:
     """Whether an expression clamps a float to values within int32."""
     match expr:
-        case Binary("min", Binary("max", _, Const(low)), Const(high)):
+        case E.Binary("min", E.Binary("max", _, E.Const(low)), E.Const(high)):
             return -(2**30) <= low and high <= 2**30
     return False

@@ -14,7 +14,7 @@ from ...dumps import Dumps
 from ...tir.ir import Buffer, PrimFunc, written_params
 from .dialects import Dialect
 from .graph_code import aligned, argument_of
-from .kernels import kernels_of, temporaries_of
+from .kernels import find_temporaries, make_kernels
 from .scopes import element_bytes, element_count
 from .text import print_module
 
@@ -29,12 +29,12 @@ class FuncKernels:
     @staticmethod
     def of(func: PrimFunc, dialect: Dialect, device: str, dumps: Dumps) -> FuncKernels:
         """The kernels of launches (``kernels.to_launches``) for a device."""
-        kernels = kernels_of(func, "", dialect)
+        kernels = make_kernels(func, "", dialect)
         for kernel in kernels:
             dumps.write(kernel.name, dialect.suffix, lambda k=kernel: k.text)
         lives: dict[Buffer, Lifetime] = {
             b: Lifetime(aligned(element_count(b) * element_bytes(b.dtype)), 0, 0)
-            for b in (*func.params, *temporaries_of(func))
+            for b in (*func.params, *find_temporaries(func))
         }
         offsets, plan = plan_arena(lives)
 

@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
-
 from ....runtime.gpu.devices import open_session
 from ....runtime.gpu.program import KernelCall, KernelProgram, Place, TensorMap
-from ....runtime.native import TensorType, aligned_memory
-from ...arena import Lifetime, plan_arena
+from ...arena import GraphMemory, Lifetime, plan_arena, tensor_types
 from ...choose.chooser import Chooser
 from ...dumps import Dumps
-from ...graph.ir import Graph, Node, Tensor
+from ...graph.ir import Graph, Node
 from ...graph.ops.base import Fusion
 from ...graph.ops.movement import Slice
 from ...tir.ir import Buffer
 from ..common.fuse_elementwise import fuse_elementwise
 from .dialects import Dialect
-from .kernels import Kernel, kernels_of, temporaries_of
+from .kernels import Kernel, find_temporaries, make_kernels
 from .lowering import Lowered, Templates, lower_node, template_of
 from .scopes import element_bytes, element_count
 from .text import Box, print_module
-from .traffic import traffic_of
+from .traffic import count_traffic
 
 #: Tensors begin at multiples of this, as parts of OpenCL buffers must on most devices.
 ALIGN_BYTES = 256
@@ -39,11 +35,6 @@ class NodeKernels:
     kernels: list[Kernel]
 
 
-def tensor_types(graph: Graph, names: Sequence[str]) -> tuple[TensorType, ...]:
-    """The types of these tensors."""
-    return tuple(TensorType(name, graph[name].shape, graph[name].dtype) for name in names)
-
-
 def argument_of(argument: Buffer | Box, place: Callable[[Buffer], Place]) -> Place | TensorMap:
     """An argument of a kernel in memory."""
     if isinstance(argument, Buffer):
@@ -53,8 +44,8 @@ def argument_of(argument: Buffer | Box, place: Callable[[Buffer], Place]) -> Pla
 
 
 def aligned(size_bytes: int) -> int:
-    """The next multiple of ``ALIGN_BYTES``."""
-    return -(-size_bytes // ALIGN_BYTES) * ALIGN_BYTES
+    """The next multiple of ``ALIGN_BYTES``, of which an empty tensor has one, too."""
+    return -(-max(1, size_bytes) // ALIGN_BYTES) * ALIGN_BYTES
 
 
 class GraphKernels:
@@ -73,42 +64,31 @@ class GraphKernels:
         self.found: dict[tuple, NodeKernels] = {}
         #: Kernels, the tensors that their program's buffers stand for, the position of the node.
         self.calls: list[tuple[NodeKernels, dict[Buffer, str], int]] = []
-        self.constants: dict[str, np.ndarray] = {}
-        self.lifetimes: dict[str, Lifetime] = {}
-        self.sources: dict[str, str] = {}
+        self.memory = GraphMemory(graph, aligned)
         for name in graph.inputs:
-            if 0 not in graph[name].shape:
-                self.lifetimes[name] = Lifetime(aligned(tensor_bytes(graph[name])), 0, 0)
+            self._use(name, 0)
         for position, node in enumerate(graph.nodes):
             self._add(position, node)
             dumps.step()
         for name in graph.outputs:
-            self._use(self._source(name), len(graph.nodes), graph[name])
-
-    def _source(self, name: str) -> str:
-        return self.sources.get(name, name)
+            self._use(name, len(graph.nodes))
 
     def _add(self, position: int, node: Node) -> None:
         """A node: another name for its input, or kernels and their calls."""
-        if node.op.fusion is Fusion.ALIAS:
-            self.sources[node.output] = self._source(node.inputs[0])
-            return
-        if 0 in self.graph.result(node).shape:
+        if node.op.fusion is Fusion.ALIAS or 0 in self.graph.result(node).shape:
             return  # nothing to compute
         made = self._kernels(position, node)
         func = made.lowered.func
-        names = [self._source(name) for name in node.inputs]
-        for index, data in enumerate(made.lowered.attributes):
-            names.append(name := f"{node.name}.{node.output}.{index}")
-            self.constants[name] = data
+        names = [self.memory.source(name) for name in node.inputs]
+        names += self.memory.add_attributes(node, made.lowered.attributes)
         names.append(node.output)
         places = dict(zip(func.params, names, strict=True))
-        for name in (*map(self._source, node.inputs), node.output):
-            self._use(name, position, self.graph[name])
-        for index, buffer in enumerate(temporaries_of(func)):
+        for name in (*node.inputs, node.output):
+            self._use(name, position)
+        for index, buffer in enumerate(find_temporaries(func)):
             places[buffer] = name = f"{node.name}.{position}.{index}"
             size = aligned(element_count(buffer) * element_bytes(buffer.dtype))
-            self.lifetimes[name] = Lifetime(size, position, position)
+            self.memory.lifetimes[name] = Lifetime(size, position, position)
         self.calls.append((made, places, position))
 
     def _kernels(self, position: int, node: Node) -> NodeKernels:
@@ -121,29 +101,23 @@ class GraphKernels:
         key = (node.op, types, tuple(sorted(knobs.items())))
         if key not in self.found:
             lowered = lower_node(self.graph, node, template, knobs, self.dumps)
-            kernels = kernels_of(lowered.func, f"k{position}_", self.dialect)
+            kernels = make_kernels(lowered.func, f"k{position}_", self.dialect)
             self.found[key] = NodeKernels(lowered, kernels)
             for kernel in kernels:
                 self.dumps.write(kernel.name, self.dialect.suffix, lambda k=kernel: k.text)
         return self.found[key]
 
-    def _use(self, name: str, position: int, tensor: Tensor) -> None:
-        """Extend the lifetime of a tensor to a position."""
-        if 0 in tensor.shape:
-            return
-        data = self.graph[name].data
-        if data is not None:
-            self.constants[name] = data
-            return
-        first = self.lifetimes[name].first if name in self.lifetimes else position
-        self.lifetimes[name] = Lifetime(aligned(tensor_bytes(self.graph[name])), first, position)
+    def _use(self, name: str, position: int) -> None:
+        """Extend the lifetime of a tensor that has elements to a position."""
+        if 0 not in self.graph[name].shape:
+            self.memory.use(self.memory.source(name), position)
 
     def moved(self) -> dict[str, tuple[dict[str, Any], ...]]:
         """What the kernels of each node move, by its name."""
         return {
             self.graph.nodes[position].name: tuple(
                 {"name": kernel.name, "grid": kernel.grid, "block": kernel.block}
-                | asdict(traffic_of(kernel.launch))
+                | asdict(count_traffic(kernel.launch))
                 for kernel in made.kernels
             )
             for made, _, position in self.calls
@@ -152,14 +126,9 @@ class GraphKernels:
     def program(self, device: str) -> KernelProgram:
         """The graph as a program for a device."""
         graph = self.graph
-        offsets, plan = plan_arena(self.lifetimes)
-        starts, end = dict[str, int](), 0
-        for name, data in self.constants.items():
-            starts[name], end = end, end + aligned(max(1, data.nbytes))
-        parameters = aligned_memory(end)
-        for name, data in self.constants.items():
-            raw = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
-            parameters[starts[name] : starts[name] + data.nbytes] = raw
+        arena, plan = plan_arena(self.memory.lifetimes)
+        starts, parameters = self.memory.place_constants()
+        offsets = self.memory.offsets(arena)
         places: dict[str, Place] = {name: ("arena", offset) for name, offset in offsets.items()}
         places |= {name: ("parameters", offset) for name, offset in starts.items()}
         calls = [
@@ -173,9 +142,9 @@ class GraphKernels:
         ]  # fmt: skip
         texts = [kernel.text for made in self.found.values() for kernel in made.kernels]
         outside = {
-            name: places[self._source(name)]
+            name: places[self.memory.source(name)]
             for name in (*graph.inputs, *graph.outputs)
-            if self._source(name) in places
+            if self.memory.source(name) in places
         }
         return KernelProgram(
             graph.name, device, print_module(texts, self.dialect), tuple(calls),
@@ -188,8 +157,3 @@ def fuse(graph: Graph) -> Graph:
     """The graph with an operator for each chain of element-wise ones, and for slices that only such
     a chain reads."""
     return fuse_elementwise(graph, parts=(Slice,))
-
-
-def tensor_bytes(tensor: Tensor) -> int:
-    """Bytes of a tensor."""
-    return math.prod(tensor.shape) * np.dtype(tensor.dtype).itemsize

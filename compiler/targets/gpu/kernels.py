@@ -11,19 +11,9 @@ from ...te.errors import ScheduleError
 from ...te.expr import Expr, Read, walk
 from ...te.schedule import Schedule
 from ...te.tensor import Tensor
+from ...tir import ir as T
 from ...tir.arrivals import check_arrivals
 from ...tir.bounds import surrounding
-from ...tir.ir import (
-    Allocate,
-    Buffer,
-    Launch,
-    PrimFunc,
-    Seq,
-    Stmt,
-    map_stmt,
-    stored_buffers,
-    walk_stmt,
-)
 from ...tir.lower import lower
 from ...tir.passes.asynchronous import await_products
 from ...tir.passes.barriers import insert_barriers
@@ -52,10 +42,10 @@ from .scopes import (
     element_count,
 )
 from .tensor_cores import NATIVE, check_tensor_cores
-from .text import Box, boxes_of, c_name, print_kernel
+from .text import Box, c_name, find_boxes, print_kernel
 
 #: The passes of every loop program, in order.
-GPU_PASSES: tuple[Callable[[PrimFunc], PrimFunc], ...] = (
+GPU_PASSES: tuple[Callable[[T.PrimFunc], T.PrimFunc], ...] = (
     partial(expand_intrinsics, native=NATIVE),
     double_buffer,
     interleave_vthreads,
@@ -69,7 +59,7 @@ GPU_PASSES: tuple[Callable[[PrimFunc], PrimFunc], ...] = (
 Size = tuple[int, int, int]
 
 
-def lower_kernels(schedule: Schedule, args: list[Tensor], name: str) -> PrimFunc:
+def lower_kernels(schedule: Schedule, args: list[Tensor], name: str) -> T.PrimFunc:
     """The loop program of a schedule. A stage that is computed inside another one, and whose memory
     nobody chose, goes where the threads need it: to "local" inside a loop of a block's threads, to
     "shared" inside a loop of blocks only.
@@ -85,7 +75,7 @@ def lower_kernels(schedule: Schedule, args: list[Tensor], name: str) -> PrimFunc
     return lower(schedule, args, name, MODEL.sharing)
 
 
-def to_launches(func: PrimFunc, dumps: Dumps | None = None) -> PrimFunc:
+def to_launches(func: T.PrimFunc, dumps: Dumps | None = None) -> T.PrimFunc:
     """Verify, then apply the passes; verify again and check the threads at the end.
 
     Raises
@@ -104,25 +94,25 @@ def to_launches(func: PrimFunc, dumps: Dumps | None = None) -> PrimFunc:
     check_threads(func, MODEL)
     check_arrivals(func)
     check_tensor_cores(func)
-    for launch in launches_of(func):
+    for launch in find_launches(func):
         _check_size(launch)
     return func
 
 
-def launches_of(func: PrimFunc) -> list[Launch]:
+def find_launches(func: T.PrimFunc) -> list[T.Launch]:
     """The kernels of a program, in order."""
-    return [stmt for stmt in walk_stmt(func.body) if isinstance(stmt, Launch)]
+    return [stmt for stmt in T.walk_stmt(func.body) if isinstance(stmt, T.Launch)]
 
 
-def temporaries_of(func: PrimFunc) -> list[Buffer]:
+def find_temporaries(func: T.PrimFunc) -> list[T.Buffer]:
     """The buffers between a program's kernels."""
 
-    def visit(stmt: Stmt) -> Iterator[Buffer]:
+    def visit(stmt: T.Stmt) -> Iterator[T.Buffer]:
         match stmt:
-            case Allocate(buffer=buffer, body=body):
+            case T.Allocate(buffer=buffer, body=body):
                 yield buffer
                 yield from visit(body)
-            case Seq(stmts):
+            case T.Seq(stmts):
                 for inner in stmts:
                     yield from visit(inner)
 
@@ -137,8 +127,8 @@ class Kernel:
     text: str
     grid: Size
     block: Size
-    arguments: tuple[Buffer | Box, ...]
-    launch: Launch
+    arguments: tuple[T.Buffer | Box, ...]
+    launch: T.Launch
 
     @property
     def shared_bytes(self) -> int:
@@ -147,18 +137,18 @@ class Kernel:
         return size if size > SHARED_BYTES else 0
 
 
-def kernels_of(func: PrimFunc, prefix: str, dialect: Dialect) -> list[Kernel]:
+def make_kernels(func: T.PrimFunc, prefix: str, dialect: Dialect) -> list[Kernel]:
     """The kernels of a program that :func:`to_launches` made. ``prefix`` begins their names."""
-    known = [*func.params, *temporaries_of(func)]
+    known = [*func.params, *find_temporaries(func)]
     found = []
-    for launch in launches_of(func):
-        used, written = _buffers(launch), stored_buffers(launch.body)
+    for launch in find_launches(func):
+        used, written = _buffers(launch), T.stored_buffers(launch.body)
         params = [b for b in known if b in used]
         name = c_name(f"{prefix}{launch.name}")
         sizes = {t.axis: t.extent for t in launch.threads}
         grid, block = (_size(sizes, axes) for axes in (GRID, BLOCK))
         text = print_kernel(launch, params, written, name, dialect)
-        arguments = (*params, *boxes_of(launch))
+        arguments = (*params, *find_boxes(launch))
         found.append(Kernel(name, text, grid, block, arguments, launch))
     return found
 
@@ -168,19 +158,19 @@ def _size(sizes: dict[str, int], axes: Sequence[str]) -> Size:
     return x, y, z
 
 
-def _buffers(launch: Launch) -> set[Buffer]:
+def _buffers(launch: T.Launch) -> set[T.Buffer]:
     """The buffers that a kernel uses."""
-    found = stored_buffers(launch.body)
+    found = T.stored_buffers(launch.body)
 
     def on_expr(expr: Expr) -> Expr:
         found.update(node.source for node in walk(expr) if isinstance(node, Read))
         return expr
 
-    map_stmt(launch.body, on_expr)
+    T.map_stmt(launch.body, on_expr)
     return found
 
 
-def _check_size(launch: Launch) -> None:
+def _check_size(launch: T.Launch) -> None:
     """Raise ScheduleError for a kernel that is too large for every GPU."""
     sizes = {t.axis: t.extent for t in launch.threads}
     threads = 1
@@ -197,8 +187,8 @@ def _check_size(launch: Launch) -> None:
             f"kernel {launch.name}: expected at most {MOST_THREADS} threads a block, got {threads}"
         )
     shared = shared_memory(launch)
-    local = [s.buffer for s in walk_stmt(launch.body)
-             if isinstance(s, Allocate) and s.buffer.scope == "local"]  # fmt: skip
+    local = [s.buffer for s in T.walk_stmt(launch.body)
+             if isinstance(s, T.Allocate) and s.buffer.scope == "local"]  # fmt: skip
     local_size = sum(element_count(b) * element_bytes(b.dtype) for b in local)
     for scope, held, size, limit in (
         ("shared", shared.places, shared.size_bytes, MOST_SHARED_BYTES),

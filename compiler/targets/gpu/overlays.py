@@ -17,29 +17,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ...tir.ir import (
-    Allocate,
-    Barrier,
-    Buffer,
-    CopiesArrived,
-    For,
-    Launch,
-    PrimFunc,
-    ProductsArrived,
-    Seq,
-    SignalArrived,
-    Stmt,
-    map_stmt,
-    seq,
-    used_buffers,
-    walk_stmt,
-)
+from ...tir import ir as T
 from ...tir.passes.bulk import SIGNAL
 from .scopes import SHARED_ALIGN, SHARED_BYTES, element_bytes, element_count
 
 #: Statements that wait for what may still use a buffer.
-WAITS = (CopiesArrived, ProductsArrived, SignalArrived)
-Pair = tuple[Buffer, Buffer]
+WAITS = (T.CopiesArrived, T.ProductsArrived, T.SignalArrived)
+Pair = tuple[T.Buffer, T.Buffer]
 
 
 @dataclass(frozen=True)
@@ -47,12 +31,12 @@ class SharedMemory:
     """Where the buffers of a kernel in shared memory begin, in bytes, and how many these are in
     all. ``overlaid``: whether some lie over others."""
 
-    places: dict[Buffer, int]
+    places: dict[T.Buffer, int]
     size_bytes: int
     overlaid: bool = False
 
 
-def shared_memory(launch: Launch) -> SharedMemory:
+def shared_memory(launch: T.Launch) -> SharedMemory:
     """The places of a kernel's buffers in shared memory. Those that are aligned most come first."""
     held = sorted(_held(launch), key=lambda buffer: not buffer.swizzled)
     apart = SharedMemory(*_placed(held, ()))
@@ -64,12 +48,12 @@ def shared_memory(launch: Launch) -> SharedMemory:
     return SharedMemory(places, size, size < apart.size_bytes)
 
 
-def part_buffers(func: PrimFunc) -> PrimFunc:
+def part_buffers(func: T.PrimFunc) -> T.PrimFunc:
     """A barrier between the last use of a buffer and the first one of another, where the second
     could then lie over the first one, and a kernel's buffers together need more than it has."""
 
-    def on_stmt(stmt: Stmt) -> Stmt | None:
-        if not isinstance(stmt, Launch):
+    def on_stmt(stmt: T.Stmt) -> T.Stmt | None:
+        if not isinstance(stmt, T.Launch):
             return None
         held = _held(stmt)
         if _placed(held, ())[1] <= SHARED_BYTES:
@@ -78,23 +62,25 @@ def part_buffers(func: PrimFunc) -> PrimFunc:
         late = {at[1] for _, at in _following(stmts, held) if not _parts(stmts, *at)}
         return replace(stmt, body=_with_barriers(stmt.body, [stmts[n] for n in late]))
 
-    return replace(func, body=map_stmt(func.body, lambda expr: expr, on_stmt=on_stmt))
+    return replace(func, body=T.map_stmt(func.body, lambda expr: expr, on_stmt=on_stmt))
 
 
-def align_of(buffer: Buffer) -> int:
+def align_of(buffer: T.Buffer) -> int:
     """Bytes at a multiple of which a buffer begins."""
     return SHARED_ALIGN if buffer.swizzled else 16
 
 
-def _held(launch: Launch) -> list[Buffer]:
-    return [s.buffer for s in walk_stmt(launch.body)
-            if isinstance(s, Allocate) and s.buffer.scope == "shared"]  # fmt: skip
+def _held(launch: T.Launch) -> list[T.Buffer]:
+    return [s.buffer for s in T.walk_stmt(launch.body)
+            if isinstance(s, T.Allocate) and s.buffer.scope == "shared"]  # fmt: skip
 
 
-def _placed(held: Sequence[Buffer], separated: Collection[Pair]) -> tuple[dict[Buffer, int], int]:
+def _placed(
+    held: Sequence[T.Buffer], separated: Collection[Pair]
+) -> tuple[dict[T.Buffer, int], int]:
     """The lowest places at which buffers overlap those alone that they are ``separated`` from, and
     where the last one ends."""
-    places, ends = dict[Buffer, int](), dict[Buffer, int]()
+    places, ends = dict[T.Buffer, int](), dict[T.Buffer, int]()
     for buffer in held:
         others = [b for b in places if not {(b, buffer), (buffer, b)} & {*separated}]
         align = align_of(buffer)
@@ -108,27 +94,27 @@ def _placed(held: Sequence[Buffer], separated: Collection[Pair]) -> tuple[dict[B
     return places, max(ends.values(), default=0)
 
 
-def _flat(stmt: Stmt) -> Iterator[Stmt]:
+def _flat(stmt: T.Stmt) -> Iterator[T.Stmt]:
     """The statements of a kernel in order; a loop or a guard is one."""
     match stmt:
-        case Seq(stmts):
+        case T.Seq(stmts):
             for inner in stmts:
                 yield from _flat(inner)
-        case Allocate(body=body):
+        case T.Allocate(body=body):
             yield from _flat(body)
         case _:
             yield stmt
 
 
 def _following(
-    stmts: Sequence[Stmt], held: Sequence[Buffer]
+    stmts: Sequence[T.Stmt], held: Sequence[T.Buffer]
 ) -> Iterator[tuple[Pair, tuple[int, int]]]:
     """Pairs of buffers where the last use of the first comes before any use of the second, with the
     numbers of these two statements. A statement that waits counts as a use of every buffer that was
     used before it. Signals are left out: they have places of their own."""
-    first, last = dict[Buffer, int](), dict[Buffer, int]()
+    first, last = dict[T.Buffer, int](), dict[T.Buffer, int]()
     for number, stmt in enumerate(stmts):
-        used = [*first] if isinstance(stmt, WAITS) else used_buffers(stmt)
+        used = [*first] if isinstance(stmt, WAITS) else T.used_buffers(stmt)
         for buffer in used:
             first.setdefault(buffer, number)
             last[buffer] = number
@@ -137,22 +123,22 @@ def _following(
         yield from (((a, b), (last[a], first[b])) for b in known if last[a] < first[b])
 
 
-def _parts(stmts: Sequence[Stmt], last: int, first: int) -> bool:
+def _parts(stmts: Sequence[T.Stmt], last: int, first: int) -> bool:
     """Whether a barrier follows a statement, before another one begins."""
     return any(map(_ends_with_barrier, stmts[last:first]))
 
 
-def _ends_with_barrier(stmt: Stmt) -> bool:
-    if isinstance(stmt, For):
+def _ends_with_barrier(stmt: T.Stmt) -> bool:
+    if isinstance(stmt, T.For):
         return _ends_with_barrier([*_flat(stmt.body)][-1])
-    return isinstance(stmt, Barrier)
+    return isinstance(stmt, T.Barrier)
 
 
-def _with_barriers(stmt: Stmt, later: Sequence[Stmt]) -> Stmt:
+def _with_barriers(stmt: T.Stmt, later: Sequence[T.Stmt]) -> T.Stmt:
     """The statement with a barrier before each of ``later``."""
     match stmt:
-        case Seq(stmts):
-            return seq([_with_barriers(s, later) for s in stmts])
-        case Allocate(body=body):
+        case T.Seq(stmts):
+            return T.seq([_with_barriers(s, later) for s in stmts])
+        case T.Allocate(body=body):
             return replace(stmt, body=_with_barriers(body, later))
-    return seq([Barrier(), stmt]) if any(stmt is s for s in later) else stmt
+    return T.seq([T.Barrier(), stmt]) if any(stmt is s for s in later) else stmt

@@ -13,33 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ....isa.errors import VdlaError
+from ...te import expr as E
 from ...te.affine import Affine, affine, from_affine
-from ...te.expr import (
-    Binary,
-    Const,
-    Expr,
-    Read,
-    Var,
-    substitute,
-    walk,
-)
-from ...tir.ir import (
-    MARKS,
-    Allocate,
-    Buffer,
-    For,
-    If,
-    Launch,
-    Region,
-    Seq,
-    SignalArrived,
-    SignalExpects,
-    SignalsReady,
-    Stmt,
-    Store,
-    TensorCall,
-    walk_stmt,
-)
+from ...tir import ir as T
 from ...tir.passes.bulk import BulkIntrin
 from ...tir.passes.pipeline import ASYNC
 from .dialects import Dialect
@@ -55,7 +31,7 @@ from .scopes import (
     element_count,
 )
 from .tensor_cores import WarpIntrin, first_register, register_count
-from .vectors import Vector, copy_of, loads_of, vector_of
+from .vectors import Vector, find_copy, find_loads, find_vector
 
 _WORD = re.compile(r"\w+")
 
@@ -67,11 +43,11 @@ def c_name(name: str) -> str:
     return f"{found}_" if is_taken(found) else found
 
 
-def boxes_of(launch: Launch) -> list[Box]:
+def find_boxes(launch: T.Launch) -> list[Box]:
     """The boxes that the copy engine brings, each once."""
-    found: dict[tuple[Buffer, tuple[int, ...]], Box] = {}
-    for call in walk_stmt(launch.body):
-        if isinstance(call, TensorCall) and isinstance(call.intrinsic, BulkIntrin):
+    found: dict[tuple[T.Buffer, tuple[int, ...]], Box] = {}
+    for call in T.walk_stmt(launch.body):
+        if isinstance(call, T.TensorCall) and isinstance(call.intrinsic, BulkIntrin):
             box = Box.of(call)
             found.setdefault((box.buffer, box.shape), box)
     return list(found.values())
@@ -81,11 +57,11 @@ def boxes_of(launch: Launch) -> list[Box]:
 class Box:
     """Parts of a tensor of one shape, as a parameter of a kernel; their rows are swizzled."""
 
-    buffer: Buffer
+    buffer: T.Buffer
     shape: tuple[int, ...]
 
     @staticmethod
-    def of(call: TensorCall) -> Box:
+    def of(call: T.TensorCall) -> Box:
         return Box(call.inputs[0].buffer, call.intrinsic.operands[0].shape)
 
     @property
@@ -94,10 +70,10 @@ class Box:
         return self.shape[-1] * element_bytes(self.buffer.dtype)
 
 
-def print_kernel(launch: Launch, params: Sequence[Buffer], written: set[Buffer], name: str,
+def print_kernel(launch: T.Launch, params: Sequence[T.Buffer], written: set[T.Buffer], name: str,
                  dialect: Dialect) -> str:  # fmt: skip
     """The text of one kernel. ``params`` are its parameters, of which it stores to ``written``;
-    :func:`boxes_of` it follow."""
+    :func:`find_boxes` it follow."""
     return _Printer(launch, dialect).kernel(params, written, name)
 
 
@@ -117,7 +93,7 @@ def print_module(kernels: Sequence[str], dialect: Dialect) -> str:
 class _Printer(Expressions):
     """Prints the statements of a kernel."""
 
-    def kernel(self, params: Sequence[Buffer], written: set[Buffer], name: str) -> str:
+    def kernel(self, params: Sequence[T.Buffer], written: set[T.Buffer], name: str) -> str:
         sizes = {t.axis: t.extent for t in self.launch.threads}
         x, y, z = (sizes.get(f"threadIdx.{axis}", 1) for axis in "xyz")
         head = self.dialect.kernel.format(threads=x * y * z, x=x, y=y, z=z)
@@ -126,7 +102,7 @@ class _Printer(Expressions):
             shape = self.dialect.pointer if buffer in written else self.dialect.constant_pointer
             text = shape.format(type=TYPES[buffer.dtype], name=self.fresh(buffer, buffer.name))
             arguments.append(text)
-        for box in boxes_of(self.launch):
+        for box in find_boxes(self.launch):
             name_of_map = self.fresh(box, f"{box.buffer.name}_map")
             arguments.append(f"const __grid_constant__ TensorMap {name_of_map}")
         lines = [f"// {self.launch.name}", f"{head} {name}({', '.join(arguments)}) {{"]
@@ -152,8 +128,11 @@ class _Printer(Expressions):
                 f"bytes of shared memory for a block, expected knobs that need less than {size}"
             )
         if size <= SHARED_BYTES and not found.overlaid:
-            return [f"{self.dialect.shared(align_of(b))} {self.declared(b)}" for b in found.places]
-        whole = f"{self.dialect.shared(SHARED_ALIGN)} u8 shared_bytes"
+            return [
+                f"{self.dialect.shared.format(align=align_of(b))} {self.declared(b)}"
+                for b in found.places
+            ]
+        whole = f"{self.dialect.shared.format(align=SHARED_ALIGN)} u8 shared_bytes"
         lines = [f"{whole}[{size}];" if size <= SHARED_BYTES else f"extern {whole}[];  // {size}"]
         for buffer, place in found.places.items():
             pointer = self.dialect.shared_pointer.format(type=TYPES[buffer.dtype])
@@ -172,7 +151,7 @@ class _Printer(Expressions):
         self.names[thing] = found
         return found
 
-    def declared(self, buffer: Buffer) -> str:
+    def declared(self, buffer: T.Buffer) -> str:
         name = self.fresh(buffer, buffer.name)
         if buffer.scope in FRAGMENTS:
             kind = TYPES[buffer.dtype] if buffer.scope.endswith("_sums") else "u32"
@@ -183,43 +162,43 @@ class _Printer(Expressions):
 
     # ---- statements ----
 
-    def lines(self, stmt: Stmt, depth: int) -> list[str]:
+    def lines(self, stmt: T.Stmt, depth: int) -> list[str]:
         pad = "  " * depth
         match stmt:
-            case Seq(stmts):
+            case T.Seq(stmts):
                 return [line for s in stmts for line in self.lines(s, depth)]
-            case For():
+            case T.For():
                 return self.loop(stmt, depth)
-            case If(cond, body):
+            case T.If(cond, body):
                 head = f"{pad}if ({self.value(cond)[0]}) {{"
                 return [head, *self.lines(body, depth + 1), f"{pad}}}"]
-            case Allocate(buffer=buffer, body=body):
+            case T.Allocate(buffer=buffer, body=body):
                 if buffer.scope == "shared":
                     return self.lines(body, depth)
                 return [f"{pad}{self.declared(buffer)}", *self.lines(body, depth)]
-            case Store(buffer, indices, value):
+            case T.Store(buffer, indices, value):
                 target = self.element(buffer, indices)
-                copy = copy_of(stmt)
+                copy = find_copy(stmt)
                 if copy is not None and self.is_async(copy):
                     return [pad + self.async_copy(copy, {})]
                 return [f"{pad}{target} = {self.value(value)[0]};"]
-            case _ if isinstance(stmt, MARKS):
+            case _ if isinstance(stmt, T.MARKS):
                 return [pad + line for line in self.dialect.of_mark(stmt)]
-            case SignalsReady(buffer):
+            case T.SignalsReady(buffer):
                 count = buffer.shape[0]
                 return [f"{pad}signals_ready(&{self.names[buffer]}[0], {count});"]
-            case SignalExpects(buffer, slot, size_bytes):
+            case T.SignalExpects(buffer, slot, size_bytes):
                 return [f"{pad}signal_expects(&{self.element(buffer, (slot,))}, {size_bytes});"]
-            case SignalArrived(buffer, slot, parity):
+            case T.SignalArrived(buffer, slot, parity):
                 signal = self.element(buffer, (slot,))
                 return [f"{pad}signal_arrived(&{signal}, {self.index(parity)});"]
-            case TensorCall(BulkIntrin()):
+            case T.TensorCall(BulkIntrin()):
                 return [f"{pad}{self.bulk_call(stmt)}"]
-            case TensorCall(WarpIntrin() as intrinsic, variant, output, inputs):
+            case T.TensorCall(WarpIntrin() as intrinsic, variant, output, inputs):
                 return [f"{pad}{self.tensor_call(intrinsic, variant, output, inputs)}"]
         raise VdlaError(f"kernel {self.launch.name}: no text for statement {stmt!r}")
 
-    def bulk_call(self, call: TensorCall) -> str:
+    def bulk_call(self, call: T.TensorCall) -> str:
         """The engine stores swizzled rows from a place on that is the same without."""
         source, signal = call.inputs
         at = ", ".join(self.index(narrow(start)) for start in reversed(source.start))
@@ -230,7 +209,7 @@ class _Printer(Expressions):
         )
 
     def tensor_call(
-        self, intrinsic: WarpIntrin, variant: str, output: Region, inputs: tuple[Region, ...]
+        self, intrinsic: WarpIntrin, variant: str, output: T.Region, inputs: tuple[T.Region, ...]
     ) -> str:
         if not self.dialect.tensor_cores:
             raise VdlaError(
@@ -248,7 +227,7 @@ class _Printer(Expressions):
         arguments = [self.operand(intrinsic, r, r is output) for r in regions]
         return f"{function}({', '.join(arguments)});"
 
-    def operand(self, intrinsic: WarpIntrin, region: Region, is_stored: bool) -> str:
+    def operand(self, intrinsic: WarpIntrin, region: T.Region, is_stored: bool) -> str:
         if region.buffer.scope in FRAGMENTS:
             return self.fragment(region)
         if region.buffer.swizzled:
@@ -258,24 +237,24 @@ class _Printer(Expressions):
         is_group = is_stored and intrinsic.threads == WARPGROUP
         return f"{tile}, {intrinsic.behaviour.shape[1]}" if is_group else tile
 
-    def swizzled_tile(self, region: Region) -> str:
+    def swizzled_tile(self, region: T.Region) -> str:
         """A tile of swizzled rows: the buffer, the tile's first byte as if they were not, the bytes
         of a row."""
         buffer = region.buffer
         first = self.index(place_in(buffer, region.start) * element_bytes(buffer.dtype))
         return f"{self.names[buffer]}, {first}, {buffer.row_bytes}"
 
-    def fragment(self, region: Region) -> str:
+    def fragment(self, region: T.Region) -> str:
         return f"&{self.names[region.buffer]}[{self.index(first_register(region))}]"
 
-    def tile(self, region: Region, is_stored: bool) -> str:
+    def tile(self, region: T.Region, is_stored: bool) -> str:
         """A tile of shared memory: its first element, and its row in bytes, or in elements where it
         is stored to."""
         row = region.buffer.strides[-2]
         row *= 1 if is_stored else element_bytes(region.buffer.dtype)
         return f"&{self.element(region.buffer, region.start)}, {row}"
 
-    def vector(self, loop: For, vector: Vector, depth: int) -> list[str]:
+    def vector(self, loop: T.For, vector: Vector, depth: int) -> list[str]:
         """A loop over elements side by side as one access of 4, 8 or 16 bytes; nothing where the
         language has none."""
         if vector.guard is not None:
@@ -283,17 +262,17 @@ class _Printer(Expressions):
             pad = "  " * depth
             return [f"{pad}if ({self.value(vector.guard)[0]}) {{", *inner, f"{pad}}}"]
         pad, store, read = "  " * depth, vector.store, vector.source
-        first = {loop.var: Const(0)}
+        first = {loop.var: E.Const(0)}
         to = f"&{self.element(store.buffer, _at(store.indices, first))}"
         if read is None:
             return self.computed_vector(loop, vector, to, depth)
         if self.is_async(vector):
             return [pad + self.async_copy(vector, first)]
         source = f"&{self.element(read.source, _at(read.indices, first))}"
-        copy = self.dialect.copy(vector.size, to, source, store.buffer, read.source)
+        copy = self.dialect.copied(vector.size, to, source, store.buffer, read.source)
         if vector.exists is None:
             return [pad + copy]
-        clear = self.dialect.clear(vector.size, to, store.buffer)
+        clear = self.dialect.cleared(vector.size, to, store.buffer)
         return [f"{pad}if ({self.value(vector.exists)[0]}) {copy}", f"{pad}else {clear}"]
 
     def is_async(self, copy: Vector) -> bool:
@@ -302,7 +281,7 @@ class _Printer(Expressions):
         scopes = copy.source.source.scope, copy.store.buffer.scope
         return self.asynchronous and self.dialect.copies_async and scopes == ("global", "shared")
 
-    def async_copy(self, copy: Vector, first: Mapping[Var, Expr]) -> str:
+    def async_copy(self, copy: Vector, first: Mapping[E.Var, E.Expr]) -> str:
         """The statement; its loop's variable has a ``first`` value."""
         assert copy.source is not None
         ends = (copy.store.buffer, copy.store.indices), (copy.source.source, copy.source.indices)
@@ -310,20 +289,20 @@ class _Printer(Expressions):
         exists = "1" if copy.exists is None else self.all_at_once(copy.exists)
         return f"copy_async_{copy.size}({addresses}, {exists});"
 
-    def all_at_once(self, cond: Expr) -> str:
+    def all_at_once(self, cond: E.Expr) -> str:
         """A condition of which no part is left out, as ``&&`` would by a jump."""
-        if any(isinstance(node, Read) for node in walk(cond)):
+        if any(isinstance(node, E.Read) for node in E.walk(cond)):
             return self.value(cond)[0]
         parts, found = [cond], list[str]()
         while parts:
             match parts.pop():
-                case Binary("&", a, b):
+                case E.Binary("&", a, b):
                     parts += [b, a]
                 case part:
                     found.append(self.inside(part, PRECEDENCE["=="]))
         return " & ".join(found)
 
-    def address(self, buffer: Buffer, indices: Sequence[Expr]) -> str:
+    def address(self, buffer: T.Buffer, indices: Sequence[E.Expr]) -> str:
         """The address of an element. What unrolled loops add to it stands apart: compilers see a
         number that fits the instruction, and compute one address for all iterations."""
         if buffer.swizzled:
@@ -334,11 +313,11 @@ class _Printer(Expressions):
         first = f"&{self.names[buffer]}[{self.index(from_affine(rest))}]"
         return f"{first} + ({self.index(from_affine(added))})" if added.terms else first
 
-    def computed_vector(self, loop: For, vector: Vector, to: str, depth: int) -> list[str]:
+    def computed_vector(self, loop: T.For, vector: Vector, to: str, depth: int) -> list[str]:
         """Values that are computed one by one, and stored at once."""
         pad, store = "  " * depth, vector.store
         outside, before = dict(self.loaded), set(self.taken)
-        loads = [self.load(read, loop, f"{pad}  ") for read in loads_of(vector, loop)]
+        loads = [self.load(read, loop, f"{pad}  ") for read in find_loads(vector, loop)]
         name, var = self.fresh(vector, "values"), self.fresh(loop.var, loop.var.name)
         self.ranges[loop.var] = (0, loop.extent - 1)
         lines = [
@@ -349,25 +328,25 @@ class _Printer(Expressions):
             f"{pad}  for (i32 {var} = 0; {var} < {loop.extent}; ++{var}) {{",
             f"{pad}    {name}[{var}] = {self.value(store.value)[0]};",
             f"{pad}  }}",
-            f"{pad}  {self.dialect.copy(vector.size, to, name, store.buffer, None)}",
+            f"{pad}  {self.dialect.copied(vector.size, to, name, store.buffer, None)}",
             f"{pad}}}",
         ]
         self.taken, self.loaded = before, outside
         return lines
 
-    def load(self, read: Read, loop: For, pad: str) -> list[str]:
+    def load(self, read: E.Read, loop: T.For, pad: str) -> list[str]:
         """Elements side by side at once, to an array of the thread's own."""
         kind, size = TYPES[read.source.dtype], loop.extent * element_bytes(read.source.dtype)
         name = self.fresh(read, f"{self.names[read.source]}_values")
         self.loaded[read] = f"{name}[{{}}]", loop.var
-        first = _at(read.indices, {loop.var: Const(0)})
+        first = _at(read.indices, {loop.var: E.Const(0)})
         source = f"&{self.element(read.source, first)}"
         return [
             f"{pad}{self.dialect.aligned} {kind} {name}[{loop.extent}];",
-            pad + self.dialect.copy(size, name, source, None, read.source),
+            pad + self.dialect.copied(size, name, source, None, read.source),
         ]
 
-    def loop(self, loop: For, depth: int) -> list[str]:
+    def loop(self, loop: T.For, depth: int) -> list[str]:
         outside = self.contract, self.asynchronous
         self.contract |= ("contract", True) in loop.pragmas
         self.asynchronous |= ASYNC in loop.pragmas
@@ -375,10 +354,10 @@ class _Printer(Expressions):
         self.contract, self.asynchronous = outside
         return lines
 
-    def iterations(self, loop: For, depth: int) -> list[str]:
+    def iterations(self, loop: T.For, depth: int) -> list[str]:
         pad = "  " * depth
         if loop.kind == "vectorized":
-            found = vector_of(loop)
+            found = find_vector(loop)
             if found is not None:
                 return self.vector(loop, found, depth)
         name = self.fresh(loop.var, loop.var.name)
@@ -392,6 +371,6 @@ class _Printer(Expressions):
         return [*head, *body, f"{pad}}}"]
 
 
-def _at(indices: Sequence[Expr], values: Mapping[Var, Expr]) -> tuple[Expr, ...]:
+def _at(indices: Sequence[E.Expr], values: Mapping[E.Var, E.Expr]) -> tuple[E.Expr, ...]:
     """Indices where variables have these values."""
-    return tuple(substitute(i, values) for i in indices)
+    return tuple(E.substitute(i, values) for i in indices)

@@ -14,39 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from ...te.expr import (
-    Binary,
-    Cast,
-    Const,
-    Expr,
-    Read,
-    Select,
-    Var,
-    children,
-    conjuncts,
-    rewrite,
-    substitute,
-    walk,
-)
+from ...te import expr as E
 from ...te.numpy_values import values_of
-from ...tir.ir import (
-    Allocate,
-    Barrier,
-    Buffer,
-    For,
-    If,
-    Launch,
-    Region,
-    Seq,
-    Stmt,
-    Store,
-    TensorCall,
-    substatements,
-)
+from ...tir import ir as T
 from ...tir.passes.bulk import BulkIntrin
 from .scopes import LANES, WARP, element_bytes
 from .tensor_cores import ROWS, WarpIntrin
-from .vectors import loads_of, vector_of
+from .vectors import find_loads, find_vector
 
 #: Bytes that main memory moves at once, of one bank of shared memory, and banks.
 SECTOR_BYTES, BANK_BYTES, BANKS = 32, 4, 32
@@ -58,12 +32,12 @@ class Access:
     ``loops`` are the extents of the loops around it, ``facts`` what holds where it happens.
     ``rows`` are the threads whose accesses go to shared memory at the same time."""
 
-    buffer: Buffer
-    index: Expr
+    buffer: T.Buffer
+    index: E.Expr
     size: int
     writes: bool
-    loops: Mapping[Var, int] = field(default_factory=dict)
-    facts: tuple[Expr, ...] = ()
+    loops: Mapping[E.Var, int] = field(default_factory=dict)
+    facts: tuple[E.Expr, ...] = ()
     rows: int = WARP
 
 
@@ -88,7 +62,7 @@ class Traffic:
     conflicts: dict[str, int]
 
 
-def traffic_of(launch: Launch) -> Traffic:
+def count_traffic(launch: T.Launch) -> Traffic:
     """Count what a kernel does."""
     accesses = list(_accesses(launch.body, launch, {}, ()))
     extents = {t.var: t.extent for t in launch.threads}
@@ -108,62 +82,62 @@ def traffic_of(launch: Launch) -> Traffic:
     return Traffic(barriers, moved[False], moved[True], sectors, conflicts)
 
 
-def barriers_in(stmt: Stmt) -> int:
+def barriers_in(stmt: T.Stmt) -> int:
     """How often a block waits in a statement."""
     match stmt:
-        case Barrier():
+        case T.Barrier():
             return 1
-        case For():
+        case T.For():
             return stmt.extent * barriers_in(stmt.body)
-    return sum(barriers_in(inner) for inner in substatements(stmt))
+    return sum(barriers_in(inner) for inner in T.substatements(stmt))
 
 
 # ---- accesses ----------------------------------------------------------------------------------
 
 
 def _accesses(
-    stmt: Stmt, launch: Launch, loops: Mapping[Var, int], facts: tuple[Expr, ...]
+    stmt: T.Stmt, launch: T.Launch, loops: Mapping[E.Var, int], facts: tuple[E.Expr, ...]
 ) -> Iterator[Access]:
     match stmt:
-        case Seq(stmts):
+        case T.Seq(stmts):
             for inner in stmts:
                 yield from _accesses(inner, launch, loops, facts)
-        case Allocate(body=body):
+        case T.Allocate(body=body):
             yield from _accesses(body, launch, loops, facts)
-        case If(cond, body):
+        case T.If(cond, body):
             yield from _reads(cond, loops, facts)
             yield from _accesses(body, launch, loops, (*facts, cond))
-        case For():
-            vector = vector_of(stmt) if stmt.kind == "vectorized" else None
+        case T.For():
+            vector = find_vector(stmt) if stmt.kind == "vectorized" else None
             inside = {**loops, stmt.var: stmt.extent}
             if vector is None:
                 yield from _accesses(stmt.body, launch, inside, facts)
                 return
             facts = facts if vector.guard is None else (*facts, vector.guard)
             if vector.source is None:
-                loads = loads_of(vector, stmt)
+                loads = find_loads(vector, stmt)
                 for read in loads:
                     access = _access(read.source, read.indices, False, loops, facts)
                     size = element_bytes(read.source.dtype) * stmt.extent
                     yield replace(_first(access, stmt.var), size=size)
 
-                def loaded(expr: Expr, loads: list[Read] = loads) -> Expr | None:
-                    return Const(0, expr.dtype) if expr in loads else None
+                def loaded(expr: E.Expr, loads: list[E.Read] = loads) -> E.Expr | None:
+                    return E.Const(0, expr.dtype) if expr in loads else None
 
-                yield from _reads(rewrite(vector.store.value, loaded), inside, facts)
+                yield from _reads(E.rewrite(vector.store.value, loaded), inside, facts)
             else:
                 exists = () if vector.exists is None else (vector.exists,)
                 read = _access(vector.source.source, vector.source.indices, False, loops, facts)
                 yield replace(_first(read, stmt.var), size=vector.size, facts=(*facts, *exists))
             store = _access(vector.store.buffer, vector.store.indices, True, loops, facts)
             yield replace(_first(store, stmt.var), size=vector.size)
-        case Store(buffer, indices, value):
+        case T.Store(buffer, indices, value):
             for expr in (*indices, value):
                 yield from _reads(expr, loops, facts)
             yield _access(buffer, indices, True, loops, facts)
-        case TensorCall(BulkIntrin() as intrinsic, _, _, (source, _)):
+        case T.TensorCall(BulkIntrin() as intrinsic, _, _, (source, _)):
             yield _boxed(intrinsic.operands[0].shape, source, loops, facts)
-        case TensorCall(WarpIntrin() as intrinsic, _, output, inputs):
+        case T.TensorCall(WarpIntrin() as intrinsic, _, output, inputs):
             lane = next(t.var for t in launch.block if t.axis in LANES)
             for region in inputs:
                 if region.buffer.scope == "shared":
@@ -173,46 +147,46 @@ def _accesses(
 
 
 def _access(
-    buffer: Buffer,
-    indices: tuple[Expr, ...],
+    buffer: T.Buffer,
+    indices: tuple[E.Expr, ...],
     writes: bool,
-    loops: Mapping[Var, int],
-    facts: tuple[Expr, ...],
+    loops: Mapping[E.Var, int],
+    facts: tuple[E.Expr, ...],
 ) -> Access:
-    total: Expr = Const(0)
+    total: E.Expr = E.Const(0)
     for index, stride in zip(indices, buffer.strides, strict=True):
-        total = total + (index if index.dtype == "int32" else Cast("int32", index)) * stride
+        total = total + (index if index.dtype == "int32" else E.Cast("int32", index)) * stride
     return Access(buffer, total, element_bytes(buffer.dtype), writes, loops, facts)
 
 
-def _first(access: Access, var: Var) -> Access:
+def _first(access: Access, var: E.Var) -> Access:
     """The access in the first iteration of a vectorized loop."""
-    return replace(access, index=substitute(access.index, {var: Const(0)}))
+    return replace(access, index=E.substitute(access.index, {var: E.Const(0)}))
 
 
-def _reads(expr: Expr, loops: Mapping[Var, int], facts: tuple[Expr, ...]) -> Iterator[Access]:
+def _reads(expr: E.Expr, loops: Mapping[E.Var, int], facts: tuple[E.Expr, ...]) -> Iterator[Access]:
     """Reads of an expression; of a select, those of the side that is taken."""
     match expr:
-        case Select(cond, a, b):
+        case E.Select(cond, a, b):
             yield from _reads(cond, loops, facts)
             yield from _reads(a, loops, (*facts, cond))
-            yield from _reads(b, loops, (*facts, cond.equal(Const(False, "bool"))))
+            yield from _reads(b, loops, (*facts, cond.equal(E.Const(False, "bool"))))
             return
-        case Read(source, indices):
+        case E.Read(source, indices):
             yield _access(source, indices, False, loops, facts)
-    for child in children(expr):
+    for child in E.children(expr):
         yield from _reads(child, loops, facts)
 
 
 def _boxed(
-    box: tuple[int, ...], source: Region, loops: Mapping[Var, int], facts: tuple[Expr, ...]
+    box: tuple[int, ...], source: T.Region, loops: Mapping[E.Var, int], facts: tuple[E.Expr, ...]
 ) -> Access:
     """What the copy engine reads: pieces of 16 bytes, as far as they are inside the tensor."""
     buffer, count = source.buffer, 16 // element_bytes(source.buffer.dtype)
     indices, steps = list(source.start), dict(loops)
     for d, extent in enumerate(box):
         is_last = d == len(box) - 1
-        step = Var(f"box{d}")
+        step = E.Var(f"box{d}")
         steps[step] = extent // count if is_last else extent
         indices[d] = indices[d] + step * (count if is_last else 1)
         facts = (*facts, indices[d] < buffer.shape[d])
@@ -220,7 +194,7 @@ def _boxed(
 
 
 def _loaded(
-    intrinsic: WarpIntrin, region: Region, lane: Var, loops: Mapping[Var, int], facts: Any
+    intrinsic: WarpIntrin, region: T.Region, lane: E.Var, loops: Mapping[E.Var, int], facts: Any
 ) -> Iterator[Access]:
     """The rows of 16 bytes that ``ldmatrix`` reads, or the tensor cores, eight at a time."""
     count = 16 // element_bytes(region.buffer.dtype)
@@ -232,7 +206,7 @@ def _loaded(
 
 
 def _stored(
-    region: Region, lane: Var, loops: Mapping[Var, int], facts: tuple[Expr, ...]
+    region: T.Region, lane: E.Var, loops: Mapping[E.Var, int], facts: tuple[E.Expr, ...]
 ) -> Iterator[Access]:
     """The pairs of sums that a thread stores, half a warp at a time."""
     access = _access(region.buffer, region.start, True, loops, facts)
@@ -244,21 +218,21 @@ def _stored(
 # ---- counting ----------------------------------------------------------------------------------
 
 
-def _times(access: Access, extents: Mapping[Var, int]) -> int:
+def _times(access: Access, extents: Mapping[E.Var, int]) -> int:
     """How often an access happens: in how many threads and iterations all its facts hold."""
     everything = {**extents, **access.loops}
-    facts = [f for f in access.facts if not any(isinstance(n, Read) for n in walk(f))]
-    parts = [part for fact in facts for part in conjuncts(fact)]
-    used = {n for part in parts for n in walk(part) if isinstance(n, Var)}
+    facts = [f for f in access.facts if not any(isinstance(n, E.Read) for n in E.walk(f))]
+    parts = [part for fact in facts for part in E.conjuncts(fact)]
+    used = {n for part in parts for n in E.walk(part) if isinstance(n, E.Var)}
     free = prod(n for var, n in everything.items() if var not in used)
     return free * prod(_times_together(group, everything) for group in _apart(parts))
 
 
-def _apart(facts: list[Expr]) -> list[list[Expr]]:
+def _apart(facts: list[E.Expr]) -> list[list[E.Expr]]:
     """Groups of facts that have no variable in common with each other."""
-    groups: list[tuple[set[Var], list[Expr]]] = []
+    groups: list[tuple[set[E.Var], list[E.Expr]]] = []
     for fact in facts:
-        mine, members = {n for n in walk(fact) if isinstance(n, Var)}, [fact]
+        mine, members = {n for n in E.walk(fact) if isinstance(n, E.Var)}, [fact]
         others = []
         for group in groups:
             if group[0] & mine:
@@ -269,10 +243,10 @@ def _apart(facts: list[Expr]) -> list[list[Expr]]:
     return [members for _, members in groups]
 
 
-def _times_together(facts: list[Expr], extents: Mapping[Var, int]) -> int:
+def _times_together(facts: list[E.Expr], extents: Mapping[E.Var, int]) -> int:
     """For how many values of their variables all of some facts hold. Where they are the same for
     every so many values of a variable, these are evaluated only once."""
-    used = {n for fact in facts for n in walk(fact) if isinstance(n, Var)}
+    used = {n for fact in facts for n in E.walk(fact) if isinstance(n, E.Var)}
     periods = {v: _period(facts, v, n) for v, n in extents.items() if v in used}
     env = _grid(periods)
     holds = np.ones(list(periods.values()), bool)
@@ -287,10 +261,10 @@ def _times_together(facts: list[Expr], extents: Mapping[Var, int]) -> int:
     return int(count)
 
 
-def _period(facts: list[Expr], var: Var, extent: int) -> int:
+def _period(facts: list[E.Expr], var: E.Var, extent: int) -> int:
     """The least number of values of a variable after which facts are as before; else the extent."""
-    divisors = {n: n.b.value for fact in facts for n in walk(fact)
-                if isinstance(n, Binary) and n.op in ("//", "%") and isinstance(n.b, Const)
+    divisors = {n: n.b.value for fact in facts for n in E.walk(fact)
+                if isinstance(n, E.Binary) and n.op in ("//", "%") and isinstance(n.b, E.Const)
                 }  # fmt: skip
     whole = prod(divisors.values())
     return next(
@@ -303,15 +277,15 @@ def _period(facts: list[Expr], var: Var, extent: int) -> int:
     )
 
 
-def _change(expr: Expr, var: Var, step: int) -> int | None:
+def _change(expr: E.Expr, var: E.Var, step: int) -> int | None:
     """By how much an expression grows, whatever its value, where a variable grows by a step; None
     where that is not known."""
     if expr is var:
         return step
-    if not any(n is var for n in walk(expr)):
+    if not any(n is var for n in E.walk(expr)):
         return 0
     match expr:
-        case Binary(op, a, b):
+        case E.Binary(op, a, b):
             left, right = _change(a, var, step), _change(b, var, step)
             if left is None or right is None:
                 return None
@@ -320,18 +294,18 @@ def _change(expr: Expr, var: Var, step: int) -> int | None:
                     return left + right
                 case "-", _:
                     return left - right
-                case "*", Const(int(factor)):
+                case "*", E.Const(int(factor)):
                     return left * factor
-                case "//", Const(int(divisor)) if divisor > 0 and left % divisor == 0:
+                case "//", E.Const(int(divisor)) if divisor > 0 and left % divisor == 0:
                     return left // divisor
-                case "%", Const(int(divisor)) if divisor > 0 and left % divisor == 0:
+                case "%", E.Const(int(divisor)) if divisor > 0 and left % divisor == 0:
                     return 0
                 case (("<" | "<=" | "=="), _) if left == right:
                     return 0
     return None
 
 
-def _grid(extents: Mapping[Var, int]) -> dict[Var, np.ndarray]:
+def _grid(extents: Mapping[E.Var, int]) -> dict[E.Var, np.ndarray]:
     """All combinations of variables, as arrays that broadcast."""
     return {
         var: np.arange(extent, dtype=np.int32).reshape(
@@ -341,19 +315,19 @@ def _grid(extents: Mapping[Var, int]) -> dict[Var, np.ndarray]:
     }
 
 
-def _addresses(access: Access, launch: Launch) -> list[np.ndarray]:
+def _addresses(access: Access, launch: T.Launch) -> list[np.ndarray]:
     """For each warp of a block, the bytes at which its threads begin, those alone that take part,
     in rows that move at once."""
     threads = prod(t.extent for t in launch.block)
     number = np.arange(threads, dtype=np.int32)
-    known: dict[Var, np.ndarray] = {t.var: np.int32(0) for t in launch.grid}  # type: ignore[misc]
+    known: dict[E.Var, np.ndarray] = {t.var: np.int32(0) for t in launch.grid}  # type: ignore[misc]
     known |= {var: np.int32(0) for var in access.loops}  # type: ignore[misc]
     for thread in sorted(launch.block, key=lambda t: t.axis):
         known[thread.var] = number % thread.extent
         number = number // thread.extent
     takes = np.ones(threads, bool)
     for fact in (*access.facts, access.index):
-        if any(isinstance(n, Read) for n in walk(fact)):
+        if any(isinstance(n, E.Read) for n in E.walk(fact)):
             return []
     for fact in access.facts:
         takes = takes & values_of(fact, known)
@@ -369,7 +343,7 @@ def _addresses(access: Access, launch: Launch) -> list[np.ndarray]:
     ]
 
 
-def _sectors(access: Access, launch: Launch) -> float:
+def _sectors(access: Access, launch: T.Launch) -> float:
     """Sectors that a warp touches, over those that its bytes fill; the worst warp."""
     worst = 1.0
     for places in _addresses(replace(access, rows=WARP), launch):
@@ -380,7 +354,7 @@ def _sectors(access: Access, launch: Launch) -> float:
     return worst
 
 
-def _conflicts(access: Access, launch: Launch) -> int:
+def _conflicts(access: Access, launch: T.Launch) -> int:
     """Different words of one bank that the threads of a row need; the worst row."""
     worst = 1
     for places in _addresses(access, launch):

@@ -23,34 +23,20 @@ from itertools import product
 
 from ...te.affine import affine
 from ...te.expr import Binary, Const, Expr, Read, Var, walk
-from ..ir import (
-    Allocate,
-    Barrier,
-    Buffer,
-    For,
-    If,
-    Launch,
-    PrimFunc,
-    Seq,
-    Stmt,
-    Store,
-    TensorCall,
-    map_stmt,
-    seq,
-)
+from .. import ir as T
 from .bulk import BulkIntrin
 from .launch import ThreadModel
 
 
-def insert_barriers(func: PrimFunc, model: ThreadModel) -> PrimFunc:
+def insert_barriers(func: T.PrimFunc, model: ThreadModel) -> T.PrimFunc:
     """Insert the barriers that every launch needs. A kernel of one thread a block needs none."""
 
-    def on_stmt(stmt: Stmt) -> Stmt | None:
-        if not isinstance(stmt, Launch) or not stmt.block:
+    def on_stmt(stmt: T.Stmt) -> T.Stmt | None:
+        if not isinstance(stmt, T.Launch) or not stmt.block:
             return None
         return replace(stmt, body=_Barriers(stmt, model).visit(stmt.body, (), {}).stmt)
 
-    return replace(func, body=map_stmt(func.body, lambda expr: expr, on_stmt=on_stmt))
+    return replace(func, body=T.map_stmt(func.body, lambda expr: expr, on_stmt=on_stmt))
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +46,7 @@ class _Access:
     a guard that the first of them does it; which of them touches which element is not known. What
     the copy engine stores is ``awaited``: its readers wait for a signal."""
 
-    buffer: Buffer
+    buffer: T.Buffer
     indices: tuple[Expr, ...]
     box: tuple[int, ...]
     writes: bool
@@ -75,7 +61,7 @@ class _Synced:
     """A statement with its barriers; its accesses before the first and after the last barrier,
     which are all of them if it has none."""
 
-    stmt: Stmt
+    stmt: T.Stmt
     head: tuple[_Access, ...]
     tail: tuple[_Access, ...]
     waits: bool
@@ -84,29 +70,29 @@ class _Synced:
 class _Barriers:
     """Inserts the barriers of one launch."""
 
-    def __init__(self, launch: Launch, model: ThreadModel):
+    def __init__(self, launch: T.Launch, model: ThreadModel):
         self.launch, self.model = launch, model
 
-    def visit(self, stmt: Stmt, guards: tuple[Expr, ...], loops: Mapping[Var, int]) -> _Synced:
+    def visit(self, stmt: T.Stmt, guards: tuple[Expr, ...], loops: Mapping[Var, int]) -> _Synced:
         match stmt:
-            case Seq(stmts):
+            case T.Seq(stmts):
                 return self.sequence([self.visit(s, guards, loops) for s in stmts])
-            case For():
+            case T.For():
                 body = self.visit(stmt.body, guards, {**loops, stmt.var: stmt.extent})
                 if stmt.extent > 1 and self.conflict(body.tail, body.head, across=True):
-                    again = seq([body.stmt, Barrier()])
+                    again = T.seq([body.stmt, T.Barrier()])
                     return _Synced(replace(stmt, body=again), body.head, (), True)
                 return replace(body, stmt=replace(stmt, body=body.stmt))
-            case Allocate():
+            case T.Allocate():
                 body = self.visit(stmt.body, guards, loops)
                 return replace(body, stmt=replace(stmt, body=body.stmt))
-            case If(cond, body):
+            case T.If(cond, body):
                 found = self.visit(body, (*guards, cond), loops)
                 assert not found.waits  # guards are on single statements
                 return replace(found, stmt=stmt)
-            case Barrier():
+            case T.Barrier():
                 return _Synced(stmt, (), (), True)
-        if isinstance(stmt, TensorCall):
+        if isinstance(stmt, T.TensorCall):
             together = stmt.intrinsic.collective
             guards += tuple(t.var.equal(Const(0)) for t in self.launch.block if t.axis in together)
         shared = tuple(
@@ -117,20 +103,20 @@ class _Barriers:
         return _Synced(stmt, shared, shared, False)
 
     def sequence(self, parts: list[_Synced]) -> _Synced:
-        stmts: list[Stmt] = []
+        stmts: list[T.Stmt] = []
         head: tuple[_Access, ...] = ()
         since: tuple[_Access, ...] = ()
         waits = False
         for part in parts:
             if self.conflict(since, part.head):
-                stmts.append(Barrier())
+                stmts.append(T.Barrier())
                 since, waits = (), True
             if not waits:
                 head += part.head
             since = part.tail if part.waits else since + part.tail
             waits |= part.waits
             stmts.append(part.stmt)
-        return _Synced(seq(stmts) if stmts else Seq(()), head, since, waits)
+        return _Synced(T.seq(stmts) if stmts else T.Seq(()), head, since, waits)
 
     # ---- conflicts ----
 
@@ -316,17 +302,19 @@ def _flat(use: _Access) -> list[tuple[Expr, int]]:
     return [(total, size)]
 
 
-def _accesses(stmt: Stmt, guards: tuple[Expr, ...], loops: Mapping[Var, int]) -> Iterator[_Access]:
+def _accesses(
+    stmt: T.Stmt, guards: tuple[Expr, ...], loops: Mapping[Var, int]
+) -> Iterator[_Access]:
     """What a single statement touches."""
     match stmt:
-        case Store(buffer, indices, value):
+        case T.Store(buffer, indices, value):
             yield _Access(buffer, indices, (1,) * len(indices), True, guards, loops)
             for expr in (*indices, value, *guards):
                 for node in walk(expr):
                     if isinstance(node, Read):
                         box = (1,) * len(node.indices)
                         yield _Access(node.source, node.indices, box, False, guards, loops)
-        case TensorCall(intrinsic, variant, output, inputs):
+        case T.TensorCall(intrinsic, variant, output, inputs):
             shapes = [t.shape for t in (intrinsic.behaviour, *intrinsic.operands)]
             regions = [(output, shapes[0], True), *zip(inputs, shapes[1:], [False] * len(inputs))]  # noqa: B905
             if variant == "update":

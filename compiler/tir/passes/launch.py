@@ -23,23 +23,7 @@ from dataclasses import dataclass, field, replace
 from ...te.errors import ScheduleError
 from ...te.expr import Const, Expr, Read, Var, substitute, walk
 from ...te.stage import is_thread_axis
-from ..ir import (
-    Allocate,
-    Buffer,
-    For,
-    If,
-    Launch,
-    Prefetch,
-    PrimFunc,
-    Region,
-    Seq,
-    Stmt,
-    Store,
-    TensorCall,
-    Thread,
-    seq,
-    walk_stmt,
-)
+from .. import ir as T
 from ..scopes import MemoryScope
 
 
@@ -62,14 +46,14 @@ class ThreadModel:
         """For each memory, the thread axes whose threads share a buffer in it."""
         return {name: scope.shared_by for name, scope in self.scopes.items()}
 
-    def is_block_shared(self, buffer: Buffer) -> bool:
+    def is_block_shared(self, buffer: T.Buffer) -> bool:
         """Whether threads of one block see each other's stores to a buffer, and must wait for
         them."""
         scope = self.scopes[buffer.scope]
         return not scope.collective and bool(set(scope.shared_by) & set(self.block))
 
 
-def launch_kernels(func: PrimFunc, model: ThreadModel) -> PrimFunc:
+def launch_kernels(func: T.PrimFunc, model: ThreadModel) -> T.PrimFunc:
     """A program whose top level is launches, in order, and the buffers between them.
 
     Raises
@@ -79,27 +63,27 @@ def launch_kernels(func: PrimFunc, model: ThreadModel) -> PrimFunc:
     """
     taken: dict[str, int] = {}
 
-    def visit(stmt: Stmt) -> Stmt:
+    def visit(stmt: T.Stmt) -> T.Stmt:
         match stmt:
-            case Allocate(buffer=buffer) if not _is_private(buffer, model.axes, model):
+            case T.Allocate(buffer=buffer) if not _is_private(buffer, model.axes, model):
                 return replace(stmt, body=visit(stmt.body))
-            case Seq(stmts):
-                return seq([visit(s) for s in stmts])
+            case T.Seq(stmts):
+                return T.seq([visit(s) for s in stmts])
         return _Kernel(func.name, stmt, model).launch(_kernel_name(func.name, stmt, taken))
 
     return replace(func, body=visit(func.body))
 
 
-def _kernel_name(name: str, stmt: Stmt, taken: dict[str, int]) -> str:
+def _kernel_name(name: str, stmt: T.Stmt, taken: dict[str, int]) -> str:
     """The program's name, and that of the last tensor that the kernel computes."""
-    stages = [s.buffer.name for s in walk_stmt(stmt) if isinstance(s, Store)]
-    stages += [s.output.buffer.name for s in walk_stmt(stmt) if isinstance(s, TensorCall)]
+    stages = [s.buffer.name for s in T.walk_stmt(stmt) if isinstance(s, T.Store)]
+    stages += [s.output.buffer.name for s in T.walk_stmt(stmt) if isinstance(s, T.TensorCall)]
     found = f"{name}.{stages[-1]}" if stages else name
     taken[found] = taken.get(found, 0) + 1
     return found if taken[found] == 1 else f"{found}.{taken[found]}"
 
 
-def _is_private(buffer: Buffer, axes: Sequence[str], model: ThreadModel) -> bool:
+def _is_private(buffer: T.Buffer, axes: Sequence[str], model: ThreadModel) -> bool:
     """Whether threads along some of these axes have copies of their own."""
     return any(axis not in model.scopes[buffer.scope].shared_by for axis in axes)
 
@@ -110,7 +94,7 @@ class _Place:
     of them are outside each buffer's allocation; guards; what the loops' variables have become."""
 
     bound: tuple[tuple[str, Var], ...] = ()
-    outside: dict[Buffer, int] = field(default_factory=dict)
+    outside: dict[T.Buffer, int] = field(default_factory=dict)
     guards: tuple[Expr, ...] = ()
     values: dict[Var, Expr] = field(default_factory=dict)
 
@@ -118,17 +102,17 @@ class _Place:
 class _Kernel:
     """Turns one nest into a launch."""
 
-    def __init__(self, name: str, nest: Stmt, model: ThreadModel):
+    def __init__(self, name: str, nest: T.Stmt, model: ThreadModel):
         self.name, self.nest, self.model = name, nest, model
         extents: dict[str, int] = {}
-        for stmt in walk_stmt(nest):
-            if isinstance(stmt, For) and is_thread_axis(stmt.kind):
+        for stmt in T.walk_stmt(nest):
+            if isinstance(stmt, T.For) and is_thread_axis(stmt.kind):
                 extents[stmt.kind] = max(extents.get(stmt.kind, 1), stmt.extent)
-            elif isinstance(stmt, TensorCall):
+            elif isinstance(stmt, T.TensorCall):
                 for axis in stmt.intrinsic.collective:
                     extents[axis] = max(extents.get(axis, 1), stmt.intrinsic.threads)
         self.threads = {
-            axis: Thread(axis, Var(axis), extents[axis]) for axis in model.axes if axis in extents
+            axis: T.Thread(axis, Var(axis), extents[axis]) for axis in model.axes if axis in extents
         }
         unknown = [axis for axis in extents if axis not in self.threads]
         if unknown:
@@ -137,39 +121,39 @@ class _Kernel:
     def error(self, what: str) -> ScheduleError:
         return ScheduleError(f"{self.name}: {what}")
 
-    def launch(self, name: str) -> Launch:
+    def launch(self, name: str) -> T.Launch:
         """The kernel."""
         body = self.visit(self.nest, _Place())
         grid, block = (
             tuple(self.threads[a] for a in axes if a in self.threads)
             for axes in (self.model.grid, self.model.block)
         )
-        return Launch(name, grid, block, body)
+        return T.Launch(name, grid, block, body)
 
-    def visit(self, stmt: Stmt, place: _Place) -> Stmt:
+    def visit(self, stmt: T.Stmt, place: _Place) -> T.Stmt:
         match stmt:
-            case For() if is_thread_axis(stmt.kind):
+            case T.For() if is_thread_axis(stmt.kind):
                 return self.visit(stmt.body, self._bind(stmt, place))
-            case For():
+            case T.For():
                 return replace(stmt, body=self.visit(stmt.body, place))
-            case If(cond, body):
+            case T.If(cond, body):
                 return self.visit(body, replace(place, guards=(*place.guards, cond)))
-            case Seq(stmts):
-                return seq([self.visit(s, place) for s in stmts])
-            case Allocate(buffer=buffer):
+            case T.Seq(stmts):
+                return T.seq([self.visit(s, place) for s in stmts])
+            case T.Allocate(buffer=buffer):
                 self._check_memory(buffer)
                 outside = place.outside | {buffer: len(place.bound)}
                 return replace(stmt, body=self.visit(stmt.body, replace(place, outside=outside)))
-            case Prefetch():
-                return Seq(())  # a hint, for which kernels have no instruction
-            case Store(buffer, indices, value):
+            case T.Prefetch():
+                return T.Seq(())  # a hint, for which kernels have no instruction
+            case T.Store(buffer, indices, value):
                 self._check_access(buffer, place)
                 for expr in (*indices, value):
                     self._check_reads(expr, place)
                 guards = self._guards(buffer, (*indices, value), place)
                 moved = tuple(substitute(i, place.values) for i in indices)
-                return _guarded(Store(buffer, moved, substitute(value, place.values)), guards)
-            case TensorCall(_, _, output, inputs):
+                return _guarded(T.Store(buffer, moved, substitute(value, place.values)), guards)
+            case T.TensorCall(_, _, output, inputs):
                 for region in (output, *inputs):
                     self._check_access(region.buffer, place)
                 starts = tuple(e for r in (output, *inputs) for e in r.start)
@@ -182,7 +166,7 @@ class _Kernel:
                 return _guarded(call, guards)
         raise self.error(f"kernels have no statement {stmt!r}")
 
-    def _bind(self, loop: For, place: _Place) -> _Place:
+    def _bind(self, loop: T.For, place: _Place) -> _Place:
         thread = self.threads[loop.kind]
         guards = place.guards
         if loop.extent < thread.extent:
@@ -194,10 +178,10 @@ class _Kernel:
 
     # ---- who has which buffer ----
 
-    def _shared_by(self, buffer: Buffer) -> tuple[str, ...]:
+    def _shared_by(self, buffer: T.Buffer) -> tuple[str, ...]:
         return self.model.scopes[buffer.scope].shared_by
 
-    def _check_memory(self, buffer: Buffer) -> None:
+    def _check_memory(self, buffer: T.Buffer) -> None:
         if not _is_private(buffer, self.model.axes, self.model):
             inside = [n for n, s in self.model.scopes.items() if set(s.shared_by) < set(
                 self.model.axes)]  # fmt: skip
@@ -206,7 +190,7 @@ class _Kernel:
                 f"cannot wait for each other; expected {' or '.join(inside)}, or compute_root"
             )
 
-    def _check_access(self, buffer: Buffer, place: _Place) -> None:
+    def _check_access(self, buffer: T.Buffer, place: _Place) -> None:
         """Copies of a buffer belong to threads: a loop over these threads is outside of it."""
         inside = place.bound[place.outside.get(buffer, 0) :]
         mixed = [axis for axis, _ in inside if axis not in self._shared_by(buffer)]
@@ -224,7 +208,7 @@ class _Kernel:
 
     def _guards(
         self,
-        buffer: Buffer,
+        buffer: T.Buffer,
         exprs: Sequence[Expr],
         place: _Place,
         together: Sequence[str] = (),
@@ -256,17 +240,17 @@ class _Kernel:
         return (*first, *(substitute(g, place.values) for g in mine))
 
 
-def _moved(region: Region, values: Mapping[Var, Expr]) -> Region:
-    return Region(region.buffer, tuple(substitute(e, values) for e in region.start))
+def _moved(region: T.Region, values: Mapping[Var, Expr]) -> T.Region:
+    return T.Region(region.buffer, tuple(substitute(e, values) for e in region.start))
 
 
-def _guarded(stmt: Stmt, guards: Sequence[Expr]) -> Stmt:
+def _guarded(stmt: T.Stmt, guards: Sequence[Expr]) -> T.Stmt:
     for guard in reversed(tuple(dict.fromkeys(guards))):
-        stmt = If(guard, stmt)
+        stmt = T.If(guard, stmt)
     return stmt
 
 
-def raise_guards(func: PrimFunc) -> PrimFunc:
+def raise_guards(func: T.PrimFunc) -> T.PrimFunc:
     """Move guards outwards, around loops and rows of statements that have them in common, where no
     barrier is among these.
 
@@ -279,30 +263,30 @@ def raise_guards(func: PrimFunc) -> PrimFunc:
     return replace(func, body=_raised(func.body))
 
 
-def _raised(stmt: Stmt) -> Stmt:
+def _raised(stmt: T.Stmt) -> T.Stmt:
     match stmt:
-        case Seq(stmts):
-            return seq(_joined([_raised(s) for s in stmts]))
-        case If():
+        case T.Seq(stmts):
+            return T.seq(_joined([_raised(s) for s in stmts]))
+        case T.If():
             return replace(stmt, body=_raised(stmt.body))
-        case Launch():
+        case T.Launch():
             return replace(stmt, body=_raised(stmt.body))
-        case For() | Allocate():
+        case T.For() | T.Allocate():
             body = _raised(stmt.body)
-            mine = stmt.var if isinstance(stmt, For) else None
-            if isinstance(body, If) and not any(node is mine for node in walk(body.cond)):
-                return If(body.cond, _raised(replace(stmt, body=body.body)))
+            mine = stmt.var if isinstance(stmt, T.For) else None
+            if isinstance(body, T.If) and not any(node is mine for node in walk(body.cond)):
+                return T.If(body.cond, _raised(replace(stmt, body=body.body)))
             return replace(stmt, body=body)
     return stmt
 
 
-def _joined(stmts: Sequence[Stmt]) -> list[Stmt]:
+def _joined(stmts: Sequence[T.Stmt]) -> list[T.Stmt]:
     """Neighbours with the same outermost guard under one guard."""
-    found: list[Stmt] = []
+    found: list[T.Stmt] = []
     for stmt in stmts:
         last = found[-1] if found else None
-        if isinstance(stmt, If) and isinstance(last, If) and last.cond == stmt.cond:
-            found[-1] = If(stmt.cond, _raised(seq([last.body, stmt.body])))
+        if isinstance(stmt, T.If) and isinstance(last, T.If) and last.cond == stmt.cond:
+            found[-1] = T.If(stmt.cond, _raised(T.seq([last.body, stmt.body])))
         else:
             found.append(stmt)
     return found

@@ -28,28 +28,7 @@ from dataclasses import replace
 
 from ...te.errors import ScheduleError
 from ...te.expr import Const, Expr, Read, Var, substitute, walk
-from ..ir import (
-    Allocate,
-    Barrier,
-    Buffer,
-    CopiesArrived,
-    CopiesStarted,
-    For,
-    If,
-    Launch,
-    PrimFunc,
-    Region,
-    Seq,
-    SignalArrived,
-    SignalExpects,
-    SignalsReady,
-    Stmt,
-    index_copies,
-    map_stmt,
-    seq,
-    stored_buffers,
-    walk_stmt,
-)
+from .. import ir as T
 from .asynchronous import is_product
 from .bulk import SIGNAL, bulk_call, is_bulk
 
@@ -57,7 +36,7 @@ from .bulk import SIGNAL, bulk_call, is_bulk
 ASYNC = ("async", True)
 
 
-def pipeline_loops(func: PrimFunc) -> PrimFunc:
+def pipeline_loops(func: T.PrimFunc) -> T.PrimFunc:
     """Apply the pass to every launch.
 
     Raises
@@ -67,73 +46,77 @@ def pipeline_loops(func: PrimFunc) -> PrimFunc:
         computes.
     """
 
-    def on_stmt(stmt: Stmt) -> Stmt | None:
-        if not isinstance(stmt, Launch):
+    def on_stmt(stmt: T.Stmt) -> T.Stmt | None:
+        if not isinstance(stmt, T.Launch):
             return None
         return replace(stmt, body=_visit(stmt.body, None, stmt.name))
 
-    return replace(func, body=map_stmt(func.body, lambda expr: expr, on_stmt=on_stmt))
+    return replace(func, body=T.map_stmt(func.body, lambda expr: expr, on_stmt=on_stmt))
 
 
-def _visit(stmt: Stmt, loop: For | None, name: str) -> Stmt:
+def _visit(stmt: T.Stmt, loop: T.For | None, name: str) -> T.Stmt:
     """The statement; ``loop`` is the loop whose whole body it is."""
     match stmt:
-        case For():
+        case T.For():
             body = _visit(stmt.body, stmt, name)
             return body if body is not stmt.body and _holds(body, stmt) else replace(
                 stmt, body=body
             )  # fmt: skip
-        case Allocate():
+        case T.Allocate():
             allocated, rest = _flat(stmt)
             ahead = [a for a in allocated if a.stages > 1 or _filled_async(a.buffer, rest)]
             if not ahead:
                 return replace(stmt, body=_visit(stmt.body, None, name))
-            inner = seq([_visit(s, None, name) for s in rest])
-            rest = list(inner.stmts) if isinstance(inner, Seq) else [inner]
+            inner = T.seq([_visit(s, None, name) for s in rest])
+            rest = list(inner.stmts) if isinstance(inner, T.Seq) else [inner]
             return _pipelined(loop, allocated, ahead, rest, name)
-        case Seq(stmts):
-            return seq([_visit(s, None, name) for s in stmts])
-        case If():
+        case T.Seq(stmts):
+            return T.seq([_visit(s, None, name) for s in stmts])
+        case T.If():
             return replace(stmt, body=_visit(stmt.body, None, name))
     return stmt
 
 
-def _holds(body: Stmt, loop: For) -> bool:
+def _holds(body: T.Stmt, loop: T.For) -> bool:
     """Whether a body has the loop inside, in its new form."""
-    return any(isinstance(s, For) and s.var is loop.var for s in walk_stmt(body))
+    return any(isinstance(s, T.For) and s.var is loop.var for s in T.walk_stmt(body))
 
 
-def _flat(stmt: Stmt) -> tuple[list[Allocate], list[Stmt]]:
+def _flat(stmt: T.Stmt) -> tuple[list[T.Allocate], list[T.Stmt]]:
     """The buffers that are allocated at the beginning of a statement, and the statements behind."""
     match stmt:
-        case Allocate(body=body):
+        case T.Allocate(body=body):
             inner, rest = _flat(body)
             return [stmt, *inner], rest
-        case Seq(stmts):
+        case T.Seq(stmts):
             parts = [_flat(s) for s in stmts]
             return [a for found, _ in parts for a in found], [s for _, r in parts for s in r]
     return [], [stmt]
 
 
-def _filled_async(buffer: Buffer, stmts: Sequence[Stmt]) -> bool:
-    loops = [s for stmt in stmts for s in walk_stmt(stmt)
-             if isinstance(s, For) and (ASYNC in s.pragmas or is_bulk(s))]  # fmt: skip
-    return any(buffer in stored_buffers(loop) for loop in loops)
+def _filled_async(buffer: T.Buffer, stmts: Sequence[T.Stmt]) -> bool:
+    loops = [s for stmt in stmts for s in T.walk_stmt(stmt)
+             if isinstance(s, T.For) and (ASYNC in s.pragmas or is_bulk(s))]  # fmt: skip
+    return any(buffer in T.stored_buffers(loop) for loop in loops)
 
 
 def _pipelined(
-    loop: For | None, allocated: list[Allocate], ahead: list[Allocate], stmts: list[Stmt], name: str
-) -> Stmt:
+    loop: T.For | None,
+    allocated: list[T.Allocate],
+    ahead: list[T.Allocate],
+    stmts: list[T.Stmt],
+    name: str,
+) -> T.Stmt:
     buffers = {a.buffer for a in ahead}
-    fills = [s for s in stmts if stored_buffers(s) and stored_buffers(s) <= buffers]
+    fills = [s for s in stmts if T.stored_buffers(s) and T.stored_buffers(s) <= buffers]
     rest = [s for s in stmts if s not in fills]
     _check(fills, rest, ahead, name)
     stages = min(ahead[0].stages, loop.extent if loop is not None else 1)
     filling = _Filling(name, fills, stages, Const(0) if loop is None else loop.var)
     if stages == 1 or loop is None:
-        arrived = [*filling.started, *filling.arrived(0), Barrier()] if filling.has_copies else []
+        arrived = [*filling.started, *filling.arrived(0), T.Barrier()] if filling.has_copies else []
         waits = [*arrived, *filling.signalled(Const(0))]
-        inside = seq([*filling.brought(seq(fills), Const(0)), *waits, *rest])
+        inside = T.seq([*filling.brought(T.seq(fills), Const(0)), *waits, *rest])
         body = _allocated([replace(a, stages=1) for a in allocated], inside)
         if loop is None or filling.signals is None:
             return filling.ready(body)
@@ -141,86 +124,86 @@ def _pipelined(
     kept = [a for a in allocated if a.buffer not in buffers]
     copies = {b: replace(b, shape=(stages, *b.shape)) for b in buffers}
 
-    def filled(k: Expr) -> list[Stmt]:
-        at = index_copies(_renamed(seq(fills), {loop.var: k}), copies, k % stages)
+    def filled(k: Expr) -> list[T.Stmt]:
+        at = T.index_copies(_renamed(T.seq(fills), {loop.var: k}), copies, k % stages)
         return filling.brought(at, k % stages)
 
     first = Var(f"{loop.var.name}.first")
-    begin = seq([*filled(first if stages > 2 else Const(0)), *filling.started])
+    begin = T.seq([*filled(first if stages > 2 else Const(0)), *filling.started])
     if stages > 2:
-        begin = For(first, stages - 1, "serial", begin)
+        begin = T.For(first, stages - 1, "serial", begin)
     arrived = filling.arrived(stages - 2)
     later = loop.var + (stages - 1)
-    used = index_copies(_allocated(kept, seq(rest)), copies, loop.var % stages)
-    guarded = [If(later < loop.extent, s) for s in filled(later)]
+    used = T.index_copies(_allocated(kept, T.seq(rest)), copies, loop.var % stages)
+    guarded = [T.If(later < loop.extent, s) for s in filled(later)]
     waits = [*filling.started, *filling.signalled(loop.var % stages)]
-    if not filling.has_copies and any(map(is_product, walk_stmt(used))):
-        order = [*waits, used, Barrier(), *guarded]
+    if not filling.has_copies and any(map(is_product, T.walk_stmt(used))):
+        order = [*waits, used, T.Barrier(), *guarded]
     else:
-        order = [*guarded, *waits, used, *arrived, Barrier()]
-    again = replace(loop, body=seq(order))
-    made = [Allocate(copies[a.buffer], Seq(())) for a in ahead]
-    ended = [*arrived, Barrier()] if arrived else []
-    return filling.ready(_allocated(made, seq([begin, *ended, again])))
+        order = [*guarded, *waits, used, *arrived, T.Barrier()]
+    again = replace(loop, body=T.seq(order))
+    made = [T.Allocate(copies[a.buffer], T.Seq(())) for a in ahead]
+    ended = [*arrived, T.Barrier()] if arrived else []
+    return filling.ready(_allocated(made, T.seq([begin, *ended, again])))
 
 
 class _Filling:
     """How the buffers of a loop are filled: by threads, by the copy engine, or by both. ``step`` is
     the iteration that reads."""
 
-    def __init__(self, kernel: str, fills: Sequence[Stmt], stages: int, step: Expr):
+    def __init__(self, kernel: str, fills: Sequence[T.Stmt], stages: int, step: Expr):
         self.kernel, self.stages, self.step = kernel, stages, step
         bulk = [s for s in fills if is_bulk(s)]
         self.has_copies = len(bulk) < len(fills)
-        self.signals: Buffer | None = None
+        self.signals: T.Buffer | None = None
         self.guards: list[Expr] = []
         if bulk:
-            self.signals = Buffer("arrived", (stages,), SIGNAL, "shared")
-            self.guards, _ = bulk_call(bulk[0], Region(self.signals, (Const(0),)), kernel)
+            self.signals = T.Buffer("arrived", (stages,), SIGNAL, "shared")
+            self.guards, _ = bulk_call(bulk[0], T.Region(self.signals, (Const(0),)), kernel)
 
     @property
-    def started(self) -> list[Stmt]:
+    def started(self) -> list[T.Stmt]:
         """What closes a group of copies of threads."""
-        return [CopiesStarted()] if self.has_copies else []
+        return [T.CopiesStarted()] if self.has_copies else []
 
-    def arrived(self, but: int) -> list[Stmt]:
+    def arrived(self, but: int) -> list[T.Stmt]:
         """The wait for all but so many groups of copies of threads."""
-        return [CopiesArrived(but)] if self.has_copies else []
+        return [T.CopiesArrived(but)] if self.has_copies else []
 
-    def signalled(self, slot: Expr) -> list[Stmt]:
+    def signalled(self, slot: Expr) -> list[T.Stmt]:
         """The wait for what the copy engine brings for this iteration."""
         if self.signals is None:
             return []
-        return [SignalArrived(self.signals, slot, self.step // self.stages % 2)]
+        return [T.SignalArrived(self.signals, slot, self.step // self.stages % 2)]
 
-    def brought(self, filling: Stmt, slot: Expr) -> list[Stmt]:
+    def brought(self, filling: T.Stmt, slot: Expr) -> list[T.Stmt]:
         """The statements that fill buffers, with what the copy engine brings as instructions."""
-        parts = filling.stmts if isinstance(filling, Seq) else (filling,)
+        parts = filling.stmts if isinstance(filling, T.Seq) else (filling,)
         if self.signals is None:
             return list(parts)
-        signal = Region(self.signals, (slot,))
+        signal = T.Region(self.signals, (slot,))
         calls = [bulk_call(s, signal, self.kernel) for s in parts if is_bulk(s)]
         size = sum(call.intrinsic.size_bytes for _, call in calls)
-        expects = _guarded(SignalExpects(self.signals, slot, size), self.guards)
+        expects = _guarded(T.SignalExpects(self.signals, slot, size), self.guards)
         asked = [_guarded(call, guards) for guards, call in calls]
         return [*(s for s in parts if not is_bulk(s)), expects, *asked]
 
-    def ready(self, body: Stmt) -> Stmt:
+    def ready(self, body: T.Stmt) -> T.Stmt:
         """The statement with its signals, if it has any."""
         if self.signals is None:
             return body
-        begin = [_guarded(SignalsReady(self.signals), self.guards), Barrier()]
-        return Allocate(self.signals, seq([*begin, body]))
+        begin = [_guarded(T.SignalsReady(self.signals), self.guards), T.Barrier()]
+        return T.Allocate(self.signals, T.seq([*begin, body]))
 
 
-def _guarded(stmt: Stmt, guards: Sequence[Expr]) -> Stmt:
+def _guarded(stmt: T.Stmt, guards: Sequence[Expr]) -> T.Stmt:
     for guard in reversed(guards):
-        stmt = If(guard, stmt)
+        stmt = T.If(guard, stmt)
     return stmt
 
 
 def _check(
-    fills: Sequence[Stmt], rest: Sequence[Stmt], ahead: Sequence[Allocate], name: str
+    fills: Sequence[T.Stmt], rest: Sequence[T.Stmt], ahead: Sequence[T.Allocate], name: str
 ) -> None:
     buffers = ahead[0].buffer.name, ahead[-1].buffer.name
     if len({a.stages for a in ahead}) > 1:
@@ -228,9 +211,9 @@ def _check(
             f"kernel {name}: buffers {buffers[0]} and {buffers[1]} of one loop have different "
             "numbers of stages; expected the same"
         )
-    computed = {b for s in rest for b in stored_buffers(s)}
+    computed = {b for s in rest for b in T.stored_buffers(s)}
     for stmt in fills:
-        found = [e for s in walk_stmt(stmt) for e in _reads(s) if e.source in computed]
+        found = [e for s in T.walk_stmt(stmt) for e in _reads(s) if e.source in computed]
         if found:
             raise ScheduleError(
                 f"kernel {name}: {buffers[0]} is filled ahead from {found[0].source.name}, which "
@@ -238,30 +221,30 @@ def _check(
             )
 
 
-def _reads(stmt: Stmt) -> list[Read]:
+def _reads(stmt: T.Stmt) -> list[Read]:
     found: list[Read] = []
 
     def on_expr(expr: Expr) -> Expr:
         found.extend(node for node in walk(expr) if isinstance(node, Read))
         return expr
 
-    map_stmt(stmt, on_expr)
+    T.map_stmt(stmt, on_expr)
     return found
 
 
-def _renamed(stmt: Stmt, values: dict[Var, Expr]) -> Stmt:
+def _renamed(stmt: T.Stmt, values: dict[Var, Expr]) -> T.Stmt:
     """A copy of a statement with loops of its own, and these values of outer variables."""
 
-    def on_stmt(inner: Stmt) -> Stmt | None:
-        if not isinstance(inner, For):
+    def on_stmt(inner: T.Stmt) -> T.Stmt | None:
+        if not isinstance(inner, T.For):
             return None
         fresh = Var(inner.var.name)
         return replace(inner, var=fresh, body=_renamed(inner.body, values | {inner.var: fresh}))
 
-    return map_stmt(stmt, lambda expr: substitute(expr, values), on_stmt=on_stmt)
+    return T.map_stmt(stmt, lambda expr: substitute(expr, values), on_stmt=on_stmt)
 
 
-def _allocated(allocated: Sequence[Allocate], body: Stmt) -> Stmt:
+def _allocated(allocated: Sequence[T.Allocate], body: T.Stmt) -> T.Stmt:
     for outer in reversed(allocated):
         body = replace(outer, body=body)
     return body

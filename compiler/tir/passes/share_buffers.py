@@ -17,64 +17,50 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...te.expr import Expr, Read, rewrite, walk
-from ..ir import (
-    Allocate,
-    Buffer,
-    For,
-    If,
-    PrimFunc,
-    Seq,
-    Stmt,
-    Store,
-    TensorCall,
-    map_stmt,
-    seq,
-    used_buffers,
-    walk_stmt,
-)
+from .. import ir as T
 from ..printer import expr_text
 
 
-def share_buffers(func: PrimFunc, scope: str, in_place: bool = False) -> PrimFunc:
+def share_buffers(func: T.PrimFunc, scope: str, in_place: bool = False) -> T.PrimFunc:
     """Let buffers of a memory share entries where they live one after the other, within each
     sequence of statements that they are allocated in. Double buffers keep theirs. With
     ``in_place``, elements may replace those that they are made of."""
     return replace(func, body=_visit(func.body, scope, in_place))
 
 
-def _visit(stmt: Stmt, scope: str, in_place: bool) -> Stmt:
+def _visit(stmt: T.Stmt, scope: str, in_place: bool) -> T.Stmt:
     match stmt:
-        case For() | If():
+        case T.For() | T.If():
             return replace(stmt, body=_visit(stmt.body, scope, in_place))
-        case Seq() | Allocate():
+        case T.Seq() | T.Allocate():
             allocated, stmts = _flat(stmt)
             visited = [_visit(s, scope, in_place) for s in stmts]
             return _shared(allocated, visited, scope, in_place)
     return stmt
 
 
-def _flat(stmt: Stmt) -> tuple[list[Allocate], list[Stmt]]:
+def _flat(stmt: T.Stmt) -> tuple[list[T.Allocate], list[T.Stmt]]:
     """What is allocated around or between the statements of a sequence, and the statements."""
     match stmt:
-        case Allocate(body=body):
+        case T.Allocate(body=body):
             allocated, stmts = _flat(body)
             return [stmt, *allocated], stmts
-        case Seq(inner):
+        case T.Seq(inner):
             parts = [_flat(s) for s in inner]
             return [a for some, _ in parts for a in some], [s for _, some in parts for s in some]
     return [], [stmt]
 
 
-def _shared(allocated: list[Allocate], stmts: list[Stmt], scope: str, in_place: bool) -> Stmt:
+def _shared(allocated: list[T.Allocate], stmts: list[T.Stmt], scope: str, in_place: bool) -> T.Stmt:
     """The sequence with fewer buffers."""
-    used = [used_buffers(s) for s in stmts]
+    used = [T.used_buffers(s) for s in stmts]
     last = {b: index for index, buffers in enumerate(used) for b in buffers}
     mine = {
         a.buffer for a in allocated
         if a.buffer.scope == scope and not a.double and a.stages == 1
     }  # fmt: skip
-    places: dict[Buffer, Buffer] = {}
-    free: list[Buffer] = []
+    places: dict[T.Buffer, T.Buffer] = {}
+    free: list[T.Buffer] = []
     for index, buffers in enumerate(used):
         for buffer in buffers:
             if buffer not in mine or buffer in places:
@@ -91,23 +77,23 @@ def _shared(allocated: list[Allocate], stmts: list[Stmt], scope: str, in_place: 
                 last[own] = len(stmts)
             places[buffer] = found or buffer
         free += [places[b] for b in buffers if b in mine and last[b] == index]
-    body = seq([_renamed(s, places) for s in stmts])
+    body = T.seq([_renamed(s, places) for s in stmts])
     for a in reversed(allocated):
         if places.get(a.buffer, a.buffer) is a.buffer:
             body = replace(a, body=body)
     return body
 
 
-def _alike(one: Buffer, other: Buffer) -> bool:
+def _alike(one: T.Buffer, other: T.Buffer) -> bool:
     """Whether a buffer has the shape and type of another one of its memory."""
     return (one.shape, one.dtype, one.strides) == (other.shape, other.dtype, other.strides)
 
 
-def _replaces(stmt: Stmt, read: Buffer, written: Buffer) -> bool:
+def _replaces(stmt: T.Stmt, read: T.Buffer, written: T.Buffer) -> bool:
     """Whether a statement reads of a buffer only the element in the place that it writes."""
-    stores = [inner for inner in walk_stmt(stmt) if isinstance(inner, Store | TensorCall)]
+    stores = [inner for inner in T.walk_stmt(stmt) if isinstance(inner, T.Store | T.TensorCall)]
     match stores:
-        case [Store(buffer, indices, value)] if buffer is written:
+        case [T.Store(buffer, indices, value)] if buffer is written:
             texts = [*map(expr_text, indices)]
             return all(
                 [*map(expr_text, node.indices)] == texts
@@ -116,7 +102,7 @@ def _replaces(stmt: Stmt, read: Buffer, written: Buffer) -> bool:
     return False
 
 
-def _renamed(stmt: Stmt, places: dict[Buffer, Buffer]) -> Stmt:
+def _renamed(stmt: T.Stmt, places: dict[T.Buffer, T.Buffer]) -> T.Stmt:
     """The statement with other buffers."""
 
     def on_expr(expr: Expr) -> Expr:
@@ -127,4 +113,4 @@ def _renamed(stmt: Stmt, places: dict[Buffer, Buffer]) -> Stmt:
 
         return rewrite(expr, leaf)
 
-    return map_stmt(stmt, on_expr, lambda buffer: places.get(buffer, buffer))
+    return T.map_stmt(stmt, on_expr, lambda buffer: places.get(buffer, buffer))

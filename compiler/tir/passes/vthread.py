@@ -20,23 +20,10 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from ...te.expr import Const, Expr, Var, substitute
-from ..ir import (
-    Allocate,
-    Buffer,
-    For,
-    If,
-    PrimFunc,
-    Seq,
-    Stmt,
-    index_copies,
-    map_stmt,
-    seq,
-    used_buffers,
-    walk_stmt,
-)
+from .. import ir as T
 
 
-def interleave_vthreads(func: PrimFunc, serial: Collection[str] = ()) -> PrimFunc:
+def interleave_vthreads(func: T.PrimFunc, serial: Collection[str] = ()) -> T.PrimFunc:
     """Replace all ``vthread`` loops; other statements stay as they are.
 
     ``serial`` names memories that one unit alone reads and writes, in order. In them, a buffer
@@ -45,15 +32,15 @@ def interleave_vthreads(func: PrimFunc, serial: Collection[str] = ()) -> PrimFun
     return replace(func, body=_visit(func.body, serial))
 
 
-def _visit(stmt: Stmt, serial: Collection[str]) -> Stmt:
+def _visit(stmt: T.Stmt, serial: Collection[str]) -> T.Stmt:
     match stmt:
-        case For(kind="vthread"):
+        case T.For(kind="vthread"):
             body = _visit(stmt.body, serial)
             return _Interleaver(stmt.var, stmt.extent, serial).spread(body, [])
-        case For() | If() | Allocate():
+        case T.For() | T.If() | T.Allocate():
             return replace(stmt, body=_visit(stmt.body, serial))
-        case Seq(stmts):
-            return seq([_visit(s, serial) for s in stmts])
+        case T.Seq(stmts):
+            return T.seq([_visit(s, serial) for s in stmts])
     return stmt
 
 
@@ -62,103 +49,103 @@ class _Interleaver:
 
     def __init__(self, var: Var, extent: int, serial: Collection[str]):
         self.var, self.extent, self.serial = var, extent, serial
-        self.copies: dict[Buffer, Buffer] = {}
+        self.copies: dict[T.Buffer, T.Buffer] = {}
 
-    def spread(self, stmt: Stmt, guards: list[Expr]) -> Stmt:
+    def spread(self, stmt: T.Stmt, guards: list[Expr]) -> T.Stmt:
         """The statement for all threads; ``guards`` depend on the thread."""
-        if not any(_is_shared_loop(s) for s in walk_stmt(stmt)):
+        if not any(_is_shared_loop(s) for s in T.walk_stmt(stmt)):
             return self.turns(stmt, guards)
         match stmt:
-            case Allocate(buffer=buffer, body=body):
+            case T.Allocate(buffer=buffer, body=body):
                 nearer = _around_its_uses(stmt) if buffer.scope in self.serial else stmt
                 if nearer is not stmt:
                     return self.spread(nearer, guards)
-                return Allocate(self.copy(buffer), self.spread(body, guards))
-            case If():
+                return T.Allocate(self.copy(buffer), self.spread(body, guards))
+            case T.If():
                 return self.spread(stmt.body, [*guards, stmt.cond])
-            case For():
+            case T.For():
                 return replace(stmt, body=self.spread(stmt.body, guards))
-        assert isinstance(stmt, Seq)
-        parts: list[Stmt] = []
-        straight: list[Stmt] = []
+        assert isinstance(stmt, T.Seq)
+        parts: list[T.Stmt] = []
+        straight: list[T.Stmt] = []
         for part in stmt.stmts:
-            if any(_is_shared_loop(s) for s in walk_stmt(part)):
-                parts += [self.turns(seq(straight), guards)] if straight else []
+            if any(_is_shared_loop(s) for s in T.walk_stmt(part)):
+                parts += [self.turns(T.seq(straight), guards)] if straight else []
                 parts.append(self.spread(part, guards))
                 straight = []
             else:
                 straight.append(part)
-        return seq(parts + ([self.turns(seq(straight), guards)] if straight else []))
+        return T.seq(parts + ([self.turns(T.seq(straight), guards)] if straight else []))
 
-    def turns(self, stmt: Stmt, guards: list[Expr]) -> Stmt:
+    def turns(self, stmt: T.Stmt, guards: list[Expr]) -> T.Stmt:
         """A statement without a shared loop for one thread after the other. The copies of a buffer
         live as long as all threads' statements."""
-        buffers: list[Buffer] = []
+        buffers: list[T.Buffer] = []
         stmt = self.hoist(stmt, buffers)
         for guard in reversed(guards):
-            stmt = If(guard, stmt)
-        whole = seq([self.thread(stmt, Const(v)) for v in range(self.extent)])
+            stmt = T.If(guard, stmt)
+        whole = T.seq([self.thread(stmt, Const(v)) for v in range(self.extent)])
         for buffer in reversed(buffers):
-            whole = Allocate(buffer, whole)
+            whole = T.Allocate(buffer, whole)
         return whole
 
-    def hoist(self, stmt: Stmt, buffers: list[Buffer]) -> Stmt:
+    def hoist(self, stmt: T.Stmt, buffers: list[T.Buffer]) -> T.Stmt:
         """The statement without its allocations; their copies are appended to ``buffers``."""
         match stmt:
-            case Allocate(buffer=buffer, body=body):
+            case T.Allocate(buffer=buffer, body=body):
                 own = buffer.scope not in self.serial
                 buffers.append(self.copy(buffer) if own else buffer)
                 return self.hoist(body, buffers)
-            case Seq(stmts):
-                return seq([self.hoist(s, buffers) for s in stmts])
-            case For() | If():
+            case T.Seq(stmts):
+                return T.seq([self.hoist(s, buffers) for s in stmts])
+            case T.For() | T.If():
                 return replace(stmt, body=self.hoist(stmt.body, buffers))
         return stmt
 
-    def copy(self, buffer: Buffer) -> Buffer:
+    def copy(self, buffer: T.Buffer) -> T.Buffer:
         """The buffer with one copy for each thread."""
         self.copies[buffer] = replace(buffer, shape=(self.extent, *buffer.shape))
         return self.copies[buffer]
 
-    def thread(self, stmt: Stmt, index: Const) -> Stmt:
+    def thread(self, stmt: T.Stmt, index: Const) -> T.Stmt:
         """One thread's copy of a statement, with loop variables of its own."""
         values: dict[Var, Expr] = {self.var: index}
 
-        def renamed(node: Stmt) -> Stmt | None:
-            if not isinstance(node, For):
+        def renamed(node: T.Stmt) -> T.Stmt | None:
+            if not isinstance(node, T.For):
                 return None
             var = values[node.var] = Var(node.var.name)
             return replace(node, var=var, body=copied(node.body))
 
-        def copied(node: Stmt) -> Stmt:
-            return map_stmt(node, lambda expr: substitute(expr, values), on_stmt=renamed)
+        def copied(node: T.Stmt) -> T.Stmt:
+            return T.map_stmt(node, lambda expr: substitute(expr, values), on_stmt=renamed)
 
-        return index_copies(copied(stmt), self.copies, index)
+        return T.index_copies(copied(stmt), self.copies, index)
 
 
-def _around_its_uses(allocate: Allocate) -> Stmt:
+def _around_its_uses(allocate: T.Allocate) -> T.Stmt:
     """The statement with the allocation around those statements alone that use the buffer; itself
     where these are all."""
     buffer, body = allocate.buffer, allocate.body
     match body:
-        case Allocate():
+        case T.Allocate():
             outside = replace(allocate, body=body.body)
             nearer = _around_its_uses(outside)
             return allocate if nearer is outside else replace(body, body=nearer)
-        case Seq(stmts):
-            using = [place for place, stmt in enumerate(stmts) if buffer in used_buffers(stmt)]
+        case T.Seq(stmts):
+            using = [place for place, stmt in enumerate(stmts) if buffer in T.used_buffers(stmt)]
             if using and using[-1] - using[0] + 1 < len(stmts):
                 first, last = using[0], using[-1] + 1
-                inner = replace(allocate, body=seq(list(stmts[first:last])))
-                return seq([*stmts[:first], inner, *stmts[last:]])
+                inner = replace(allocate, body=T.seq(list(stmts[first:last])))
+                return T.seq([*stmts[:first], inner, *stmts[last:]])
     return allocate
 
 
-def _is_shared_loop(stmt: Stmt) -> bool:
+def _is_shared_loop(stmt: T.Stmt) -> bool:
     """Whether a loop holds several statements, so that threads take turns inside it. An unrolled
     loop is not shared: it will become a row of statements."""
     return (
-        isinstance(stmt, For)
+        isinstance(stmt, T.For)
         and stmt.kind != "unrolled"
-        and any(isinstance(s, Seq | Allocate) for s in walk_stmt(stmt.body))
+        and any(isinstance(s, T.Seq | T.Allocate) for s in T.walk_stmt(stmt.body))
     )

@@ -27,11 +27,12 @@ from vdla.compiler.targets.base import (
 )
 from vdla.compiler.targets.cpu.target import Cpu
 from vdla.compiler.te.schedule import create_schedule
-from vdla.compiler.tir.interpret import interpret
 from vdla.compiler.tir.ir import PrimFunc
 from vdla.compiler.tir.lower import lower
 from vdla.compiler.tir.scopes import MemoryScope, check_scopes, place_buffers
 from vdla.runtime.native import MemoryPlan, TensorType
+
+from ..interpret import interpret
 
 #: The scratchpad, for int32 sums.
 SUMS = 384

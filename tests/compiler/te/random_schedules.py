@@ -179,7 +179,7 @@ def bind(r: RandomSchedule) -> None:
 
 def pragma(r: RandomSchedule) -> None:
     stage = r.stage()
-    r.choice((stage.pragma, stage.annotate))(r.loop(stage), "keep_loop")
+    stage.pragma(r.loop(stage), "keep_loop")
 
 
 def prefetch(r: RandomSchedule) -> None:
@@ -205,13 +205,6 @@ def compute_at(r: RandomSchedule) -> None:
     else:
         consumer = r.stage()
         stage.compute_at(consumer, r.loop(consumer))
-
-
-def reverse_compute_at(r: RandomSchedule) -> None:
-    stage = r.stage()
-    producers = [s for s in r.computed if any(x.source is s.tensor for x in stage.reads())]
-    producer = r.choice(producers or r.computed)
-    stage.reverse_compute_at(producer, r.loop(producer, is_data))
 
 
 def compute_inline(r: RandomSchedule) -> None:
@@ -267,11 +260,10 @@ def rfactor(r: RandomSchedule) -> None:
 #: what changes the loops later.
 EARLY: tuple[Callable[[RandomSchedule], Any], ...] = (
     cache_read, cache_write, split_reduction, split_reduction, rfactor, rfactor, reorder, fuse,
-    reverse_compute_at,
 )  # fmt: skip
 LOOPS = (
     split, split, split, tile, fuse, reorder, reorder, compute_at, compute_at, compute_at,
-    compute_at, compute_inline, compute_root, reverse_compute_at, rfactor, cache_read,
+    compute_at, compute_inline, compute_root, rfactor, cache_read,
 )  # fmt: skip
 LATE = (
     unroll, vectorize, vectorize, parallel, vthread, bind, pragma, prefetch, tensorize,

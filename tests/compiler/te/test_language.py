@@ -24,12 +24,13 @@ from vdla.compiler.te.tensor import (
     scan,
     sum_of,
 )
-from vdla.compiler.tir.interpret import interpret
 from vdla.compiler.tir.ir import Buffer, For, Stmt, Store
 from vdla.compiler.tir.lower import lower
 from vdla.compiler.tir.printer import print_func
 from vdla.compiler.tir.verify import verify
 from vdla.isa.errors import VdlaError
+
+from ..interpret import interpret
 
 Golden = Callable[[str, str], None]
 

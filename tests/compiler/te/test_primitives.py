@@ -220,29 +220,6 @@ def bind(w: Workload, s: Schedule) -> None:
     s[w.output].bind(thread, "threadIdx.x")
 
 
-@primitive(blur)
-def annotate(w: Workload, s: Schedule) -> None:
-    s[w.output].annotate(w.output.axes[0], "note", "here")
-
-
-@primitive(conv)
-def reverse_compute_at(w: Workload, s: Schedule) -> None:
-    acc = s[w.stages["acc"]]
-    o, i, j = w.stages["acc"].axes
-    io, jo, _, _ = acc.tile(i, j, 2, 2)
-    acc.reorder(io, jo, o)
-    acc.parallel(io)
-    s[w.output].reverse_compute_at(acc, jo)
-
-
-@primitive(diamond)
-def reverse_compute_at_fused(w: Workload, s: Schedule) -> None:
-    """A rest of the fused loop stays inside, of the producer's loops only what is needed."""
-    c = s[w.stages["c"]]
-    outer, _ = c.split(c.fuse(*w.stages["c"].axes), nparts=3)
-    s[w.output].reverse_compute_at(c, outer)
-
-
 @primitive(matmul)
 def rfactor(w: Workload, s: Schedule) -> None:
     """Seven products in parts of three: the last part is short."""

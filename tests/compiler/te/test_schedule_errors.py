@@ -15,7 +15,7 @@ from vdla.compiler.tir.verify import verify
 from vdla.isa.errors import VdlaError
 from vdla.isa.params import HwParams
 
-from ..workloads import Workload, blur, conv, diamond, matmul
+from ..workloads import Workload, blur, diamond, matmul
 
 
 def split(w: Workload, s: Schedule) -> tuple[IterVar, IterVar]:
@@ -218,26 +218,6 @@ REFUSED: dict[str, tuple[str, Callable[[], Workload], Callable[[Workload, Schedu
         lambda w, s: (
             s[w.output].split(w.output.axes[0], 2),
             s.rfactor(w.output, w.output.reduce_axes[0]),
-        ),
-    ),
-    "epilogue of a stencil": (
-        r"reverse_compute_at of c at i\[12\] in b: expected that every element reads that of b",
-        blur,
-        lambda w, s: s[w.stages["c"]].reverse_compute_at(s[w.stages["b"]], w.stages["b"].axes[0]),
-    ),
-    "epilogue inside a reduction": (
-        r"reverse_compute_at of out at v\[3\] in acc: c\[2\] is a reduction, inside of which",
-        conv,
-        lambda w, s: s[w.output].reverse_compute_at(
-            s[w.stages["acc"]], w.stages["acc"].reduce_axes[2]
-        ),
-    ),
-    "late epilogue": (
-        r"reverse_compute_at of d at i\[10\] in c: apply it before other primitives",
-        blur,
-        lambda w, s: (
-            split(w, s),
-            s[w.output].reverse_compute_at(s[w.stages["c"]], w.stages["c"].axes[0]),
         ),
     ),
     "cache without readers": (

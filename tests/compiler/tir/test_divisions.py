@@ -7,10 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from vdla.compiler.te.schedule import create_schedule
 from vdla.compiler.te.tensor import compute, placeholder
-from vdla.compiler.tir.interpret import interpret
 from vdla.compiler.tir.lower import lower
 from vdla.compiler.tir.passes.divisions import simplify_divisions
 from vdla.compiler.tir.printer import print_func
+
+from ..interpret import interpret
 
 
 def test_a_split_by_the_divisor() -> None:

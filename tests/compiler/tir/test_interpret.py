@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from vdla.compiler.te.expr import Binary, Call, Const, Expr, Read, Select, Var, binary, cast
-from vdla.compiler.tir.interpret import interpret
 from vdla.compiler.tir.ir import Allocate, Buffer, For, PrimFunc, Seq, Stmt, Store
 from vdla.isa.errors import VdlaError
+
+from ..interpret import interpret
 
 Y = Buffer("y", (4,), "int32")
 U = Var("i")

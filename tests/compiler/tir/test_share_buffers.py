@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from vdla.compiler.te.schedule import create_schedule
 from vdla.compiler.te.tensor import Tensor, compute, placeholder
-from vdla.compiler.tir.interpret import interpret
 from vdla.compiler.tir.ir import Allocate, PrimFunc, walk_stmt
 from vdla.compiler.tir.lower import lower
 from vdla.compiler.tir.passes.share_buffers import share_buffers
 from vdla.compiler.tir.verify import verify
+
+from ..interpret import interpret
 
 ROWS, WIDTH = 3, 4
 

@@ -11,13 +11,13 @@ from vdla.compiler.te.expr import Expr, cast
 from vdla.compiler.te.intrinsic import TensorIntrin
 from vdla.compiler.te.schedule import Schedule, create_schedule
 from vdla.compiler.te.tensor import Tensor, compute, max_of, placeholder, reduce_axis, sum_of
-from vdla.compiler.tir.interpret import interpret
 from vdla.compiler.tir.ir import For, PrimFunc, TensorCall, walk_stmt
 from vdla.compiler.tir.lower import lower
 from vdla.compiler.tir.passes.expand import expand_intrinsics
 from vdla.compiler.tir.printer import print_func
 from vdla.compiler.tir.verify import verify
 
+from ..interpret import interpret
 from ..workloads import run
 
 

@@ -21,11 +21,11 @@ from vdla.isa.opcodes import Opcode, Unit, Units, opcodes
 from vdla.isa.params import PRESETS, HwParams
 from vdla.isa.program import Program
 from vdla.isa.vector_ops import VectorOp, operators
+from vdla.pages.coverage import coverage_page
 from vdla.sim.coverage import bins as bins_module
 from vdla.sim.coverage import numbers
 from vdla.sim.coverage.bins import GROUPS, bins
 from vdla.sim.coverage.coverage import Coverage, load, merged
-from vdla.sim.coverage.page import page
 from vdla.sim.coverage.sample import _Hazards, sample, still
 from vdla.sim.coverage.timeline import Moments, Timeline
 from vdla.sim.coverage.unreachable import RULES, unreachable
@@ -438,9 +438,9 @@ def test_the_command_and_its_page(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert run_app(["coverage", str(path), "--html", str(html)]) == 0
     assert "functional coverage of" in capsys.readouterr().out
     text = html.read_text()
-    assert text == page([coverage])
+    assert text == coverage_page([coverage])
     hole = coverage.holes()[0][1]
-    assert f"<tr class='missing'><td>{hole}</td>" in text
+    assert f"<td>{hole}</td>" in text
     assert "sums are forwarded: an iteration never waits" in text
     assert run_app(["coverage", str(path), str(path), "--json", str(tmp_path / "r.json")]) == 0
     (report,) = json.loads((tmp_path / "r.json").read_text())["configurations"]

@@ -10,9 +10,8 @@ import pytest
 from vdla.isa.params import HwParams
 from vdla.runtime.workers import Workers
 from vdla.sim.coverage.coverage import Coverage
-from vdla.sim.verify import shares
-from vdla.sim.verify.campaign import verify
-from vdla.sim.verify.shares import DEVICE, verify_on
+from vdla.sim.verify import campaign
+from vdla.sim.verify.campaign import DEVICE, verify, verify_on
 
 from .test_verify import SMALL, VTA
 
@@ -38,10 +37,8 @@ def test_two_workers_find_what_one_process_finds() -> None:
 @pytest.mark.more
 @pytest.mark.slow
 def test_what_adds_to_the_coverage_runs_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("shares", "campaign"):
-        monkeypatch.setattr(f"vdla.sim.verify.{module}.SAMPLED_PROGRAMS", 5)
-    monkeypatch.setattr("vdla.sim.verify.campaign.STEERED_PROGRAMS", 3)
-    monkeypatch.setattr(shares, "SHARE_PROGRAMS", 2)
+    for name, count in (("SAMPLED_PROGRAMS", 5), ("STEERED_PROGRAMS", 3), ("SHARE_PROGRAMS", 2)):
+        monkeypatch.setattr(campaign, name, count)
     workers: Any = Backwards()
     alone, shared = Coverage(SMALL), Coverage(SMALL)
     expected = verify(SMALL, VTA, 8, 0, coverage=alone)
@@ -64,10 +61,10 @@ def test_the_first_difference_is_that_of_the_lowest_seed(
             at = {"program": "steered", "wanted": [["group", "bin"]]}
         return {"programs": programs, "max_cycle_error": seed, "first_divergence": at}
 
-    monkeypatch.setattr(shares, "verify", fake)
-    monkeypatch.setattr(shares, "RtlSimulator", lambda params: None)
-    monkeypatch.setattr(shares, "SAMPLED_PROGRAMS", 1)
-    monkeypatch.setattr(shares, "SHARE_PROGRAMS", 1)
+    monkeypatch.setattr(campaign, "verify", fake)
+    monkeypatch.setattr(campaign, "RtlSimulator", lambda params: None)
+    monkeypatch.setattr(campaign, "SAMPLED_PROGRAMS", 1)
+    monkeypatch.setattr(campaign, "SHARE_PROGRAMS", 1)
     workers: Any = Backwards()
     found = verify_on(workers, HwParams(), VTA, 5, coverage=Coverage(HwParams()))
     assert found["programs"] == 5 and found["max_cycle_error"] == 4

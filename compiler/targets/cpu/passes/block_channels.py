@@ -7,8 +7,8 @@
     r = Transpose(z)                 z = FromBlocks(z1);  r = Transpose(z)
 
 A tensor is converted at most once in each direction, and only where an operator that works on
-blocks meets one that does not. Weights are packed here. An addition joins the convolution before
-it.
+blocks meets one that does not. Weights are packed here. An addition is fused into the
+convolution before it.
 """
 
 from __future__ import annotations
@@ -421,8 +421,8 @@ class _Rewriting:
         return alike and a.shape[-2] >= LEAST_ROWS and 2 * b.shape[-1] >= self.block
 
     def _product(self, node: Node) -> None:
-        """A product of matrices that are both computed. A transposition of the second one joins its
-        packing."""
+        """A product of matrices that are both computed. A transposition of the second one is fused
+        into its packing."""
         a, b = node.inputs
         source, order = self._before_transposition(b)
         packed = f"{node.output}.columns"
@@ -517,10 +517,8 @@ class _Rewriting:
                 continue
             residual = self._blocks(other)
             del self.nodes[source.output], self.blocked[mine]
-            joined = replace(conv, lo=op.lo, hi=op.hi)
-            self._emit_blocked(
-                replace(source, output=node.output), joined, *source.inputs, residual
-            )
+            fused = replace(conv, lo=op.lo, hi=op.hi)
+            self._emit_blocked(replace(source, output=node.output), fused, *source.inputs, residual)
             return
         self._emit_blocked(node, op, *(self._blocks(name) for name in node.inputs))
 

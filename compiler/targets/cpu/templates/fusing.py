@@ -30,7 +30,7 @@ VECTORS_WITH_CALLS = 2
 LONGEST_STRIP = 1024
 
 
-class Joining(Decision[OperatorWorkload]):
+class ElementwiseFusion(Decision[OperatorWorkload]):
     """``fused``: the result of an element-wise operator is not stored; the operator that reads it
     uses it at once."""
 

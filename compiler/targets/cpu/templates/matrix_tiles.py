@@ -31,18 +31,8 @@ from ....graph.ops.convolution import QConv2d
 from ....te.schedule import Schedule, Stage
 from ....te.tensor import IterVar, Tensor
 from ...common.workload import OperatorWorkload
+from .. import micro_kernels as mk
 from ..micro_kernel_code import native_intrinsics
-from ..micro_kernels import (
-    DOT,
-    DOT_LANES,
-    DOT_WIDTH,
-    TILE_BYTES,
-    TILE_PRODUCTS,
-    TILE_STORE,
-    TILE_SUMS,
-    TILE_W,
-    TILE_X,
-)
 from ..processor import Processor
 from .base import CpuTemplate
 
@@ -92,7 +82,7 @@ class _Sizes:
 
     def sums_bytes(self, blocks: int, rows: int, places: int) -> int:
         """Size of a group's sums."""
-        return 4 * POSITIONS * DOT_LANES * blocks * self.tiles(rows, places)
+        return 4 * POSITIONS * mk.DOT_LANES * blocks * self.tiles(rows, places)
 
     def cycles(self, knobs: Knobs, near_bytes: int) -> int:
         """The cycles that the cost model predicts; the nearest cache has ``near_bytes``."""
@@ -104,13 +94,13 @@ class _Sizes:
         rescale = (RESCALE_CYCLES + far * FAR_CYCLES) * rows * self.width * blocks
         group = self.tiles(rows, places) // places * tile + rescale
         groups = self.images * self.blocks // blocks * self.rows // rows
-        return round(groups * group + self.image_bytes * COPY_CYCLES / DOT_LANES)
+        return round(groups * group + self.image_bytes * COPY_CYCLES / mk.DOT_LANES)
 
 
 def depth_of(blocks: int) -> int:
     """Channels that one product of matrices adds, of an image of so many blocks."""
-    most = TILE_BYTES // DOT_LANES
-    return DOT_LANES * max(n for n in range(1, most + 1) if blocks % n == 0)
+    most = mk.TILE_BYTES // mk.DOT_LANES
+    return mk.DOT_LANES * max(n for n in range(1, most + 1) if blocks % n == 0)
 
 
 class MatrixTiles(CpuTemplate):
@@ -177,8 +167,8 @@ class ProductInstruction(Decision[OperatorWorkload]):
         op, ((_, channels, *_), _), (weight, dtype) = workload.op, *workload.operands[:2]
         assert isinstance(op, QConv2d)
         native = native_intrinsics(self.processor)
-        fits = op.groups == 1 and channels >= DOT_LANES and dtype == "int8" and 0 not in weight
-        return fits and {DOT, TILE_STORE} <= native
+        fits = op.groups == 1 and channels >= mk.DOT_LANES and dtype == "int8" and 0 not in weight
+        return fits and {mk.DOT, mk.TILE_STORE} <= native
 
     def space(self, workload: OperatorWorkload) -> Space:
         return Space({"instruction": (DOTS, MATRICES)})
@@ -191,7 +181,7 @@ class ProductInstruction(Decision[OperatorWorkload]):
     def predict(self, workload: OperatorWorkload, knobs: Knobs) -> int:
         if knobs["instruction"] == DOTS:  # which are rescaled while the next ones are added
             shapes = [shape for shape, _ in workload.operands]
-            vectors = workload.op.macs(*shapes) / (DOT_LANES * DOT_WIDTH)
+            vectors = workload.op.macs(*shapes) / (mk.DOT_LANES * mk.DOT_WIDTH)
             return round(vectors / self.processor.core.products_per_cycle)
         sizes, near = _plain_sizes(workload), self.processor.core.l1_bytes
         return min(sizes.cycles(knobs, near) for knobs in Space(sizes.knobs).points())
@@ -213,12 +203,12 @@ def _plain_sizes(workload: OperatorWorkload) -> _Sizes:
     op, (weight, _) = workload.op, workload.operands[1]
     assert isinstance(op, QConv2d)
     (images, features, rows, width), _ = workload.result
-    input_blocks = -(-weight[1] // DOT_LANES)
+    input_blocks = -(-weight[1] // mk.DOT_LANES)
     depth = depth_of(input_blocks)
     pitch = row_pitch(width, weight[3], op.strides[1], op.dilations[1])
     return _of_convolution(
-        (images, -(-features // DOT_LANES), rows, width), pitch, input_blocks * DOT_LANES // depth,
-        (weight[2], weight[3]), depth, op.strides,
+        (images, -(-features // mk.DOT_LANES), rows, width), pitch,
+        input_blocks * mk.DOT_LANES // depth, (weight[2], weight[3]), depth, op.strides,
     )  # fmt: skip
 
 
@@ -234,7 +224,7 @@ def _of_convolution(
     phases = math.prod(min(k, s) for k, s in zip(kernel, strides, strict=True))
     steps = groups * math.prod(kernel)
     image_bytes = images * groups * depth * phases * (rows + kernel[0] - 1) * pitch
-    weight_bytes = blocks * DOT_LANES * steps * depth
+    weight_bytes = blocks * mk.DOT_LANES * steps * depth
     return _Sizes(images, blocks, rows, width, pitch, steps, image_bytes, weight_bytes)
 
 
@@ -273,11 +263,11 @@ def _schedule_results(out: Stage, knobs: Knobs) -> IterVar:
 
 def _schedule_products(schedule: Schedule, tensor: Tensor, depth: int, knobs: Knobs) -> None:
     """Keep the sums of ``blocks`` by ``places`` tiles in tiles over the whole reduction."""
-    products, together = TILE_PRODUCTS[depth], int(knobs["places"])
-    sums = schedule.cache_write(tensor, TILE_SUMS.name)
+    products, together = mk.TILE_PRODUCTS[depth], int(knobs["places"])
+    sums = schedule.cache_write(tensor, mk.TILE_SUMS.name)
     x, w = (read.source for read in schedule[sums].reads())
-    x = schedule.cache_read(x, TILE_X.name, [sums])
-    w = schedule.cache_read(w, TILE_W.name, [sums])
+    x = schedule.cache_read(x, mk.TILE_X.name, [sums])
+    w = schedule.cache_read(w, mk.TILE_W.name, [sums])
 
     acc = schedule[tensor]
     n, ob, place, o = tensor.axes
@@ -288,7 +278,7 @@ def _schedule_products(schedule: Schedule, tensor: Tensor, depth: int, knobs: Kn
     acc.unroll(ob)
     acc.unroll(tile)
     acc.pragma(outer, "keep_loop")
-    acc.tensorize(inner, TILE_STORE)
+    acc.tensorize(inner, mk.TILE_STORE)
 
     stage = schedule[sums]
     stage.compute_at(acc, outer)

@@ -29,7 +29,7 @@ MANY_THREADS = 1 << 14
 #: Taps of a window, and elements from its first column to its last, at most.
 MOST_TAPS, MOST_SPAN = 64, 32
 #: Elements of a row that a thread keeps at most, one channel or more.
-MOST_KEPT = 128
+MOST_CACHED = 128
 
 
 class Depthwise(GpuTemplate):
@@ -86,8 +86,12 @@ def _span(op: Conv2d | QConv2d, kernel: Sequence[int], columns: int) -> int:
 
 
 def _misfit(op: Conv2d | QConv2d, kernel: Sequence[int], knobs: Knobs) -> str:
-    kept = _span(op, kernel, int(knobs["columns"])) * int(knobs.get("vector", 1))
-    return f"expected at most {MOST_KEPT} elements of a row, got {kept}" if kept > MOST_KEPT else ""
+    cached = _span(op, kernel, int(knobs["columns"])) * int(knobs.get("vector", 1))
+    return (
+        f"expected at most {MOST_CACHED} elements of a row, got {cached}"
+        if cached > MOST_CACHED
+        else ""
+    )
 
 
 def neighbouring(
@@ -99,11 +103,11 @@ def neighbouring(
     if schedule[output].reduce_axes:
         schedule.cache_write(output, "local")
     readers = [s.tensor for s in schedule.stages if any(r.source is image for r in s.reads())]
-    kept = schedule.cache_read(image, "local", readers)
+    cached = schedule.cache_read(image, "local", readers)
     sums = next(stage for stage in schedule.stages if stage.reduce_axes)
     inside = sums.reads()[0].source  # the image in its border, less its zero point
     for stage in schedule.stages:
-        if stage.body is not None and stage.tensor not in (output, kept, inside, sums.tensor):
+        if stage.body is not None and stage.tensor not in (output, cached, inside, sums.tensor):
             stage.compute_inline()
 
     result, width = schedule[output], output.axes[2 if is_last else 3]
@@ -122,12 +126,12 @@ def neighbouring(
     # The rows stay a loop, which has the pragma: unrolled loops of machine code have none.
     _unroll(sums, (column, *sums.tensor.axes))
     contract(sums)
-    for stage in (schedule[tensor] for tensor in dict.fromkeys((kept, inside))):
+    for stage in (schedule[tensor] for tensor in dict.fromkeys((cached, inside))):
         stage.set_scope("local")
         stage.compute_at(sums, row)
         _unroll(stage, stage.leaves)
     if is_last:
-        schedule[kept].vectorize(kept.axes[3])
+        schedule[cached].vectorize(cached.axes[3])
 
 
 def _unroll(stage: Stage, loops: Sequence[IterVar]) -> None:

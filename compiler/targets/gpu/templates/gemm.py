@@ -32,7 +32,7 @@ from ..scopes import SHARED_BYTES
 from .base import GpuTemplate, Scheduled
 from .general import THREADS, fused, share_loop
 from .parts import PARTS, add_up, best_parts, in_parts, may_be_parted, refuse_parts
-from .product import Product, product_of, sizes_of
+from .product import Product, find_sizes, make_product
 
 #: Rows and columns of a block's tile, and of a thread's; steps of the reduction that share a tile;
 #: buffers in turn.
@@ -81,7 +81,7 @@ class Gemm(GpuTemplate):
         return not isinstance(op, MatMul) or len(x) == len(weight) == 2
 
     def space(self, workload: OperatorWorkload) -> Space:
-        batch, rows, columns, depth = sizes_of(workload)
+        batch, rows, columns, depth = find_sizes(workload)
         row_tiles, column_tiles = fits(TILES, rows), fits(TILES, columns)
         tiles = _best_tiles(batch, rows, columns)
         by_rows, by_columns = _thread_tiles(*tiles)
@@ -111,7 +111,7 @@ class Gemm(GpuTemplate):
         return Space(knobs, misfit)
 
     def schedule(self, graph: Graph, node: Node, knobs: Knobs) -> Scheduled:
-        product = product_of(graph, node)
+        product = make_product(graph, node)
         schedule = tiled(product, knobs)
         return Scheduled(schedule, [*product.args, schedule.outputs[0]], product.attributes)
 
@@ -238,7 +238,7 @@ def tiled(product: Product, knobs: Knobs) -> Schedule:
         return sum_of(x.astype(product.dtype) * y.astype(product.dtype), r)
 
     acc = compute((batch, whole_m, whole_n), product_rule, "acc")
-    schedule, out = ended(product, acc)
+    schedule, out = with_epilogue(product, acc)
     own = [(a, schedule.cache_read(a, "local", [acc])), (c, schedule.cache_read(c, "local", [acc]))]
     result, sums = schedule[out], schedule[acc]
     thread = _share(result, down, across)
@@ -267,13 +267,13 @@ def tiled(product: Product, knobs: Knobs) -> Schedule:
     return schedule
 
 
-def ended(product: Product, acc: Tensor) -> tuple[Schedule, Tensor]:
+def with_epilogue(product: Product, acc: Tensor) -> tuple[Schedule, Tensor]:
     """What follows the sums: a schedule, and the tensor of which blocks have tiles. Where that is
     not the result, a kernel behind it adds up parts of sums, or puts its elements into their
     places, 16 bytes of a row at once."""
     shape = product.sizes[:3]
     name = "out" if product.placed is None else "parts"
-    out = compute(shape, lambda b, i, j: product.ending(b, i, j, acc[b, i, j]), name)
+    out = compute(shape, lambda b, i, j: product.epilogue(b, i, j, acc[b, i, j]), name)
     if product.placed is None:
         return create_schedule(out), out
     result = product.placed(out)

@@ -69,13 +69,13 @@ def each_element(schedule: Schedule, threads: int, lanes: int = 1, vector: int =
     for stage in list(roots):
         if isinstance(stage.body, Extern) or stage.tensor.state is not None:
             continue  # one thread computes it
-        if stage.reduce_axes and not _is_ending(stage, schedule):
+        if stage.reduce_axes and not _is_epilogue(stage, schedule):
             local = schedule.cache_write(stage.tensor, "local")
             compute_sums(schedule, schedule[stage.tensor], [schedule[local]], threads, lanes)
         elif not stage.reduce_axes:
             inner = [
                 s for s in roots
-                if s.reduce_axes and _reader(s, schedule) is stage and _is_ending(s, schedule)
+                if s.reduce_axes and _reader(s, schedule) is stage and _is_epilogue(s, schedule)
             ]  # fmt: skip
             if inner:
                 compute_sums(schedule, stage, inner, threads, lanes)
@@ -92,7 +92,7 @@ def compute_sums(
         is_row = sum(size > 1 for size in result.tensor.shape) <= 1
         rows = max(1, threads // lanes) if is_row else 1
         whole = fused([axis for axis in result.leaves if axis.kind == "data"], result)
-        blocks, row = result.split(whole, min(rows, prod_of(result)))
+        blocks, row = result.split(whole, min(rows, count_elements(result)))
         result.bind(blocks, "blockIdx.x")
         result.bind(row, "threadIdx.y")
         for stage in sums:
@@ -123,10 +123,10 @@ def _share_sum(schedule: Schedule, result: Stage, row: IterVar, stage: Stage, la
 def _is_long(stage: Stage) -> bool:
     """Whether a sum has steps enough for several threads, and there are too few of its kind."""
     steps = math.prod(axis.extent for axis in stage.reduce_axes)
-    return steps >= LONG_SUM and prod_of(stage) < MANY_SUMS
+    return steps >= LONG_SUM and count_elements(stage) < MANY_SUMS
 
 
-def prod_of(stage: Stage) -> int:
+def count_elements(stage: Stage) -> int:
     """Elements of a stage's tensor."""
     return math.prod(stage.tensor.shape)
 
@@ -143,7 +143,7 @@ def share_elements(stage: Stage, threads: int, vector: int = 1) -> IterVar:
     """Make one loop of a stage's data loops, and bind it to blocks of threads; the threads' loop is
     returned. Each computes ``vector`` elements side by side."""
     loops = [axis for axis in stage.leaves if axis.kind == "data"]
-    if vector > 1 and not prod_of(stage) % vector:
+    if vector > 1 and not count_elements(stage) % vector:
         if loops[-1].extent % vector:
             loops = [fused(loops, stage)]
         loops[-1], side_by_side = stage.split(loops[-1], vector)
@@ -205,13 +205,13 @@ def _reader(stage: Stage, schedule: Schedule) -> Stage | None:
     return found[0] if len(found) == 1 else None
 
 
-def _is_ending(stage: Stage, schedule: Schedule) -> bool:
+def _is_epilogue(stage: Stage, schedule: Schedule) -> bool:
     """Whether the only reader of a reduction computes each element from the one in its place, or
     from the one that takes its place in another order of axes."""
     reader = _reader(stage, schedule)
     if reader is None or reader.reduce_axes or isinstance(reader.body, Extern):
         return False
-    if reader.tensor.state is not None or prod_of(reader) != prod_of(stage):
+    if reader.tensor.state is not None or count_elements(reader) != count_elements(stage):
         return False
     axes = {axis.var for axis in reader.tensor.axes}
     places = [at for _, at in _reads(stage, schedule)]

@@ -23,7 +23,7 @@ from ....te.schedule import Schedule
 from ....te.tensor import Tensor, compute, reduce_axis, sum_of
 from ...common.workload import OperatorWorkload
 from .general import fused, share_loop
-from .product import Element, Product, sizes_of
+from .product import Element, Product, find_sizes
 
 #: Results side by side of a thread that adds parts up, and threads of a block.
 VECTOR, THREADS = 4, 128
@@ -40,7 +40,7 @@ def may_be_parted(workload: OperatorWorkload) -> bool:
     results into their places."""
     op = without_narrow(workload.op)
     placed = isinstance(op.op if isinstance(op, ChannelsLast) else op, InPhases)
-    return sizes_of(workload)[0] == 1 and not placed
+    return find_sizes(workload)[0] == 1 and not placed
 
 
 def best_parts(room: int, taps: int, steps: int) -> int:
@@ -85,7 +85,7 @@ def in_parts(product: Product, parts: int, depth: int) -> Product:
     return replace(
         product, sizes=(parts, *product.sizes[1:3], steps if by_steps > 1 else all_steps),
         taps=taps, left=of_part(product.left), right=of_part(product.right),
-        ending=lambda b, i, j, acc: acc, raw_left=None, placed=partial(_added_up, product),
+        epilogue=lambda b, i, j, acc: acc, raw_left=None, placed=partial(_added_up, product),
     )  # fmt: skip
 
 
@@ -94,7 +94,7 @@ def _added_up(product: Product, parts: Tensor) -> Tensor:
     count, rows, columns = parts.shape
     p = reduce_axis(count, "p")
     total = compute((1, rows, columns), lambda b, i, j: sum_of(parts[p, i, j], p), "total")
-    return compute(total.shape, lambda b, i, j: product.ending(b, i, j, total[b, i, j]), "out")
+    return compute(total.shape, lambda b, i, j: product.epilogue(b, i, j, total[b, i, j]), "out")
 
 
 def add_up(schedule: Schedule, parts: Tensor) -> None:
@@ -102,7 +102,7 @@ def add_up(schedule: Schedule, parts: Tensor) -> None:
     result = schedule[schedule.outputs[0]]
     [sums] = [s for s in schedule.stages if any(r.source is parts for r in s.reads())]
     [p] = sums.reduce_axes
-    kept = schedule[schedule.cache_read(parts, "local", [sums.tensor])]
+    cached = schedule[schedule.cache_read(parts, "local", [sums.tensor])]
     columns = result.tensor.shape[2]
     b, i, j = result.tensor.axes
     j, vector = result.split(j, VECTOR if not columns % VECTOR else 1)
@@ -112,5 +112,5 @@ def add_up(schedule: Schedule, parts: Tensor) -> None:
     sums.compute_at(result, thread)
     sums.reorder(p, *sums.tensor.axes)
     sums.unroll(sums.tensor.axes[2])
-    kept.compute_at(sums, p)
-    kept.vectorize(kept.tensor.axes[2])
+    cached.compute_at(sums, p)
+    cached.vectorize(cached.tensor.axes[2])

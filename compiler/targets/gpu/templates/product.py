@@ -33,7 +33,7 @@ Element = Callable[[Expr, Expr, Expr, Expr], tuple[Expr, list[Expr]]]
 
 @dataclass(frozen=True)
 class Product:
-    """``result[b, i, j] = ending(b, i, j, sum over t and k of left(b, i, t, k) * right(b, j, t,
+    """``result[b, i, j] = epilogue(b, i, j, sum over t and k of left(b, i, t, k) * right(b, j, t,
     k))``; t are the taps of a window whose channels lie side by side, or its rows, or 0 alone.
 
     Attributes
@@ -53,7 +53,7 @@ class Product:
     sizes: tuple[int, int, int, int]
     left: Element
     right: Element
-    ending: Callable[[Expr, Expr, Expr, Expr], Expr]
+    epilogue: Callable[[Expr, Expr, Expr, Expr], Expr]
     dtype: str
     args: list[Tensor]
     attributes: tuple[np.ndarray, ...] = ()
@@ -68,17 +68,17 @@ class Product:
         subtracted from it: so many times ``sums[b, j]``, those of the right factor's columns."""
         less = placeholder(sums.shape, "int32", "less")
 
-        def ending(b: Expr, i: Expr, j: Expr, acc: Expr) -> Expr:
-            return self.ending(b, i, j, acc - less[b, j])
+        def epilogue(b: Expr, i: Expr, j: Expr, acc: Expr) -> Expr:
+            return self.epilogue(b, i, j, acc - less[b, j])
 
         assert self.raw_left is not None
         values = (*self.attributes, (self.zero_point * sums).astype(np.int32))
         return replace(
-            self, left=self.raw_left, ending=ending, args=[*self.args, less], attributes=values
+            self, left=self.raw_left, epilogue=epilogue, args=[*self.args, less], attributes=values
         )
 
 
-def sizes_of(workload: OperatorWorkload) -> tuple[int, int, int, int]:
+def find_sizes(workload: OperatorWorkload) -> tuple[int, int, int, int]:
     """Batch, rows, columns and depth of the product of a workload."""
     (x, _), (weight, _) = workload.operands[:2]
     result, _ = workload.result
@@ -96,7 +96,7 @@ def sizes_of(workload: OperatorWorkload) -> tuple[int, int, int, int]:
     return 1, result[0], result[1], x[1]
 
 
-def taps_of(workload: OperatorWorkload) -> int:
+def count_taps(workload: OperatorWorkload) -> int:
     """Taps of the window of a workload whose channels lie side by side, or 1."""
     (x, _), (weight, _) = workload.operands[:2]
     match without_narrow(workload.op):
@@ -105,13 +105,13 @@ def taps_of(workload: OperatorWorkload) -> int:
     return 1
 
 
-def product_of(graph: Graph, node: Node) -> Product:
+def make_product(graph: Graph, node: Node) -> Product:
     """A node as a product of matrices."""
     tensors = graph.operands(node)
     match node.op:
         case Narrow(op, result):
-            wide = product_of(graph, replace(node, op=op))
-            return replace(wide, ending=lambda *at: wide.ending(*at).astype(result))
+            wide = make_product(graph, replace(node, op=op))
+            return replace(wide, epilogue=lambda *at: wide.epilogue(*at).astype(result))
         case InPhases() as op:
             return _in_phases(op, False, *((t.shape, t.dtype) for t in tensors))
         case ChannelsLast(InPhases() as op):
@@ -151,9 +151,9 @@ def _dense(op: Dense | MatMul | QDense, tensors: Sequence, by_column: bool, zero
     def right(b: Expr, j: Expr, t: Expr, k: Expr) -> tuple[Expr, list[Expr]]:
         return (w[j, k] if by_column else w[k, j]), []
 
-    ending, more, values = _ending(op, bias)
+    epilogue, more, values = _epilogue(op, bias)
     return Product(
-        (1, rows, columns, depth), left, right, lambda b, i, j, acc: ending(acc, j), dtype,
+        (1, rows, columns, depth), left, right, lambda b, i, j, acc: epilogue(acc, j), dtype,
         [x, w, *bias, *more], values, by_column, zero_point=zero, raw_left=raw_left,
     )  # fmt: skip
 
@@ -179,10 +179,10 @@ def _convolution(op: Conv2d | QConv2d, shapes: list[tuple[int, ...]], dtypes: li
         channel = b % groups * per_group + k // math.prod(kernel)
         return _less(x[(b // groups, channel, *places)], zero, dtype), inside
 
-    ending, more, values = _ending(op, bias)
+    epilogue, more, values = _epilogue(op, bias)
     return Product(
         (images * groups, rows, math.prod(counts), depth), left, right,
-        lambda b, i, j, acc: ending(acc, b % groups * rows + i), dtype, [x, w, *bias, *more],
+        lambda b, i, j, acc: epilogue(acc, b % groups * rows + i), dtype, [x, w, *bias, *more],
         values,
     )  # fmt: skip
 
@@ -225,10 +225,10 @@ def _channels_last(op: Conv2d | QConv2d, x_type: Type, w_type: Type, *rest: Type
     def right(b: Expr, j: Expr, t: Expr, k: Expr) -> tuple[Expr, list[Expr]]:
         return w[j, t, k], []
 
-    ending, more, values = _ending(op, bias)
+    epilogue, more, values = _epilogue(op, bias)
     return Product(
         (1, images * math.prod(counts), outputs, depth), left, right,
-        lambda b, i, j, acc: ending(acc, j), dtype, [x, w, *bias, *more], values,
+        lambda b, i, j, acc: epilogue(acc, j), dtype, [x, w, *bias, *more], values,
         right_by_column=True, taps=taps_of_all, zero_point=zero, raw_left=raw_left,
     )  # fmt: skip
 
@@ -284,12 +284,12 @@ def _in_phases(op: InPhases, is_last: bool, x_type: Type, w_type: Type, *rest: T
         inner = (*op.op.size, outputs) if is_last else (outputs, *op.op.size)
         return compute((x_shape[0], *inner), rule, "out")
 
-    ending, more, values = _ending(op.op, bias)
+    epilogue, more, values = _epilogue(op.op, bias)
     left, right = (shifted, factor) if is_last else (with_taps(factor), with_taps(shifted))
     return Product(
         _sizes_in_phases(op, is_last, x_shape, w_shape), left, right,
-        lambda b, i, j, acc: ending(acc, j if is_last else i), dtype, [x, w, *bias, *more], values,
-        right_by_column=is_last, taps=taps_of_all if is_last else 1, zero_point=zero,
+        lambda b, i, j, acc: epilogue(acc, j if is_last else i), dtype, [x, w, *bias, *more],
+        values, right_by_column=is_last, taps=taps_of_all if is_last else 1, zero_point=zero,
         raw_left=element, placed=placed,
     )  # fmt: skip
 
@@ -355,7 +355,7 @@ def _less(element: Expr, zero_point: int, dtype: str) -> Expr:
     return element.astype("int16") - zero_point
 
 
-def _ending(
+def _epilogue(
     op: Conv2d | QConv2d | ConvTranspose2d | QConvTranspose2d | Dense | MatMul | QDense,
     bias: Sequence[Tensor],
 ) -> tuple[Callable[[Expr, Expr], Expr], list[Tensor], tuple[np.ndarray, ...]]:

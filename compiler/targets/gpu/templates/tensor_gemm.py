@@ -33,25 +33,14 @@ from ....te.schedule import Schedule
 from ....te.stage import Stage
 from ....te.tensor import IterVar, Tensor, compute, reduce_axis, sum_of
 from ...common.workload import OperatorWorkload
+from .. import tensor_cores as tc
 from ..architectures import Architecture
 from ..scopes import BLOCK, GRID, MOST_BLOCKS, WARP, WARPGROUP
-from ..tensor_cores import (
-    COLUMNS,
-    GROUP_COLUMNS,
-    GROUP_ROWS,
-    K_BYTES,
-    ROWS,
-    SUMS,
-    TensorCore,
-    element_of,
-    group_core,
-    tensor_core,
-)
 from ..warp_functions import VECTORS
 from .base import Scheduled
-from .gemm import ALL_BUSY, Gemm, ended, fits
+from .gemm import ALL_BUSY, Gemm, fits, with_epilogue
 from .parts import PARTS, best_parts, in_parts, may_be_parted, refuse_parts
-from .product import Element, Product, column_sums, is_matrix, product_of, sizes_of, taps_of
+from .product import Element, Product, column_sums, count_taps, find_sizes, is_matrix, make_product
 
 #: Bytes that an asynchronous copy brings at most, and at least.
 COPY_BYTES, LEAST_COPY_BYTES = max(VECTORS), min(VECTORS)
@@ -91,7 +80,7 @@ class TensorGemm(Gemm):
     def kind_of(self, graph: Graph, node: Node) -> str | None:
         """The kind of a product's factors; None where tensor cores have none that fits."""
         dtypes = {t.dtype for t in graph.operands(node)[:2]}
-        op = inner_of(node.op)
+        op = strip_layout(node.op)
         if isinstance(op, QConv2d | QConvTranspose2d | QDense):
             known = graph.operands(node)[1].data is not None
             by_channel = isinstance(node.op, ChannelsLast | QDense)
@@ -116,19 +105,19 @@ class TensorGemm(Gemm):
         """Whether asynchronous copies may bring rows of the left factor. Where threads bring single
         elements of floats, they are slower than those of :class:`Gemm`."""
         x = graph.operands(node)[0]
-        bits = x.shape[-1] * bits_of(element_of(self.precision))
+        bits = x.shape[-1] * bits_of(tc.element_of(self.precision))
         return x.dtype == "int8" or not bits % (8 * LEAST_COPY_BYTES)
 
     def space(self, workload: OperatorWorkload) -> Space:
-        batch, rows, columns, depth = sizes_of(workload)
+        batch, rows, columns, depth = find_sizes(workload)
         is_int8 = workload.operands[0][1] == "int8"
-        size = 1 if is_int8 else bits_of(element_of(self.precision)) // 8
-        grouped = self.architecture.warpgroups and rows >= GROUP_ROWS
-        most, taps = self.architecture.shared_bytes, taps_of(workload)
+        size = 1 if is_int8 else bits_of(tc.element_of(self.precision)) // 8
+        grouped = self.architecture.warpgroups and rows >= tc.GROUP_ROWS
+        most, taps = self.architecture.shared_bytes, count_taps(workload)
         splits = may_be_parted(workload)
         is_boxes = grouped and _is_matrix(workload)
         best = _best(batch, rows, columns, OF_BOXES if is_boxes else OF_PIECES[grouped])
-        step, depths = K_BYTES // size, [n // size for n in DEPTHS]
+        step, depths = tc.K_BYTES // size, [n // size for n in DEPTHS]
         deepest = [n for n in sorted(depths, reverse=True) if n * size <= best.depth]
         best_depth = fits(deepest, depth)[0] if depth > step else step
         tiles = batch * -(-rows // best.rows) * -(-columns // best.columns)
@@ -143,7 +132,7 @@ class TensorGemm(Gemm):
         knobs |= {
             "rows": preferring(best.rows, all_tiles),
             "columns": preferring(best.columns, all_tiles),
-            "warp_rows": preferring(best.warp_rows, [n for n in all_warps if n >= ROWS]),
+            "warp_rows": preferring(best.warp_rows, [n for n in all_warps if n >= tc.ROWS]),
             "warp_columns": preferring(best.warp_columns, all_warps),
             "depth": preferring(best_depth, depths),
             "stages": preferring(best.stages, STAGES),
@@ -157,7 +146,7 @@ class TensorGemm(Gemm):
         return Space(knobs, misfit)
 
     def schedule(self, graph: Graph, node: Node, knobs: Knobs) -> Scheduled:
-        product, kind = product_of(graph, node), self.kind_of(graph, node)
+        product, kind = make_product(graph, node), self.kind_of(graph, node)
         assert kind is not None
         if product.zero_point:
             weights = graph.operands(node)[1].data
@@ -205,10 +194,10 @@ def _best(batch: int, rows: int, columns: int, large: Sequence[_Tile]) -> _Tile:
     ones that fits and makes blocks enough, or a small one."""
     for tile in large:
         blocks = batch * -(-rows // tile.rows) * -(-columns // tile.columns)
-        wide = min(columns, SMALL_COLUMNS[0]) <= tile.columns < 2 * max(columns, ROWS)
+        wide = min(columns, SMALL_COLUMNS[0]) <= tile.columns < 2 * max(columns, tc.ROWS)
         if wide and tile.rows < 2 * rows and blocks >= ALL_BUSY:
             return tile
-    least = min(SMALL_ROWS, -(-rows // ROWS) * ROWS)
+    least = min(SMALL_ROWS, -(-rows // tc.ROWS) * tc.ROWS)
     return _Tile(least, fits(SMALL_COLUMNS, columns)[0], least, SMALL_WARP, MMA, 128, 4)
 
 
@@ -222,7 +211,7 @@ def _is_matrix(workload: OperatorWorkload) -> bool:
     return False
 
 
-def inner_of(op: Op) -> Op:
+def strip_layout(op: Op) -> Op:
     """The operator, in whichever layout, and whatever its tensors are stored in."""
     op = without_narrow(op)
     op = op.op if isinstance(op, ChannelsLast) else op
@@ -241,8 +230,8 @@ def _misfit(knobs: Knobs, element_bytes: int, most_bytes: int) -> str:
     if rows % warp_rows or columns % warp_columns:
         return f"expected tiles of warps that divide {rows} x {columns}"
     grouped = unit_of(knobs) == WGMMA
-    if grouped and (warp_rows % GROUP_ROWS or warp_columns not in GROUP_COLUMNS):
-        return f"expected tiles of warpgroups of {GROUP_ROWS} rows and 16 columns or more"
+    if grouped and (warp_rows % tc.GROUP_ROWS or warp_columns not in tc.GROUP_COLUMNS):
+        return f"expected tiles of warpgroups of {tc.GROUP_ROWS} rows and 16 columns or more"
     lanes = WARPGROUP if grouped else WARP
     warps = rows // warp_rows * (columns // warp_columns) * (lanes // WARP)
     if warps > MOST_WARPS:
@@ -259,10 +248,10 @@ def tensor_tiled(product: Product, kind: str, knobs: Knobs) -> Schedule:
     rows, columns, depth, warp_rows, warp_columns, stages = (
         int(knobs[n]) for n in ("rows", "columns", "depth", "warp_rows", "warp_columns", "stages")
     )
-    dtype, sums, grouped = element_of(kind), SUMS[kind], unit_of(knobs) == WGMMA
-    core = group_core(kind, warp_columns) if grouped else tensor_core(kind)
+    dtype, sums, grouped = tc.element_of(kind), tc.SUMS[kind], unit_of(knobs) == WGMMA
+    core = tc.group_core(kind, warp_columns) if grouped else tc.tensor_core(kind)
     lanes = WARPGROUP if grouped else WARP
-    shape = (GROUP_ROWS, warp_columns) if grouped else (ROWS, COLUMNS)
+    shape = (tc.GROUP_ROWS, warp_columns) if grouped else (tc.ROWS, tc.COLUMNS)
     if int(knobs["parts"]) > 1:
         product = in_parts(product, int(knobs["parts"]), depth)
     batch, m, n, k = product.sizes
@@ -280,12 +269,12 @@ def tensor_tiled(product: Product, kind: str, knobs: Knobs) -> Schedule:
         return sum_of(a[b, tap, i, r].astype(sums) * c[b, tap, j, r].astype(sums), (tap, r))
 
     acc = compute((batch, whole_m, whole_n), product_rule, "acc")
-    schedule, out = ended(product, acc)
+    schedule, out = with_epilogue(product, acc)
     loads = []
-    if isinstance(core, TensorCore):
+    if isinstance(core, tc.TensorCore):
         left = schedule.cache_read(a, "fragment_a", [acc])
         right = schedule.cache_read(c, "fragment_b", [acc])
-        loads = [(left, core.load_a, ROWS), (right, core.load_b, COLUMNS)]
+        loads = [(left, core.load_a, tc.ROWS), (right, core.load_b, tc.COLUMNS)]
     staged = schedule.cache_read(acc, "shared", [out])
     result = schedule[out]
     warps = (rows // warp_rows, columns // warp_columns)

@@ -370,11 +370,5 @@ def test_transpositions_are_merged_behind_merged_ones(builder: Any) -> None:
     np.testing.assert_array_equal(interpret(merged, x)[0], interpret(graph, x)[0])
 
 
-def test_observer_sees_every_pass(models: Path) -> None:
-    seen: list[str] = []
-    run_passes(import_onnx(models / "digits_int8.onnx"), observe=lambda name, _: seen.append(name))
-    assert seen == [p.__name__ for p in GRAPH_PASSES]
-
-
 def test_digits_golden(models: Path, golden: Callable[[str, str], None]) -> None:
     golden("digits.txt", dump(run_passes(import_onnx(models / "digits_int8.onnx"))))

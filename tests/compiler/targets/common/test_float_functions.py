@@ -14,7 +14,7 @@ from vdla.compiler.targets.cpu.graph_code import compile_func, run_passes
 from vdla.compiler.targets.cpu.llvm import emit_function
 from vdla.compiler.targets.cpu.processor import Processor
 from vdla.compiler.targets.gpu.dialects import CUDA
-from vdla.compiler.targets.gpu.kernels import kernels_of, lower_kernels, to_launches
+from vdla.compiler.targets.gpu.kernels import lower_kernels, make_kernels, to_launches
 from vdla.compiler.targets.gpu.templates.general import each_element
 from vdla.compiler.targets.gpu.text import print_module
 from vdla.compiler.te.expr import Call
@@ -55,7 +55,7 @@ def on_processor(name: str, x: np.ndarray, lanes: int) -> np.ndarray:
 def on_gpu(name: str, x: np.ndarray) -> np.ndarray:
     schedule, args = described(name, len(x))
     each_element(schedule, 64)
-    [kernel] = kernels_of(to_launches(lower_kernels(schedule, args, "f")), "", CUDA)
+    [kernel] = make_kernels(to_launches(lower_kernels(schedule, args, "f")), "", CUDA)
     result = np.zeros_like(x)
     code = load_emulated(print_module([kernel.text], CUDA))
     code.launch(kernel.name, kernel.grid, kernel.block, [x.ctypes.data, result.ctypes.data])

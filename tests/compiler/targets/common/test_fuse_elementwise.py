@@ -50,7 +50,7 @@ def kinds(graph: Graph) -> list[str]:
 def build_apart(graph: Graph) -> CpuModule:
     """Every operator computed by itself."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(graph_code, "joins_reader", lambda *args, **named: False)
+        patch.setattr(graph_code, "fuses_into_reader", lambda *args, **named: False)
         return build_cpu(graph)
 
 

@@ -26,7 +26,6 @@ from vdla.compiler.targets.cpu.processor import CROSS_PROCESSORS
 from vdla.compiler.targets.cpu.templates.bit_serial import POPCOUNT_DOT, schedule_planes
 from vdla.compiler.te.schedule import Schedule, create_schedule
 from vdla.compiler.te.tensor import Tensor, placeholder
-from vdla.compiler.tir.interpret import interpret
 from vdla.compiler.tir.ir import PrimFunc, TensorCall, walk_stmt
 from vdla.compiler.tir.lower import lower
 from vdla.compiler.tir.verify import verify
@@ -42,6 +41,7 @@ from vdla.compiler.topi.bit_serial import (
 from vdla.isa.errors import VdlaError
 
 from ...conftest import Builder
+from ...interpret import interpret
 
 BIPOLAR = Levels(2, -1)
 

@@ -27,11 +27,12 @@ from vdla.compiler.te.expr import (
 )
 from vdla.compiler.te.schedule import create_schedule
 from vdla.compiler.te.tensor import Tensor, compute, placeholder
-from vdla.compiler.tir.interpret import interpret
 from vdla.compiler.tir.ir import Allocate, Buffer, For, If, PrimFunc, Seq, Store
 from vdla.compiler.tir.lower import lower
 from vdla.isa.errors import VdlaError
 from vdla.isa.vector_ops import requantize_even
+
+from ...interpret import interpret
 
 SIGNED = ("int8", "int16", "int32", "int64")
 INTEGERS = (*SIGNED, "uint8", "uint16", "uint32", "uint64")

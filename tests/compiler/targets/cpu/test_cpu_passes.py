@@ -17,7 +17,6 @@ from vdla.compiler.te.expr import Call, Read, Var, all_of, select
 from vdla.compiler.te.intrinsic import TensorIntrin
 from vdla.compiler.te.schedule import Schedule, create_schedule
 from vdla.compiler.te.tensor import Tensor, clip, compute, placeholder, reduce_axis, sum_of
-from vdla.compiler.tir.interpret import interpret
 from vdla.compiler.tir.ir import Buffer, For, If, PrimFunc, Store, TensorCall, walk_stmt
 from vdla.compiler.tir.lower import lower
 from vdla.compiler.tir.passes.divisions import simplify_divisions
@@ -26,6 +25,8 @@ from vdla.compiler.tir.passes.peel import peel_tails
 from vdla.compiler.tir.passes.unroll import MAX_COPIES, unroll_loops
 from vdla.compiler.tir.printer import print_func
 from vdla.isa.errors import VdlaError
+
+from ...interpret import interpret
 
 
 def unrolled(extent: int) -> PrimFunc:

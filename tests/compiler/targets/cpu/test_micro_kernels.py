@@ -24,13 +24,13 @@ from vdla.compiler.te.expr import Call
 from vdla.compiler.te.intrinsic import TensorIntrin
 from vdla.compiler.te.schedule import create_schedule
 from vdla.compiler.te.tensor import compute, placeholder
-from vdla.compiler.tir.interpret import interpret
 from vdla.compiler.tir.ir import PrimFunc, TensorCall, walk_stmt
 from vdla.compiler.tir.lower import lower
 from vdla.isa.vector_ops import requantize_even
 from vdla.runtime.native import aligned_memory
 
 from ....processors import count_instructions, on_processor
+from ...interpret import interpret
 from . import one_operator
 
 #: Image, weight, bias; columns for rescaling are like it.

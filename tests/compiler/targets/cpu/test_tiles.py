@@ -55,7 +55,6 @@ from vdla.compiler.targets.cpu.processor import Processor, host_processor, optim
 from vdla.compiler.te.expr import Expr, Var
 from vdla.compiler.te.schedule import create_schedule
 from vdla.compiler.te.tensor import Tensor, compute, placeholder, reduce_axis, sum_of
-from vdla.compiler.tir.interpret import interpret
 from vdla.compiler.tir.ir import For, PrimFunc, Seq, TensorCall, walk_stmt
 from vdla.compiler.tir.lower import lower
 from vdla.compiler.tir.passes.unroll import copy_with
@@ -63,6 +62,7 @@ from vdla.isa.errors import VdlaError
 from vdla.runtime.native import ENTRY_NAME
 
 from ....processors import TILES, counts, on_processor
+from ...interpret import interpret
 from . import one_operator
 
 #: A processor with AMX, to compile for.

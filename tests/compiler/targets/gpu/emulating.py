@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from vdla.compiler.targets.gpu.dialects import CUDA
-from vdla.compiler.targets.gpu.kernels import Kernel, kernels_of, temporaries_of
+from vdla.compiler.targets.gpu.kernels import Kernel, find_temporaries, make_kernels
 from vdla.compiler.targets.gpu.scopes import element_count
 from vdla.compiler.targets.gpu.text import print_module
 from vdla.compiler.tir.ir import Buffer, PrimFunc
@@ -24,13 +24,13 @@ class Emulated:
 
     @staticmethod
     def of(func: PrimFunc, prefix: str = "") -> Emulated:
-        return Emulated(func, kernels_of(func, prefix, CUDA))
+        return Emulated(func, make_kernels(func, prefix, CUDA))
 
     def run(self, code: EmulatedKernels, arrays: Sequence[np.ndarray], order: str) -> np.ndarray:
         """The last parameter, whose memory and that of all temporaries begin as garbage."""
         *inputs, output = self.func.params
         memory: dict[Buffer, np.ndarray] = dict(zip(inputs, arrays, strict=True))
-        for buffer in (output, *temporaries_of(self.func)):
+        for buffer in (output, *find_temporaries(self.func)):
             kind = "uint8" if buffer.dtype == "bool" else buffer.dtype
             memory[buffer] = np.full(element_count(buffer), 85, kind)
         for kernel in self.kernels:

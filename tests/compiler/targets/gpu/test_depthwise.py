@@ -16,13 +16,18 @@ from vdla.compiler.graph.ops.channels_last import TO_LAST, ChannelsLast
 from vdla.compiler.graph.ops.convolution import Conv2d, QConv2d
 from vdla.compiler.graph.ops.narrow import Narrow
 from vdla.compiler.targets.gpu.dialects import CUDA, OPENCL
-from vdla.compiler.targets.gpu.kernels import kernels_of, launches_of, lower_kernels, to_launches
+from vdla.compiler.targets.gpu.kernels import (
+    find_launches,
+    lower_kernels,
+    make_kernels,
+    to_launches,
+)
 from vdla.compiler.targets.gpu.lowering import template_of, templates_of
 from vdla.compiler.targets.gpu.templates.base import GpuTemplate
 from vdla.compiler.targets.gpu.templates.depthwise import MANY_THREADS, Depthwise
 from vdla.compiler.targets.gpu.templates.general import General
 from vdla.compiler.targets.gpu.text import print_module
-from vdla.compiler.targets.gpu.traffic import traffic_of
+from vdla.compiler.targets.gpu.traffic import count_traffic
 from vdla.compiler.tir.ir import Barrier, PrimFunc, walk_stmt
 from vdla.runtime.gpu.emulated import ORDERS, load_emulated
 
@@ -141,13 +146,13 @@ def test_channels_come_and_go_by_16_bytes() -> None:
     case = Case("float32", True, channels=32)
     func, _ = case.lowered(Depthwise(), {"columns": 4, "vector": 4, "threads": 32})
     assert not any(isinstance(s, Barrier) for s in walk_stmt(func.body))
-    [kernel] = kernels_of(func, "", CUDA)
+    [kernel] = make_kernels(func, "", CUDA)
     assert kernel.text.count("copy_16(&x_local[") == kernel.text.count("copy_16(&last[") == 1
     assert "__align__(16) float x_local[" in kernel.text and "= fma_f32(" in kernel.text
-    [kernel] = kernels_of(func, "", OPENCL)
+    [kernel] = make_kernels(func, "", OPENCL)
     assert "*(__private uint4*)(&x_local[" in kernel.text
-    [launch] = launches_of(func)
-    assert traffic_of(launch).sectors["x"] == traffic_of(launch).sectors["last"] == 1
+    [launch] = find_launches(func)
+    assert count_traffic(launch).sectors["x"] == count_traffic(launch).sectors["last"] == 1
 
 
 def test_knobs_are_legal_by_construction() -> None:

@@ -7,17 +7,18 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from vdla.compiler.targets.gpu.dialects import CUDA, OPENCL
-from vdla.compiler.targets.gpu.kernels import kernels_of, lower_kernels, to_launches
+from vdla.compiler.targets.gpu.kernels import lower_kernels, make_kernels, to_launches
 from vdla.compiler.targets.gpu.templates.general import each_element
 from vdla.compiler.targets.gpu.text import print_module
 from vdla.compiler.te.expr import Call, Const, Expr, bits_of, maximum, minimum
 from vdla.compiler.te.schedule import create_schedule
 from vdla.compiler.te.tensor import compute, placeholder
-from vdla.compiler.tir.interpret import interpret
 from vdla.compiler.tir.lower import lower
 from vdla.runtime.gpu.emulated import load_emulated
 from vdla.runtime.gpu.program import KernelCall, KernelProgram
 from vdla.runtime.native import MemoryPlan, TensorType
+
+from ...interpret import interpret
 
 Rule = Callable[[list[Expr]], Expr]
 RNG = np.random.default_rng(7)
@@ -42,7 +43,7 @@ def both(rule: Rule, *arrays: np.ndarray) -> list[np.ndarray]:
     schedule = create_schedule(y)
     each_element(schedule, 32)
     func = to_launches(lower_kernels(schedule, [*inputs, y], "f"))
-    [kernel] = kernels_of(func, "", CUDA)
+    [kernel] = make_kernels(func, "", CUDA)
     result = np.zeros(y.shape, y.dtype)
     addresses = [a.ctypes.data for a in (*arrays, result)]
     code = load_emulated(print_module([kernel.text], CUDA))
@@ -56,7 +57,7 @@ def _by_opencl(func, arrays, y) -> list[np.ndarray]:
         from vdla.runtime.gpu.opencl import OpenClSession
     except ImportError:
         return []
-    [kernel] = kernels_of(func, "", OPENCL)
+    [kernel] = make_kernels(func, "", OPENCL)
     names = [b.name for b in kernel.arguments]
     places = {name: ("arena", 1024 * i) for i, name in enumerate(names)}
     types = [TensorType(b.name, b.shape, b.dtype) for b in kernel.arguments]
@@ -154,7 +155,7 @@ def test_places_below_zero_floor() -> None:
     schedule = create_schedule(y)
     each_element(schedule, 32)
     values, result = np.arange(8, dtype=np.int32) * 10, np.zeros(10, np.int32)
-    [kernel] = kernels_of(to_launches(lower_kernels(schedule, [x, y], "f")), "", CUDA)
+    [kernel] = make_kernels(to_launches(lower_kernels(schedule, [x, y], "f")), "", CUDA)
     code = load_emulated(print_module([kernel.text], CUDA))
     addresses = [values.ctypes.data, result.ctypes.data]
     code.launch(kernel.name, kernel.grid, kernel.block, addresses)

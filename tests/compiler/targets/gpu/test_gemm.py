@@ -16,12 +16,17 @@ from vdla.compiler.graph.ops.convolution import Conv2d, QConv2d
 from vdla.compiler.graph.ops.linear import Dense, MatMul, QDense
 from vdla.compiler.targets.gpu.dialects import CUDA, OPENCL
 from vdla.compiler.targets.gpu.func_code import FuncKernels
-from vdla.compiler.targets.gpu.kernels import kernels_of, launches_of, lower_kernels, to_launches
+from vdla.compiler.targets.gpu.kernels import (
+    find_launches,
+    lower_kernels,
+    make_kernels,
+    to_launches,
+)
 from vdla.compiler.targets.gpu.templates.base import GpuTemplate
 from vdla.compiler.targets.gpu.templates.gemm import Gemm
 from vdla.compiler.targets.gpu.templates.general import General
 from vdla.compiler.targets.gpu.text import print_module
-from vdla.compiler.targets.gpu.traffic import traffic_of
+from vdla.compiler.targets.gpu.traffic import count_traffic
 from vdla.compiler.tir.ir import PrimFunc
 from vdla.runtime.gpu.emulated import ORDERS, load_emulated
 
@@ -147,16 +152,16 @@ def test_factors_come_meanwhile_and_are_read_by_16_bytes() -> None:
         conv(16, 8, 64, 3, 1),
     ):
         func, _ = case.lowered(Gemm(), knobs)
-        [launch] = launches_of(func)
-        [kernel] = kernels_of(func, "", CUDA)
-        traffic = traffic_of(launch)
+        [launch] = find_launches(func)
+        [kernel] = make_kernels(func, "", CUDA)
+        traffic = count_traffic(launch)
         assert set(traffic.conflicts.values()) == {1}, traffic
         assert traffic.sectors["x"] == traffic.sectors["w"] == 1, traffic
         assert "copy_16(&left_local[" in kernel.text and "copy_16(&right_local[" in kernel.text
         assert " left[" not in kernel.text.replace("float left[", "")  # nothing else stores to it
         width = 16 if isinstance(case.op, MatMul) else 4
         assert f"copy_async_{width}(&right[" in kernel.text
-        [kernel] = kernels_of(func, "", OPENCL)
+        [kernel] = make_kernels(func, "", OPENCL)
         assert "async" not in kernel.text and "copies" not in kernel.text
         assert "*(__private uint4*)(&left_local[" in kernel.text
 

@@ -83,7 +83,7 @@ class Loops:
         self.found = found
 
     def run(self, program: KernelProgram, arrays: list[np.ndarray]) -> list[np.ndarray]:
-        graph, values = self.found.graph, dict(self.found.constants)
+        graph, values = self.found.graph, dict(self.found.memory.constants)
         values |= dict(zip(graph.inputs, arrays, strict=True))
         for made, names, position in self.found.calls:
             node = graph.nodes[position]

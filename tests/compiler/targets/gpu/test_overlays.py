@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from vdla.compiler.targets.gpu import kernels
-from vdla.compiler.targets.gpu.kernels import launches_of
+from vdla.compiler.targets.gpu.kernels import find_launches
 from vdla.compiler.targets.gpu.overlays import part_buffers, shared_memory
 from vdla.compiler.targets.gpu.scopes import SHARED_BYTES
 from vdla.compiler.tir.ir import Barrier, PrimFunc, walk_stmt
@@ -19,7 +19,7 @@ LARGE = {"rows": 128, "columns": 64, "warp_columns": 64}
 
 def sizes(func: PrimFunc) -> dict[str, tuple[int, int]]:
     """The first and the last byte of each buffer."""
-    [launch] = launches_of(func)
+    [launch] = find_launches(func)
     found = shared_memory(launch)
     return {
         b.name: (at, at + b.shape[0] * b.strides[0] * np.dtype(b.dtype).itemsize)
@@ -33,7 +33,7 @@ def test_sums_lie_over_factors(copies: str) -> None:
     func = group_product("float16", 384, copies=copies, **LARGE)
     places = sizes(func)
     assert places["acc.shared"][0] < places["left"][1] < places["right"][1]
-    [launch] = launches_of(func)
+    [launch] = find_launches(func)
     assert shared_memory(launch).size_bytes < sum(end - at for at, end in places.values())
     assert "acc_shared = (float*)(shared_bytes + 0);" in text_of(func)
     arrays = arrays_for(func)
@@ -42,7 +42,7 @@ def test_sums_lie_over_factors(copies: str) -> None:
 
 
 def test_small_buffers_lie_apart() -> None:
-    [launch] = launches_of(group_product("float16"))
+    [launch] = find_launches(group_product("float16"))
     found = shared_memory(launch)
     assert not found.overlaid and found.size_bytes <= SHARED_BYTES
     assert "shared_bytes" not in text_of(group_product("float16"))
@@ -61,8 +61,8 @@ def test_without_a_barrier_nothing_is_overlaid(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(kernels, "GPU_PASSES", passes)
     without = group_product("float16", 384, **LARGE)
     assert barriers(with_barrier) == barriers(without) + 1
-    assert shared_memory(launches_of(with_barrier)[0]).overlaid
-    assert not shared_memory(launches_of(without)[0]).overlaid
+    assert shared_memory(find_launches(with_barrier)[0]).overlaid
+    assert not shared_memory(find_launches(without)[0]).overlaid
     for func in (with_barrier, without):
         assert barriers(part_buffers(func)) == barriers(with_barrier)
 

@@ -19,7 +19,7 @@ from vdla.compiler.frontends.load import load_graph
 from vdla.compiler.graph.passes import run_passes
 from vdla.compiler.targets.gpu.dialects import CUDA
 from vdla.compiler.targets.gpu.graph_code import GraphKernels, argument_of, fuse
-from vdla.compiler.targets.gpu.kernels import kernels_of, temporaries_of
+from vdla.compiler.targets.gpu.kernels import find_temporaries, make_kernels
 from vdla.compiler.targets.gpu.lowering import templates_of
 from vdla.compiler.targets.gpu.scopes import element_bytes, element_count
 from vdla.compiler.targets.gpu.text import print_module
@@ -57,8 +57,8 @@ def run_func(
     func: PrimFunc, arrays: Sequence[np.ndarray], sanitizer: str, folder: Path
 ) -> tuple[np.ndarray | None, str]:
     """The last parameter of a program, if the sanitizer lets it run to its end."""
-    kernels = kernels_of(func, "", CUDA)
-    buffers = [*func.params, *temporaries_of(func)]
+    kernels = make_kernels(func, "", CUDA)
+    buffers = [*func.params, *find_temporaries(func)]
     names = {buffer: f"{number} {buffer.name}" for number, buffer in enumerate(buffers)}
     memory = {names[buffer]: garbage(buffer) for buffer in buffers}
     memory |= {names[b]: array for b, array in zip(func.params, arrays, strict=False)}
@@ -126,7 +126,7 @@ def test_networks(name: str, kind: str, sanitizer: str, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     arrays = [rng.normal(size=graph[n].shape).astype(graph[n].dtype) for n in graph.inputs]
     memory = {n: garbage(b) for _, names, _ in found.calls for b, n in names.items()}
-    memory |= found.constants | dict(zip(graph.inputs, arrays, strict=True))
+    memory |= found.memory.constants | dict(zip(graph.inputs, arrays, strict=True))
     calls = [
         KernelCall(k.name, k.grid, k.block,
                    tuple(argument_of(a, lambda b, names=names: (names[b], 0)) for a in k.arguments))
@@ -137,7 +137,7 @@ def test_networks(name: str, kind: str, sanitizer: str, tmp_path: Path) -> None:
     assert made, report
     results = vdla.compile(model, "cpu").run(*arrays)
     for output, value in zip(graph.outputs, results, strict=True):
-        got = made[found.sources.get(output, output)].view(value.dtype).reshape(value.shape)
+        got = made[found.memory.source(output)].view(value.dtype).reshape(value.shape)
         if kind == "int8":
             np.testing.assert_allclose(got, value, rtol=0, atol=ENDS_IN_FLOAT.get(name, 0))
         else:

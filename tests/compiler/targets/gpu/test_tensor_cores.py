@@ -20,9 +20,9 @@ from vdla.compiler.targets.gpu import target
 from vdla.compiler.targets.gpu.architectures import find_architecture
 from vdla.compiler.targets.gpu.dialects import CUDA, OPENCL
 from vdla.compiler.targets.gpu.kernels import (
-    kernels_of,
-    launches_of,
+    find_launches,
     lower_kernels,
+    make_kernels,
     to_launches,
 )
 from vdla.compiler.targets.gpu.lowering import template_of, templates_of
@@ -31,7 +31,7 @@ from vdla.compiler.targets.gpu.templates.product import Product
 from vdla.compiler.targets.gpu.templates.tensor_gemm import TensorGemm, tensor_tiled
 from vdla.compiler.targets.gpu.tensor_cores import check_tensor_cores
 from vdla.compiler.targets.gpu.text import print_module
-from vdla.compiler.targets.gpu.traffic import traffic_of
+from vdla.compiler.targets.gpu.traffic import count_traffic
 from vdla.compiler.te.errors import ScheduleError
 from vdla.compiler.te.expr import Expr
 from vdla.compiler.te.tensor import placeholder
@@ -112,7 +112,7 @@ def test_product(dtype: str, by_column: bool, stages: int) -> None:
 def test_sums_in_parts(dtype: str, by_column: bool, k: int, parts: int) -> None:
     """Parts that divide the steps, and parts of which the last one ends early."""
     func = product(dtype, by_column, k=k, parts=parts)
-    assert len(launches_of(func)) == 2
+    assert len(find_launches(func)) == 2
     arrays = arrays_for(func)
     for result in emulate(func, arrays):
         np.testing.assert_array_equal(result, expected(arrays))
@@ -154,7 +154,7 @@ def test_single_elements_are_left_to_other_templates() -> None:
 
 
 def text_of(func: PrimFunc) -> str:
-    return print_module([k.text for k in kernels_of(func, "", CUDA)], CUDA)
+    return print_module([k.text for k in make_kernels(func, "", CUDA)], CUDA)
 
 
 def test_both_factors_come_by_asynchronous_copies_and_the_result_goes_by_16_bytes() -> None:
@@ -165,7 +165,7 @@ def test_both_factors_come_by_asynchronous_copies_and_the_result_goes_by_16_byte
     assert "copy_16(&out[" in kernel
     assert "mma_m16n8k16_f16(" in kernel
     with pytest.raises(vdla.VdlaError, match="OpenCL C has no tensor cores"):
-        kernels_of(func, "", OPENCL)
+        make_kernels(func, "", OPENCL)
 
 
 def test_a_single_thread_waits_for_what_its_warp_stores() -> None:
@@ -485,9 +485,9 @@ def test_rows_that_share_banks_are_reported_and_right() -> None:
     func = product("int8")
     mutant = without_swizzle(func)
     check(mutant)
-    [before], [after] = launches_of(func), launches_of(mutant)
-    assert traffic_of(before).conflicts["left read"] == 1
-    assert traffic_of(after).conflicts["left read"] == 4
+    [before], [after] = find_launches(func), find_launches(mutant)
+    assert count_traffic(before).conflicts["left read"] == 1
+    assert count_traffic(after).conflicts["left read"] == 4
     assert computes_wrong([mutant], arrays_for(func)) == [False]
 
 
@@ -495,12 +495,12 @@ def test_rows_that_share_banks_are_reported_and_right() -> None:
 @pytest.mark.parametrize("by_column", [True, False])
 def test_what_is_counted_statically_is_what_the_emulation_counts(by_column: bool) -> None:
     func = product("float16", by_column)
-    [kernel] = kernels_of(func, "", CUDA)
+    [kernel] = make_kernels(func, "", CUDA)
     arrays = [*arrays_for(func), np.zeros(func.params[-1].shape, np.float32)]
     code = load_emulated(print_module([kernel.text], CUDA), counting=True)
     addresses = [array.ctypes.data for array in arrays]
     counts = code.launch(kernel.name, kernel.grid, kernel.block, addresses)
-    found = traffic_of(kernel.launch)
+    found = count_traffic(kernel.launch)
     assert counts.waits == found.barriers > 0
     assert (counts.bytes_read, counts.bytes_written) == (found.bytes_read, found.bytes_written)
     assert found.bytes_written == 40 * 48 * 4

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import vdla
 from vdla.compiler.targets.gpu.dialects import CUDA
-from vdla.compiler.targets.gpu.kernels import kernels_of, lower_kernels, to_launches
+from vdla.compiler.targets.gpu.kernels import lower_kernels, make_kernels, to_launches
 from vdla.compiler.targets.gpu.scopes import MODEL
 from vdla.compiler.targets.gpu.templates.gemm import tiled
 from vdla.compiler.targets.gpu.templates.product import Product
@@ -191,7 +191,7 @@ def barriers_in(stmt: Stmt) -> int:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_blocks_wait_as_often_as_the_program_says(name: str) -> None:
     func = PROGRAMS[name]()
-    [kernel] = kernels_of(func, "", CUDA)
+    [kernel] = make_kernels(func, "", CUDA)
     arrays = arrays_for(func)
     result = np.zeros(func.params[-1].shape, func.params[-1].dtype)
     code = load_emulated(print_module([kernel.text], CUDA))

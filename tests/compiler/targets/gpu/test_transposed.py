@@ -23,7 +23,7 @@ from vdla.compiler.graph.passes import GRAPH_PASSES, run_passes
 from vdla.compiler.targets.base import Options
 from vdla.compiler.targets.gpu.architectures import find_architecture
 from vdla.compiler.targets.gpu.dialects import CUDA, OPENCL
-from vdla.compiler.targets.gpu.kernels import kernels_of, lower_kernels, to_launches
+from vdla.compiler.targets.gpu.kernels import lower_kernels, make_kernels, to_launches
 from vdla.compiler.targets.gpu.lowering import Templates, template_of, templates_of
 from vdla.compiler.targets.gpu.passes.in_phases import in_phases
 from vdla.compiler.targets.gpu.target import Cuda, Gpu, OpenCl
@@ -236,7 +236,7 @@ def test_layers_of_dcgan() -> None:
 
 def test_weights_are_boxes_and_images_come_by_16_bytes() -> None:
     func, _ = Case("float16", "sm_90a", True, channels=32, outputs=16).lowered()
-    product, placing = kernels_of(func, "", CUDA)
+    product, placing = make_kernels(func, "", CUDA)
     assert product.text.count("bulk_copy_3d(&right[") == product.text.count("copy_async_16(&left[")
     assert placing.text.count("copy_16(&out[") == 1
     assert "values[" not in placing.text

@@ -14,12 +14,17 @@ import vdla
 from vdla.bench.net import Net
 from vdla.cli.arrays import model_inputs
 from vdla.compiler.targets.gpu.dialects import CUDA
-from vdla.compiler.targets.gpu.kernels import kernels_of, launches_of, lower_kernels, to_launches
+from vdla.compiler.targets.gpu.kernels import (
+    find_launches,
+    lower_kernels,
+    make_kernels,
+    to_launches,
+)
 from vdla.compiler.targets.gpu.templates.product import Product
 from vdla.compiler.targets.gpu.templates.tensor_gemm import tensor_tiled
 from vdla.compiler.targets.gpu.tensor_cores import element_of
 from vdla.compiler.targets.gpu.text import print_module
-from vdla.compiler.targets.gpu.traffic import traffic_of
+from vdla.compiler.targets.gpu.traffic import count_traffic
 from vdla.compiler.te.errors import ScheduleError
 from vdla.compiler.te.expr import Expr, select
 from vdla.compiler.te.schedule import create_schedule
@@ -96,13 +101,13 @@ def test_product(kind: str, knobs: dict[str, object]) -> None:
 @pytest.mark.slow
 def test_what_is_counted_statically_is_what_the_emulation_counts() -> None:
     func = group_product("float16")
-    [kernel] = kernels_of(func, "", CUDA)
+    [kernel] = make_kernels(func, "", CUDA)
     inputs = arrays_for(func)
     memory = dict(zip(func.params, [*inputs, np.zeros((1, 70, 48), np.float32)], strict=True))
     given = arguments(kernel, memory)
     code = load_emulated(print_module([kernel.text], CUDA), counting=True)
     counts = code.launch(kernel.name, kernel.grid, kernel.block, [a.ctypes.data for a in given])
-    found = traffic_of(kernel.launch)
+    found = count_traffic(kernel.launch)
     assert counts.waits == found.barriers > 0
     assert (counts.bytes_read, counts.bytes_written) == (found.bytes_read, found.bytes_written)
     # Each block of columns reads all rows, each block of rows all columns; zeros are not read.
@@ -113,7 +118,7 @@ def test_what_is_counted_statically_is_what_the_emulation_counts() -> None:
 @pytest.mark.parametrize("kind", [*DEPTHS])
 def test_nvidia_compiles_it(kind: str) -> None:
     funcs = [group_product(kind, copies=copies) for copies in ("tma", "cp.async")]
-    kernels = [k.text for n, func in enumerate(funcs) for k in kernels_of(func, f"k{n}_", CUDA)]
+    kernels = [k.text for n, func in enumerate(funcs) for k in make_kernels(func, f"k{n}_", CUDA)]
     try:
         compile_cubin(print_module(kernels, CUDA), (9, 0))
     except VdlaError as error:
@@ -136,7 +141,7 @@ def two_convolutions(quantized: bool) -> bytes:
 def test_products_of_two_steps_are_under_way() -> None:
     """Where boxes alone fill buffers, a step's products end behind the next one's begin, before
     boxes come into their buffers."""
-    [launch] = launches_of(group_product("float16"))
+    [launch] = find_launches(group_product("float16"))
     [loop] = [s for s in walk_stmt(launch) if isinstance(s, For) and s.var.name.startswith("tap")
               and any(isinstance(inner, ProductsBegin) for inner in walk_stmt(s))]  # fmt: skip
     marks = (SignalArrived, ProductsStarted, ProductsArrived, Barrier, SignalExpects)
@@ -145,7 +150,7 @@ def test_products_of_two_steps_are_under_way() -> None:
     assert [s.but for s in order if isinstance(s, ProductsArrived)] == [1]
     [last] = [s.but for s in walk_stmt(launch) if isinstance(s, ProductsArrived) and not s.but]
     assert last == 0
-    [waits] = [s for s in walk_stmt(launches_of(group_product("float16", copies="cp.async"))[0])
+    [waits] = [s for s in walk_stmt(find_launches(group_product("float16", copies="cp.async"))[0])
                if isinstance(s, ProductsArrived)]  # fmt: skip
     assert waits.but == 0
 
@@ -308,8 +313,8 @@ def test_a_swapped_bit_computes_wrong(text: str, swapped: str) -> None:
 
 def test_products_need_swizzled_rows() -> None:
     func = group_product("int8", copies="cp.async")
-    [launch] = launches_of(func)
-    buffers = {b for b in traffic_of(launch).conflicts if b.startswith("left")}
+    [launch] = find_launches(func)
+    buffers = {b for b in count_traffic(launch).conflicts if b.startswith("left")}
     assert buffers
     with pytest.raises(ScheduleError, match="expected swizzled rows"):
         check(without_swizzle(func))

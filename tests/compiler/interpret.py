@@ -8,24 +8,22 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-
-from ...isa.errors import VdlaError
-from ...isa.vector_ops import requantize_even, requantize_tflite
-from ..te.expr import (
-    FLOAT_DTYPES,
-    INT_DTYPES,
-    Binary,
-    Call,
-    Cast,
-    Const,
-    Expr,
-    Read,
-    Reduce,
-    Select,
-    Var,
-    wrap_value,
+from vdla.compiler.te import expr as E
+from vdla.compiler.tir.ir import (
+    Allocate,
+    Buffer,
+    For,
+    If,
+    Prefetch,
+    PrimFunc,
+    Region,
+    Seq,
+    Stmt,
+    Store,
+    TensorCall,
 )
-from .ir import Allocate, Buffer, For, If, Prefetch, PrimFunc, Region, Seq, Stmt, Store, TensorCall
+from vdla.isa.errors import VdlaError
+from vdla.isa.vector_ops import requantize_even, requantize_tflite
 
 _OPS = {
     "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv,
@@ -89,7 +87,7 @@ class _Interpreter:
         self.memory = memory
         self.written: dict[Buffer, np.ndarray] = {}
 
-    def run(self, stmt: Stmt, env: dict[Var, int]) -> None:
+    def run(self, stmt: Stmt, env: dict[E.Var, int]) -> None:
         match stmt:
             case Seq(stmts):
                 for s in stmts:
@@ -108,7 +106,7 @@ class _Interpreter:
             case Store():
                 index = self.index(stmt.buffer, stmt.indices, env)
                 value = self.value(stmt.value, env)
-                self.memory[stmt.buffer][index] = wrap_value(value, stmt.buffer.dtype)
+                self.memory[stmt.buffer][index] = E.wrap_value(value, stmt.buffer.dtype)
                 if stmt.buffer in self.written:
                     self.written[stmt.buffer][index] = True
             case TensorCall():
@@ -117,60 +115,60 @@ class _Interpreter:
                 pass  # it is about time, not values
 
     def index(
-        self, buffer: Buffer, indices: tuple[Expr, ...], env: dict[Var, int]
+        self, buffer: Buffer, indices: tuple[E.Expr, ...], env: dict[E.Var, int]
     ) -> tuple[int, ...]:
         index = tuple(self.value(i, env) for i in indices)
         if any(not 0 <= i < n for i, n in zip(index, buffer.shape, strict=True)):
             raise VdlaError(f"index {index} outside {buffer.name}{list(buffer.shape)}")
         return index
 
-    def value(self, expr: Expr, env: dict[Any, Any]) -> Any:
+    def value(self, expr: E.Expr, env: dict[Any, Any]) -> Any:
         match expr:
-            case Var():
+            case E.Var():
                 return env[expr]
-            case Const(value):
+            case E.Const(value):
                 return value
-            case Binary(op, a, b):
+            case E.Binary(op, a, b):
                 if op == "&" and expr.dtype == "bool":
                     return self.value(a, env) and self.value(b, env)
                 result = _OPS[op](self.value(a, env), self.value(b, env))
-                return result if expr.dtype == "bool" else wrap_value(result, expr.dtype)
-            case Select(cond, a, b):
+                return result if expr.dtype == "bool" else E.wrap_value(result, expr.dtype)
+            case E.Select(cond, a, b):
                 return self.value(a if self.value(cond, env) else b, env)
-            case Cast(dtype, a):
+            case E.Cast(dtype, a):
                 value = self.value(a, env)
-                if a.dtype in FLOAT_DTYPES and dtype in INT_DTYPES:
+                if a.dtype in E.FLOAT_DTYPES and dtype in E.INT_DTYPES:
                     value = _to_integer(value)
-                return wrap_value(value, dtype)
-            case Read(source, indices):
+                return E.wrap_value(value, dtype)
+            case E.Read(source, indices):
                 if source in env:
                     return env[source][tuple(self.value(i, env) for i in indices)].item()
                 index = self.index(source, indices, env)
                 if source in self.written and not self.written[source][index]:
                     raise VdlaError(f"{source.name}{list(index)} is read before it is written")
                 return self.memory[source][index].item()
-            case Call("requantize" | "rescale" | "requantize_tflite", args):
+            case E.Call("requantize" | "rescale" | "requantize_tflite", args):
                 acc, multiplier, shift = (np.array(self.value(a, env), np.int32) for a in args)
                 tflite = expr.name == "requantize_tflite"
                 rescale = requantize_tflite if tflite else requantize_even
-                return wrap_value(rescale(acc, multiplier, shift).item(), expr.dtype)
-            case Call("scaled_down" | "scaled_floor", args):
+                return E.wrap_value(rescale(acc, multiplier, shift).item(), expr.dtype)
+            case E.Call("scaled_down" | "scaled_floor", args):
                 down = _scaled_down(*(self.value(a, env) for a in args))
                 return down if expr.name == "scaled_down" else math.floor(down)
-            case Call("popcount", (a,)):
+            case E.Call("popcount", (a,)):
                 return self.value(a, env).bit_count()
-            case Call("reinterpret", (a,), dtype):
+            case E.Call("reinterpret", (a,), dtype):
                 return np.array(self.value(a, env), a.dtype).view(dtype).item()
-            case Call("divide" | "remainder" as name, (a, b), dtype) if dtype in INT_DTYPES:
-                return wrap_value(_divide(name, self.value(a, env), self.value(b, env)), dtype)
-            case Call(name, args, dtype) if name in _FUNCTIONS:
+            case E.Call("divide" | "remainder" as name, (a, b), dtype) if dtype in E.INT_DTYPES:
+                return E.wrap_value(_divide(name, self.value(a, env), self.value(b, env)), dtype)
+            case E.Call(name, args, dtype) if name in _FUNCTIONS:
                 values = [np.dtype(dtype).type(self.value(a, env)) for a in args]
                 with np.errstate(all="ignore"):
                     return float(_FUNCTIONS[name](*values))
         raise VdlaError(f"interpreter: unknown expression {expr!r}")
 
     def region(
-        self, region: Region, shape: tuple[int, ...], env: dict[Var, int], writes: bool
+        self, region: Region, shape: tuple[int, ...], env: dict[E.Var, int], writes: bool
     ) -> np.ndarray:
         """A view of a region; a region that is read must have been written before."""
         start = [self.value(e, env) for e in region.start]
@@ -190,7 +188,7 @@ class _Interpreter:
                 raise VdlaError(f"{region.buffer!r} at {start} is read before it is written")
         return view
 
-    def call(self, call: TensorCall, env: dict[Var, int]) -> None:
+    def call(self, call: TensorCall, env: dict[E.Var, int]) -> None:
         behaviour = call.intrinsic.behaviour
         if call.variant == "update":
             self.region(call.output, behaviour.shape, env, writes=False)
@@ -205,10 +203,10 @@ class _Interpreter:
         }
         for index in np.ndindex(*behaviour.shape):
             point = local | {a.var: i for a, i in zip(behaviour.axes, index, strict=True)}
-            if not isinstance(body, Reduce):
+            if not isinstance(body, E.Reduce):
                 out[index] = self.value(body, point)
                 continue
-            total, term = Var("total", behaviour.dtype), Var("term", behaviour.dtype)
+            total, term = E.Var("total", behaviour.dtype), E.Var("term", behaviour.dtype)
             combined = body.combine(total, term)
             point[total] = out[index].item()
             for step in np.ndindex(*(a.extent for a in body.axes)):
