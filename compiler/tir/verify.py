@@ -205,14 +205,13 @@ class _Verifier:
                 f"loop {name} is of kind {loop.kind!r}, expected {', '.join(LOOP_KINDS)} or a "
                 "thread axis such as blockIdx.x"
             )
-        inner = next(
-            (s for s in T.walk_stmt(loop.body) if isinstance(s, T.For | T.TensorCall)), None
-        )
-        if loop.kind == "vectorized" and inner is not None:
-            what = inner.var if isinstance(inner, T.For) else inner.intrinsic
-            raise place.error(
-                f"vectorized loop {name} holds loop {what.name}; vectorize innermost loops"
-            )
+        if loop.kind == "vectorized":
+            for inner in T.walk_stmt(loop.body):
+                if isinstance(inner, T.For | T.TensorCall):
+                    what = inner.var if isinstance(inner, T.For) else inner.intrinsic
+                    raise place.error(
+                        f"vectorized loop {name} holds loop {what.name}; vectorize innermost loops"
+                    )
         if is_thread_axis(loop.kind) and place.in_launch:
             raise place.error(f"loop {name} is bound to {loop.kind} inside a launch")
         if loop.kind in place.threads and not self._cooperates(loop, place):

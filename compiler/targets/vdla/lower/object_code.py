@@ -138,10 +138,13 @@ def _entries(insns: InsnTable) -> list[tuple[str, Relocation]]:
 def _numbers(stream: Stream) -> list[tuple[int, Relocation]]:
     """Where instructions have a number of the loop program."""
     rows: dict[tuple[int, int], list[int]] = {}
+    columns = {
+        opcode: [(name, column_of(opcode, name, stream.params)) for name in names]
+        for opcode, names in _NUMBERS.items()
+    }
     for row, insn in enumerate(stream.insns):
-        for name in _NUMBERS.get(insn.opcode, ()):
+        for name, column in columns.get(insn.opcode, ()):
             value = getattr(insn, name)
-            column = column_of(insn.opcode, name, stream.params)
             if isinstance(value, Number) and column is not None:
                 rows.setdefault((value.slot, column), []).append(row)
     return [(slot, Relocation(np.array(r, np.int64), c)) for (slot, c), r in rows.items()]

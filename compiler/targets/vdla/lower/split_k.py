@@ -29,6 +29,8 @@ def early_products(steps: Sequence[Step], parts: int) -> list[Step]:
     """The steps of a script in which images come in so many ``parts``, or in fewer where they are
     small. The first product of an image becomes one for each part, and others stay whole.
     """
+    if parts < 2:
+        return list(steps)
     made = [[step] for step in steps]
     unread: dict[int, int] = {}  # loads of images that no product has read, by their first entry
     for index, step in enumerate(steps):
