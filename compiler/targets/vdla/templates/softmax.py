@@ -332,7 +332,8 @@ class Chain:
     def __init__(self, total: Tensor):
         self.total = total
         self.homes: dict[Tensor, Tensor] = {}
-        #: The latest operator, and the inverses that all steps begin with.
+        #: The latest operator; the sums, and the inverses that the steps begin with, which outlive
+        #: their first readers.
         self.made, self.inverses = total, [total]
 
     def inverse(self, keys: int, room: int) -> Tensor:
@@ -345,7 +346,7 @@ class Chain:
         bits = PRODUCT_BITS - room
         rest = (total * inverse + (1 << PRODUCT_BITS)) * inverse
         refined = rest + (1 << (bits - 1)) >> bits
-        _ = (inverse << room if room else inverse) + refined
+        _ = (inverse << room if room else inverse) + refined  # which is made last
         # An inverse lives until the next one is found.
         self.homes |= zip(self.inverses[1:], [*self.inverses[2:], self.made], strict=True)
         return self.made

@@ -318,8 +318,8 @@ def test_needs_and_refusals() -> None:
 def test_parts_compute_what_they_share_twice() -> None:
     """28 rows in parts of 7 read 8 or 9, the first and the last one 8."""
     whole, parts = Part(28, 28, 2), Part(7, 28, 2)
-    assert expansion().computed_places(whole) == 28 * 28
-    assert expansion().computed_places(parts) == (8 + 9 + 9 + 8) * 28
+    assert expansion().computed_positions(whole) == 28 * 28
+    assert expansion().computed_positions(parts) == (8 + 9 + 9 + 8) * 28
 
 
 def test_weights_that_have_room_are_loaded_once() -> None:
