@@ -39,7 +39,7 @@ from ....graph.ops.pooling import AvgPool, MaxPool, QMaxPool
 from ....te.expr import Call, Const, Var
 from ....te.tensor import clip
 from ..templates.algorithms import ALGORITHMS, DIRECT, transformed_weight
-from ..templates.matrix_tiles import depth_of
+from ..templates.matrix_tiles import choose_depth
 
 #: Shapes of one element, which broadcasts in every layout.
 SCALARS = {(), (1,)}
@@ -326,7 +326,7 @@ class _Rewriting:
         channels = weight.shape[1]
         wide = x in self.blocked or channels >= self.block
         size = self.block if wide else -(-channels // 4) * 4
-        together = depth_of(-(-channels // size)) if matrices else size
+        together = choose_depth(-(-channels // size)) if matrices else size
         filled = in_blocks(weight, size, 1).reshape(len(weight), -1, *weight.shape[2:])
         packed = in_blocks(in_blocks(filled, self.block, 0), together, 2)
         packed = in_blocks(packed, 4, 3).transpose(0, 2, 5, 6, 3, 1, 4)

@@ -97,7 +97,7 @@ class _Sizes:
         return round(groups * group + self.image_bytes * COPY_CYCLES / mk.DOT_LANES)
 
 
-def depth_of(blocks: int) -> int:
+def choose_depth(blocks: int) -> int:
     """Channels that one product of matrices adds, of an image of so many blocks."""
     most = mk.TILE_BYTES // mk.DOT_LANES
     return mk.DOT_LANES * max(n for n in range(1, most + 1) if blocks % n == 0)
@@ -204,7 +204,7 @@ def _plain_sizes(workload: OperatorWorkload) -> _Sizes:
     assert isinstance(op, QConv2d)
     (images, features, rows, width), _ = workload.result
     input_blocks = -(-weight[1] // mk.DOT_LANES)
-    depth = depth_of(input_blocks)
+    depth = choose_depth(input_blocks)
     pitch = row_pitch(width, weight[3], op.strides[1], op.dilations[1])
     return _of_convolution(
         (images, -(-features // mk.DOT_LANES), rows, width), pitch,
