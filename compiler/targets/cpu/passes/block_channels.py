@@ -306,7 +306,7 @@ class _Rewriting:
         return self._plain(x), packed.transpose(0, 2, 3, 4, 1)
 
     def _adds_fours(self, node: Node, op: QConv2d) -> bool:
-        """Whether products can be added by fours: places of a row must lie together."""
+        """Whether products can be added by fours: positions of a row must lie together."""
         fits = self._data(node.inputs[1]).dtype == np.int8
         depthwise = self._is_depthwise(node, op.groups)
         return self.dots and fits and (not depthwise or op.dilations[1] == 1)
@@ -374,14 +374,14 @@ class _Rewriting:
         self.plain.add(node.output)
 
     def _packs_rows(self, node: Node, op: QDense) -> bool:
-        """Whether rows of int8 are read as a convolution's row of places: products of fours need
+        """Whether rows of int8 are read as a convolution's row of positions: products of fours need
         whole fours of elements, and packed weights serve several rows."""
         (rows, depth), even = self.graph[node.inputs[0]].shape, op.requant.rounding == "even"
         fits = self.dots and even and rows >= LEAST_ROWS and depth % 4 == 0
         return fits and self._packs(node) and self._data(node.inputs[1]).dtype == np.int8
 
     def _rows(self, node: Node, op: QDense) -> None:
-        """A dense layer as a convolution of one row of places, whose elements are one block of
+        """A dense layer as a convolution of one row of positions, whose elements are one block of
         channels; blocks of its results lie apart, and are put side by side."""
         (rows, depth), weight = self.graph[node.inputs[0]].shape, self._data(node.inputs[1])
         columns = self._columns(node, op.requant)

@@ -2,14 +2,14 @@
 
 ::
 
-    image = phases of x with its border                            once
+    image = phases of x with its border                         once
     for n, blocks of output, groups of rows:
-        for places of the group, 32 at a time:
-            sums = 0                                               tiles: 2 blocks by 2 x 16 places
+        for positions of the group, 32 at a time:
+            sums = 0                                            tiles: 2 blocks by 2 x 16 positions
             for blocks of input, kh, kw:
-                sums += image[2 x 16 places] * w[2 blocks]         four loads, four products
+                sums += image[2 x 16 positions] * w[2 blocks]   four loads, four products
             acc[...] = sums
-        y[...] = clip(rescaled acc)                                vectors
+        y[...] = clip(rescaled acc)                             vectors
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class _Sizes:
         }
 
     def tiles(self, rows: int, places: int) -> int:
-        """Tiles of 16 places for a group of rows, of which ``places`` are computed together."""
+        """Tiles of 16 positions for a group of rows, of which ``places`` are computed together."""
         each = POSITIONS * places
         return -(-((rows - 1) * self.pitch + self.width) // each) * places
 
@@ -105,9 +105,9 @@ def choose_depth(blocks: int) -> int:
 
 class MatrixTiles(CpuTemplate):
     """A convolution of int8 in tiles of AMX: ``blocks`` of features by ``places``, tiles of 16
-    places, are computed together, for a group of ``rows`` of results at a time. The ``outer`` loop
-    is over groups of blocks, each of which reads the whole image, or over groups of rows, each of
-    which reads all weights.
+    positions, are computed together, for a group of ``rows`` of results at a time. The ``outer``
+    loop is over groups of blocks, each of which reads the whole image, or over groups of rows, each
+    of which reads all weights.
     """
 
     name = "matrix tiles"
@@ -232,7 +232,7 @@ def _of_convolution(
 
 
 def _schedule_image(image: Stage, pitch: int, lanes: int) -> None:
-    """A vector of channels of one place after another; threads share the rows."""
+    """A vector of channels of one position after another; threads share the rows."""
     n, ic, hp, wp, place, channel = image.tensor.axes
     row, column = image.split(place, pitch)
     block, lane = image.split(channel, lanes)
