@@ -36,6 +36,7 @@ from ....graph.ops.layout import FromBlocks, Interleave, ToBlocks, in_blocks
 from ....graph.ops.linear import Dense, MatMul, QDense, QMatMul
 from ....graph.ops.movement import Reshape, Slice, Transpose
 from ....graph.ops.pooling import AvgPool, MaxPool, QMaxPool
+from ....graph.passes.dead_code import dead_code
 from ....te.expr import Call, Const, Var
 from ....te.tensor import clip
 from ..templates.algorithms import ALGORITHMS, DIRECT, transformed_weight
@@ -138,10 +139,7 @@ class _Rewriting:
         for name in self.graph.outputs:
             self._plain(name)
         self._lift()
-        read = {name for node in self.nodes.values() for name in node.inputs}
-        kept = {*read, *self.nodes, *self.graph.inputs, *self.graph.outputs}
-        tensors = {name: tensor for name, tensor in self.tensors.items() if name in kept}
-        return replace(self.graph, nodes=tuple(self.nodes.values()), tensors=tensors)
+        return dead_code(self.graph.with_nodes(self.nodes.values(), *self.tensors.values()))
 
     def _lift(self) -> None:
         """Results that only products of uint8 and int8 read are stored as uint8."""
