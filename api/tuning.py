@@ -44,9 +44,9 @@ from ..compiler.tune.search import (
     Outcome,
     Search,
     make_explorer,
-    programs_of,
+    make_programs,
 )
-from ..compiler.tune.task import Task, tasks_of
+from ..compiler.tune.task import Task, find_tasks
 from ..isa.errors import VdlaError
 from ..isa.memory import MemoryParams
 from ..isa.params import HwParams
@@ -265,7 +265,7 @@ class _Tuning:
         self.tuner, self.seed = tuner, seed
         self.known = Records.load(path) if path.exists() else Records()
         self.is_auto = tuner == Evolution.name
-        self.tasks = tasks_of(model, target, by_steps=self.is_auto)
+        self.tasks = find_tasks(model, target, by_steps=self.is_auto)
         if not self.tasks:
             raise VdlaError(f"tune: expected a layer with knobs for {target.title}, got none")
         self.searches: list[Search] = []
@@ -353,14 +353,14 @@ class _Tuning:
         first = [task for task in self.tasks if task.decides_for_others]
         yield from first
         if first:
-            others = tasks_of(self.model, self.target, self.known)
+            others = find_tasks(self.model, self.target, self.known)
             done = {task.key for task in first}
             self.tasks = [*first, *(task for task in others if task.key not in done)]
         yield from self.tasks[len(first) :]
 
     def _search(self, task: Task) -> Search:
         """The search for a task, with the trials that the file has."""
-        candidates = programs_of(task) if self.is_auto else Candidates(task.space)
+        candidates = make_programs(task) if self.is_auto else Candidates(task.space)
         first = _planned(task, candidates)
         start = [] if first is None else [first]
         search = Search(task, make_explorer(self.tuner, task, candidates, self.seed, start))

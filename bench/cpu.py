@@ -40,7 +40,7 @@ from ..isa.errors import VdlaError
 from ..runtime.native import aligned_memory
 from .measure import Progress, random_inputs, told
 from .modern import MODERN
-from .networks import IN_FLOAT, model_of
+from .networks import IN_FLOAT, make_model
 from .peak import fastest_instruction, peak_kernel, peak_ops, repeat_code
 from .peers import PEERS, REFERENCE, installed_peers
 from .table2 import choose_layers
@@ -85,7 +85,7 @@ def cpu_rows(
 
     Raises VdlaError for an unknown name, without ONNX Runtime, and when results differ.
     """
-    jobs = [(name, _builder_of(name)) for name in models]
+    jobs = [(name, _find_builder(name)) for name in models]
     chosen = choose_layers([n.removesuffix(INT8) for n in layers]) if layers else []
     jobs += [
         (name, _in_either(layer.model, name)) for name, layer in zip(layers, chosen, strict=True)
@@ -97,12 +97,12 @@ def cpu_rows(
     return rows
 
 
-def _builder_of(name: str) -> Callable[[], onnx.ModelProto]:
+def _find_builder(name: str) -> Callable[[], onnx.ModelProto]:
     base = name.removesuffix(INT8)
     if base in NETWORKS:
         return _in_either(NETWORKS[base], name)
     if base in IN_FLOAT:
-        return partial(model_of, base, 1, name.endswith(INT8))
+        return partial(make_model, base, 1, name.endswith(INT8))
     raise VdlaError(
         f"models: expected names from {', '.join((*NETWORKS, *IN_FLOAT))}, each with {INT8} or "
         f"without, got {name!r}"

@@ -19,7 +19,7 @@ from ..compiler.graph.arithmetic.requant import Requant
 from ..compiler.graph.ir import Graph, Node, Tensor
 from ..compiler.graph.ops.linear import Dense, QDense
 from ..compiler.graph.ops.narrow import Narrow
-from ..compiler.targets.gpu.architectures import architecture_of
+from ..compiler.targets.gpu.architectures import choose_architecture
 from ..compiler.targets.gpu.dialects import CUDA
 from ..compiler.targets.gpu.func_code import FuncKernels
 from ..compiler.targets.gpu.lowering import PRECISIONS, lower_node, template_of, templates_of
@@ -90,7 +90,7 @@ def gpu_rows(
                 f"{', '.join(kinds)} and {', '.join(map(str, batches))}; name them by --kinds and "
                 "--batches"
             )
-    ways = _ways_of(peers)
+    ways = _choose_ways(peers)
     cases = [(m, k, b) for m in models for k in kinds for b in batches]
     networks, rows = list[_Prepared](), list[dict[str, Any]]()
 
@@ -107,7 +107,7 @@ def gpu_rows(
     return rows
 
 
-def _ways_of(peers: Sequence[str]) -> tuple[str, ...]:
+def _choose_ways(peers: Sequence[str]) -> tuple[str, ...]:
     """The ways of PyTorch that these names stand for."""
     if not peers:
         return ()
@@ -254,7 +254,7 @@ def _product_row(kind: str, size: int, rounds: int, open: Open, has_peer: bool) 
         load_driver()  # before the work of the compiler
     graph = product_graph(kind, size)
     [node] = graph.nodes
-    architecture = architecture_of(capability_of_device())
+    architecture = choose_architecture(capability_of_device())
     template = template_of(graph, node, templates_of(CUDA, _precision(kind), architecture))
     knobs = next(template.space(template.workload(graph, node)).points())
     lowered = lower_node(graph, node, template, knobs, Dumps())

@@ -135,7 +135,7 @@ class _Run:
 
     def execute(self, program: Program, dram: np.ndarray) -> None:
         """Run a program on its DRAM image, in place."""
-        run = rtl_of(self.hw) if self.simulator == "rtl" else simulate
+        run = build_rtl(self.hw) if self.simulator == "rtl" else simulate
         begin = time.perf_counter()
         result = run(program, dram, self.memory)
         self.wall_s += time.perf_counter() - begin
@@ -147,7 +147,7 @@ class _Run:
 
 
 @lru_cache(maxsize=4)
-def rtl_of(hw: HwParams):
+def build_rtl(hw: HwParams):
     """The RTL of a configuration, elaborated once for all measurements."""
     from ..sim.rtl.driver import RtlSimulator
 

@@ -27,7 +27,7 @@ from ..report.report import accelerator_report, join_programs
 from ..runtime.files import whole_file
 from .measure import Progress, measure, told
 from .modern import MODERN, check_names, efficientnet_lite0
-from .quantised import samples_of
+from .quantised import make_samples
 from .workloads import NETWORKS, mobilenet_v2
 
 #: Virtual threads of all networks.
@@ -67,12 +67,12 @@ def network_rows(
     return [_row(name, hw, memory, simulators, save, found) for name in told(models, progress)]
 
 
-def model_of(name: str, batch: int, quantized: bool) -> onnx.ModelProto:
+def make_model(name: str, batch: int, quantized: bool) -> onnx.ModelProto:
     """A network in int8 or in float32. Those of ``modern.py`` are for one image or sentence."""
     if name in IN_INTEGERS:
         return IN_INTEGERS[name](batch, quantized)
     real = IN_FLOAT[name]()
-    return quantize(real, samples_of(real)).model if quantized else real
+    return quantize(real, make_samples(real)).model if quantized else real
 
 
 def _row(
@@ -83,7 +83,7 @@ def _row(
     save: Path | None,
     records: Records | None,
 ) -> dict[str, Any]:
-    model, real_model = (model_of(name, hw.batch, quantized) for quantized in (True, False))
+    model, real_model = (make_model(name, hw.batch, quantized) for quantized in (True, False))
     if save is not None:
         save.mkdir(parents=True, exist_ok=True)
         for stem, saved in ((f"{name}-int8", model), (name, real_model)):

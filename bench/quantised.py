@@ -53,7 +53,7 @@ def uneven(model: onnx.ModelProto) -> onnx.ModelProto:
     return draft.finish()
 
 
-def samples_of(model: onnx.ModelProto) -> dict[str, np.ndarray]:
+def make_samples(model: onnx.ModelProto) -> dict[str, np.ndarray]:
     """Random inputs: tokens, images or sequences, :data:`SAMPLES` times what the model takes."""
     rng = np.random.default_rng(0)
     found = {}
@@ -86,7 +86,7 @@ def quantised_rows(
     for number, (name, suffix, options) in enumerate(jobs):
         progress(number, len(jobs))
         model = changes[suffix](NETWORKS[name]())
-        made = quantize(model, samples_of(model), **OPTIONS[options])
+        made = quantize(model, make_samples(model), **OPTIONS[options])
         report = made.report
         if save is not None and not (suffix or OPTIONS[options]):
             save.mkdir(parents=True, exist_ok=True)

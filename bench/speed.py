@@ -20,7 +20,7 @@ from ..isa.memory import MemoryParams
 from ..isa.params import HwParams
 from ..runtime.result import SimResult
 from ..sim.model.core import count_cycles, simulate
-from .measure import Progress, check_runs, random_inputs, rtl_of, told
+from .measure import Progress, build_rtl, check_runs, random_inputs, told
 from .workloads import NETWORKS
 
 
@@ -61,7 +61,7 @@ def _row(name: str, hw: HwParams, memory: MemoryParams, rounds: int) -> dict[str
     start = compiled.dram(random_inputs(compiled.inputs))
     simulators: dict[str, Callable[..., SimResult]] = {
         "sim": simulate,
-        "rtl": rtl_of(hw),
+        "rtl": build_rtl(hw),
     }
     seconds: dict[str, list[float]] = defaultdict(list)
     results: dict[str, SimResult] = {}

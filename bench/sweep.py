@@ -296,7 +296,7 @@ def _work(
         raise VdlaError("no operator of this model runs on the accelerator")
     insns = join_programs(compiled.programs).insns
     digest = hashlib.sha256(repr(insns).encode()).hexdigest()
-    return _Work(compiled.programs, compiled.layers, scratchpad_accesses(insns, params), digest)
+    return _Work(compiled.programs, compiled.layers, scratchpad_accesses(insns), digest)
 
 
 class Results:

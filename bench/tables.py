@@ -29,7 +29,7 @@ from ..compiler.targets.registry import find_target
 from ..compiler.targets.vdla.layer import Layer
 from ..compiler.tune.candidates import Candidates, Point
 from ..compiler.tune.features import FLOOR
-from ..compiler.tune.task import Task, tasks_of
+from ..compiler.tune.task import Task, find_tasks
 from ..isa.errors import VdlaError
 from ..isa.memory import MEMORY_PRESETS
 from ..isa.platform import load_platform
@@ -59,7 +59,7 @@ def layer_task(layer: str, memory: str, fixed: Knobs | None = None, hw: str = MA
         )
     params, memory_params = load_platform(hw, memory)
     target = find_target("sim", Options(params, memory_params))
-    (task,) = tasks_of(found.model(params.batch), target)
+    (task,) = find_tasks(found.model(params.batch), target)
     return replace(task, fixed=fixed or {})
 
 

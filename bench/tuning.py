@@ -236,7 +236,7 @@ def _some_trials(table: Table, count: int) -> tuple[Features, np.ndarray, np.nda
     return features, chosen, np.array([table.by_point[point] for point in chosen.tolist()])
 
 
-def others_of(table: Table, tables: Sequence[Table]) -> list[Table]:
+def find_others(table: Table, tables: Sequence[Table]) -> list[Table]:
     """Tables of other layers with the same template: what may be learned without the layer."""
     template = table.task.layer.template.name
     return [
@@ -247,7 +247,7 @@ def others_of(table: Table, tables: Sequence[Table]) -> list[Table]:
 
 def base_for(table: Table, tables: Sequence[Table]) -> Base | None:
     """A model of the other layers with the same template; None without any."""
-    others = others_of(table, tables)
+    others = find_others(table, tables)
     if not others:
         return None
     return train_base([_some_trials(other, TRANSFERRED) for other in others])

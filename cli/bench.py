@@ -11,7 +11,7 @@ from rich.console import Console
 from ..isa.errors import VdlaError
 from ..runtime.files import whole_file
 from . import options
-from .bench_int8 import definition, names_of, quantised
+from .bench_int8 import definition, quantised, split_names
 from .files import Fills, Merges, Reads, Writes
 from .output import count, emit, new_table, percent, progress_bar
 
@@ -50,7 +50,7 @@ def table2(
     from ..isa.platform import load_platform
 
     params, memory_params = load_platform(hw, memory)
-    chosen, simulators = choose_layers(names_of(layers)), _simulators(target, compare)
+    chosen, simulators = choose_layers(split_names(layers)), _simulators(target, compare)
     with progress_bar("table 2") as advance:
         rows = table2_rows(chosen, params, memory_params, simulators, (vthreads,), advance)
     emit("bench table2", {"rows": rows}, json_file, _show_layers, params, memory_params, 0)
@@ -81,7 +81,7 @@ def networks(
         from ..bench.networks import network_rows  # takes a second
 
         rows = network_rows(
-            names_of(models), params, memory_params, simulators, advance, save, records
+            split_names(models), params, memory_params, simulators, advance, save, records
         )
     emit("bench networks", {"rows": rows}, json_file, _show_networks, params, memory_params, 0)
     return 0
@@ -103,7 +103,7 @@ def roofline(
     from ..isa.platform import load_platform
 
     params, memory_params = load_platform(hw, memory)
-    names = names_of(layers) or [layer.name for layer in TABLE_2 if layer.groups == 1]
+    names = split_names(layers) or [layer.name for layer in TABLE_2 if layer.groups == 1]
     chosen, simulators = choose_layers(names), _simulators(target, False)
     with progress_bar("roofline") as advance:
         rows = table2_rows(chosen, params, memory_params, simulators, (1, 2), advance)
@@ -130,10 +130,10 @@ def bench_cpu(
     from ..bench.cpu import INT8, MODELS, cpu_rows, peaks
     from ..bench.workloads import TABLE_2
 
-    networks = {"all": list(MODELS), "none": []}.get(models, names_of(models))
+    networks = {"all": list(MODELS), "none": []}.get(models, split_names(models))
     every = [layer.name for layer in TABLE_2]
     table2 = {"table2": every, f"table2{INT8}": [name + INT8 for name in every]}
-    layers = table2.get(ops, names_of(ops))
+    layers = table2.get(ops, split_names(ops))
     with progress_bar("cpu") as advance:
         rows = cpu_rows(networks, layers, rounds, advance, threads)
     body = {"threads": threads, "rounds": rounds, "peak": peaks(rows), "rows": rows}
@@ -174,7 +174,7 @@ def speed(
 
     params, memory_params = load_platform(hw, memory)
     with progress_bar("speed") as advance:
-        rows = speed_rows(names_of(models), params, memory_params, rounds, advance)
+        rows = speed_rows(split_names(models), params, memory_params, rounds, advance)
     emit("bench speed", {"rows": rows}, json_file, _show_speed, params, memory_params, 0)
     return 0
 
@@ -262,15 +262,15 @@ def bench_gpu(
     from ..bench.workloads import NETWORKS
     from ..runtime.gpu.cuda import device_text
 
-    sizes = _numbers_of("batches", batches, MOST_BATCH, "1,64")
+    sizes = _read_numbers("batches", batches, MOST_BATCH, "1,64")
     with progress_bar("gpu") as advance:
         rows = gpu_rows(
-            names_of(models) or list(NETWORKS),
-            names_of(kinds) or list(KINDS),
+            split_names(models) or list(NETWORKS),
+            split_names(kinds) or list(KINDS),
             sizes,
             rounds,
             advance,
-            peers=names_of(peers),
+            peers=split_names(peers),
         )
     body = {"device": device_text(), "rounds": rounds, "rows": rows}
     emit("bench gpu", body, json_file, _show_gpu)
@@ -306,17 +306,17 @@ def bench_gpu_products(
     from ..bench.gpu import KINDS, product_rows
     from ..runtime.gpu.cuda import device_text
 
-    found = _numbers_of("sizes", sizes, MOST_SIZE, "4096,8192")
+    found = _read_numbers("sizes", sizes, MOST_SIZE, "4096,8192")
     with progress_bar("gpu products") as advance:
         rows = product_rows(
-            names_of(kinds) or list(KINDS), found, rounds, advance, peers=names_of(peers)
+            split_names(kinds) or list(KINDS), found, rounds, advance, peers=split_names(peers)
         )
     body = {"device": device_text(), "rounds": rounds, "rows": rows}
     emit("bench gpu-products", body, json_file, _show_gpu_products)
     return 0
 
 
-def _numbers_of(option: str, text: str, most: int, such_as: str) -> list[int]:
+def _read_numbers(option: str, text: str, most: int, such_as: str) -> list[int]:
     found = [int(n) if n.isdecimal() and n.isascii() else 0 for n in text.split(",")]
     if not all(1 <= number <= most for number in found):
         raise VdlaError(
@@ -355,8 +355,8 @@ def bench_gpu_ablation(
     from ..bench.ablation import cooperation_rows, fusion_rows
     from ..runtime.gpu.cuda import device_text
 
-    found = _numbers_of("sizes", sizes, MOST_SIZE, "4096,8192")
-    rows = [*fusion_rows(names_of(models), rounds), *cooperation_rows(found, rounds)]
+    found = _read_numbers("sizes", sizes, MOST_SIZE, "4096,8192")
+    rows = [*fusion_rows(split_names(models), rounds), *cooperation_rows(found, rounds)]
     body = {"device": device_text(), "rounds": rounds, "rows": rows}
     emit("bench gpu-ablation", body, json_file, _show_gpu_ablation)
     return 0
@@ -420,21 +420,21 @@ def bench_tuning(
         from ..bench.tuning import check_explorers, draw_replays, model_rows, tables_in, tuning_rows
 
     folder = tables or TABLES
-    layers = LAYERS if make == "all" else names_of(make)
-    check_explorers(names_of(explorers))
-    for memory in names_of(memories):
+    layers = LAYERS if make == "all" else split_names(make)
+    check_explorers(split_names(explorers))
+    for memory in split_names(memories):
         for layer in layers or LAYERS[:1]:
             layer_task(layer, memory)  # refuses unknown names before an hour's work
     for layer in layers:
-        for memory in names_of(memories):
+        for memory in split_names(memories):
             fixed = {"vthreads": vthreads} if vthreads else {}
             with progress_bar(f"table of {layer} on {memory}") as advance:
                 make_table(layer, memory, folder, fixed, advance, part)
     found = tables_in(folder)
     with progress_bar("replays") as advance:
-        rows = tuning_rows(found, names_of(explorers), seeds, advance)
+        rows = tuning_rows(found, split_names(explorers), seeds, advance)
     if plot is not None:
-        draw_replays(found, names_of(explorers), plot)
+        draw_replays(found, split_names(explorers), plot)
     body = {"seeds": seeds, "rows": rows, "model": model_rows(found)}
     emit("bench tuning", body, json_file, _show_tuning)
     return 0
@@ -475,7 +475,7 @@ def bench_explore(
     """
     from ..bench.sweep import Results
     from ..explore.enumeration import TABLES, Enumeration, enumerate_designs
-    from ..explore.replay import methods_of, replay_rows
+    from ..explore.replay import choose_methods, replay_rows
     from ..explore.spec import Spec
 
     if table is None:
@@ -483,11 +483,11 @@ def bench_explore(
     path, measured = table, Results(results)
     if make is not None:
         spec = Spec.load(make)
-        methods_of(spec, names_of(methods))  # what is wrong is said before the work
+        choose_methods(spec, split_names(methods))  # what is wrong is said before the work
         with progress_bar("designs") as advance:
             enumerate_designs(spec, measured, workers, advance).save(path)
     found = Enumeration.load(path)
-    chosen = methods_of(found.spec, names_of(methods))
+    chosen = choose_methods(found.spec, split_names(methods))
     with progress_bar("replays") as advance:
         rows = replay_rows(found, chosen, seeds, trials, advance)
     body = {

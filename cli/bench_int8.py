@@ -18,7 +18,7 @@ MOST_SIDE = 4096
 MOST_IMAGES = 1000
 
 
-def names_of(names: str) -> list[str]:
+def split_names(names: str) -> list[str]:
     """Names that commas separate."""
     return [name for name in names.split(",") if name]
 
@@ -38,7 +38,7 @@ def quantised(
     from ..bench.quantised import quantised_rows
 
     with progress_bar("quantised") as progress:
-        rows = quantised_rows(names_of(models), progress, save)
+        rows = quantised_rows(split_names(models), progress, save)
     emit("bench quantised", {"rows": rows}, json_file, _show_quantised, seed=0)
     return 0
 
@@ -64,7 +64,7 @@ def definition(
     from ..bench.definition import definition_rows
 
     with progress_bar("definition") as progress:
-        rows = definition_rows(names_of(models), side, images, progress)
+        rows = definition_rows(split_names(models), side, images, progress)
     body = {"side": side, "images": images, "rows": rows}
     emit("bench definition", body, json_file, _show_definition, seed=0)
     return 0

@@ -15,7 +15,7 @@ from ..isa.errors import VdlaError
 from ..isa.params import HwParams
 from ..isa.program import Program
 from .files import Fills, Merges, Reads
-from .options import MOST_ROUNDS, JsonFile, Scheduler, Workers, workers_of
+from .options import MOST_ROUNDS, JsonFile, Scheduler, Workers, open_workers
 from .output import count, emit, new_table, percent
 
 app = typer.Typer(help="Bitstreams for boards.", no_args_is_help=False)
@@ -57,7 +57,7 @@ def fpga_build(
 ) -> int:
     """Build a bitstream; fails when timing or capacity is missed."""
     options = {"seeds": seeds, "freq_mhz": freq, "route_anyway": route_anyway}
-    with workers_of("cpu", scheduler, workers) as found:
+    with open_workers("cpu", scheduler, workers) as found:
         return _fpga("build", board, hw, output, json_file, workers=found, **options)
 
 

@@ -115,7 +115,7 @@ CoverageFile = Annotated[
 
 
 @contextmanager
-def workers_of(device: str, scheduler: str | None, workers: int) -> Iterator[pool.Workers | None]:
+def open_workers(device: str, scheduler: str | None, workers: int) -> Iterator[pool.Workers | None]:
     """The workers of a scheduler or of this process, None where neither was asked for.
 
     Raises

@@ -42,7 +42,7 @@ def verify(
     params, memory_params = load_platform(hw, memory)
     collected = None if coverage is None else Coverage.of_file(coverage, params)
     with (
-        options.workers_of(verification.DEVICE, scheduler, workers) as found,
+        options.open_workers(verification.DEVICE, scheduler, workers) as found,
         progress_bar("verify") as progress,
     ):
         run = verification.verify if found is None else partial(verification.verify_on, found)

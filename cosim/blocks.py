@@ -49,7 +49,7 @@ def block_signature(block: str, params: HwParams) -> Signature:
     return BLOCKS[block](params).signature
 
 
-def ports_of(signature: Signature) -> Ports:
+def find_ports(signature: Signature) -> Ports:
     """Direction and width of every port by its flat name."""
     parts = signature.flatten(signature.create())
     return {
@@ -58,7 +58,7 @@ def ports_of(signature: Signature) -> Ports:
     }
 
 
-def streams_of(ports: Ports) -> dict[str, int]:
+def find_streams(ports: Ports) -> dict[str, int]:
     """The streams among ports: name, and bits of the payload."""
     stems = [name.removesuffix("__payload") for name in ports if name.endswith("__payload")]
     return {stem: ports[f"{stem}__payload"][1] for stem in stems}
@@ -113,7 +113,7 @@ def tapped_core(
         args = (params, technology) if name in _OF_TECHNOLOGY else (params,)
         block = blocks.get(name) or make(*args)
         tapped[name] = _Tapped(name, block)
-        taps.append(_tap(name, ports_of(block.signature)))
+        taps.append(_tap(name, find_ports(block.signature)))
     return "\n".join([core_verilog(params, technology, tapped, sources), *taps])
 
 
@@ -143,16 +143,16 @@ class BrokenRule:
     rule: str
 
 
-def rules_of(block: str, params: HwParams) -> list[BrokenRule]:
+def find_rules(block: str, params: HwParams) -> list[BrokenRule]:
     """The rule of every bit of the register ``broken`` of a block's tap, from the lowest on."""
-    streams = streams_of(ports_of(block_signature(block, params)))
+    streams = find_streams(find_ports(block_signature(block, params)))
     rules = ("valid held until the transfer", "payload stable until the transfer")
     return [BrokenRule(f"{block} {stream}", rule) for stream in streams for rule in rules]
 
 
 def _tap(block: str, ports: Ports) -> str:
     """The module of a tap. What is seen broken in a cycle is in ``broken`` from the next on."""
-    streams = streams_of(ports)
+    streams = find_streams(ports)
     lines = [f"module {TAP}{block}(input clk, input rst"]
     lines += [f"  , input [{bits - 1}:0] {name}" for name, (_, bits) in ports.items()]
     lines += [");", f"  reg [{2 * len(streams) - 1}:0] broken = 0;"]

@@ -18,7 +18,7 @@ from ..isa.status import Status
 from ..runtime.result import SimResult
 from ..sim.model.core import simulate
 from .bench import parameter, reader
-from .blocks import BLOCKS, rules_of
+from .blocks import BLOCKS, find_rules
 from .check import ProgramCheck
 from .divergence import Diverged, diverged
 from .dram import DramModel
@@ -139,7 +139,7 @@ class CoSimulation:
         """Wait for the tap of a block to see a rule of a stream broken."""
         await broken.value_change
         seen = int(broken.value)
-        rule = rules_of(block, self.job.program.params)[(seen & -seen).bit_length() - 1]
+        rule = find_rules(block, self.job.program.params)[(seen & -seen).bit_length() - 1]
         what = f"stream {rule.stream}: {rule.rule}"
         self._broken = diverged(
             self.job.program, None, what, "the rule kept", "broken", self.cycles

@@ -9,7 +9,7 @@ from cocotb.triggers import RisingEdge
 
 from ..isa.program import Program
 from .bench import reader
-from .blocks import block_signature, ports_of
+from .blocks import block_signature, find_ports
 from .recording import Instruction, Recording, Run, Track
 
 _RESET = ("input", 1)
@@ -30,7 +30,7 @@ class Recorder:
     def __init__(self, dut: Any, block: str, program: Program) -> None:
         self._dut, self._block, self._program = dut, block, program
         tap = getattr(dut, block).tap
-        self._ports = {"rst": _RESET} | ports_of(block_signature(block, program.params))
+        self._ports = {"rst": _RESET} | find_ports(block_signature(block, program.params))
         self._read = {name: reader(getattr(tap, name)) for name in self._ports}
         self._changes: dict[str, list[tuple[int, int]]] = {name: [] for name in self._ports}
         self._now = dict.fromkeys(self._ports, -1)

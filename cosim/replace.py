@@ -23,9 +23,9 @@ from .blocks import (
     BLOCKS,
     Ports,
     block_signature,
+    find_ports,
     flat_values,
     kept_core,
-    ports_of,
     reset_of_block,
     tapped_core,
 )
@@ -91,7 +91,7 @@ class Replacement:
             return cls(block, lambda: component)
         module = _verilog_module(block, Path(path))
         check_ports(
-            f"module {module.name} of {path}", module.ports, ports_of(signature) | _CLOCKING
+            f"module {module.name} of {path}", module.ports, find_ports(signature) | _CLOCKING
         )
         text = read_text(path)
         return cls(block, lambda: _External(signature, module.name), module.name, text)
@@ -219,5 +219,5 @@ def _component(
     component = made(params)
     if not isinstance(component, Component):
         raise VdlaError(f"{path}:{name}: expected an Amaranth component, got {component!r}")
-    check_ports(f"{path}:{name}", ports_of(component.signature), ports_of(signature))
+    check_ports(f"{path}:{name}", find_ports(component.signature), find_ports(signature))
     return component

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from ..hw.core.store import Store
 from ..isa.opcodes import Unit
 from .axi import unpack_burst
-from .blocks import streams_of
+from .blocks import find_streams
 from .replaying import Memories, ReplayedBlock
 from .traffic import Item, Traffic, masked, write_ports
 
@@ -64,7 +64,7 @@ class _InOrder:
         ports = {name: (track.direction, track.bits) for name, track in tracks.items()}
         self.expected: dict[str, _Expected] = {}
         self.sources: dict[str, _Source] = {}
-        for name in streams_of(ports):
+        for name in find_streams(ports):
             items = traffic.stream(name)
             if ports[f"{name}__payload"][0] == "output":
                 self.expected[name] = _Expected(items)

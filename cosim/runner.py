@@ -278,7 +278,7 @@ def run_bench(
                 extra_env={f"{PARAMETER_PREFIX}{k.upper()}": str(v) for k, v in parameters.items()},
             )
         except SystemExit:  # the simulator's exit status says that a test failed
-            said = _end_of(log)
+            said = _read_end(log)
             if _NO_TESTS in said:
                 raise VdlaError(
                     f"{bench}: expected tests, functions under @cocotb.test(), found none"
@@ -287,7 +287,7 @@ def run_bench(
     cases = ElementTree.parse(results).getroot().findall(".//testcase")
     bad = ("failure", "error", "skipped")
     if any(case.find(tag) is not None for case in cases for tag in bad):
-        raise BenchFailure(_end_of(log))
+        raise BenchFailure(_read_end(log))
     return len(cases)
 
 
@@ -302,7 +302,7 @@ def _module(bench: str | Path, root: Path | None) -> tuple[str, list[Path]]:
     return ".".join(path.relative_to(folder).with_suffix("").parts), [folder]
 
 
-def _end_of(log: Path) -> str:
+def _read_end(log: Path) -> str:
     return log.read_text()[-_LOG_END:] if log.exists() else "the simulator wrote no log"
 
 

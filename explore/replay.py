@@ -41,7 +41,7 @@ METHODS = {
 }
 
 
-def methods_of(spec: Spec, names: Sequence[str] = ()) -> list[str]:
+def choose_methods(spec: Spec, names: Sequence[str] = ()) -> list[str]:
     """The names, or without some all methods that suit a space: a method that puts off the choice
     of schedules needs some.
 

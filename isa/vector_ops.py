@@ -268,4 +268,3 @@ POST_OPS: tuple[PostOp, ...] = (
 )  # fmt: skip
 
 POST_BY_NAME = {post.name: post for post in POST_OPS}
-POST_BY_CODE = {post.code: post for post in POST_OPS}

@@ -29,7 +29,7 @@ _LIMITS = {"compute": "the tensor core is", "vector": "the vector unit is", "": 
 _LIMITS |= {"reads": "reads are", "writes": "writes are"}
 
 
-def platform_of(report: Report) -> tuple[HwParams, MemoryParams]:
+def read_platform(report: Report) -> tuple[HwParams, MemoryParams]:
     """The configuration and the memory that a report is about."""
     memory = report["memory"]
     params = MEMORY_PRESETS[memory] if isinstance(memory, str) else MemoryParams(**memory)
@@ -41,7 +41,7 @@ def report_facts(report: Report) -> Facts:
     facts = {"Model": report["model"], "Model SHA-256": report["model_sha256"][:16]}
     facts["Target"] = report["target"]
     if report["cycles"] is not None:
-        params, memory = platform_of(report)
+        params, memory = read_platform(report)
         facts["Configuration"] = f"{config_name(params)}, hash {params.hash}"
         facts["Memory"] = memory_name(memory)
         facts["Virtual threads"] = str(report["vthreads"])
@@ -170,7 +170,7 @@ def _stall_view(
 
 def roofline(report: Report) -> Scatter:
     """The layers that multiply, and the whole model, under what hardware and memory allow."""
-    params, memory = platform_of(report)
+    params, memory = read_platform(report)
     peak, bytes_per_cycle = params.peak_macs_per_cycle, params.bus_bytes / memory.cycles_per_beat
     layers = [x for x in on_accelerator(report) if x["macs"] and x["channel_bytes"]]
     points = [_point(layer, layer["name"]) for layer in layers]

@@ -152,7 +152,7 @@ def moved_bytes(insns: Iterable[Insn], params: HwParams) -> dict[str, int]:
     return {"read_bytes": read, "written_bytes": written}
 
 
-def scratchpad_accesses(insns: Iterable[Insn], params: HwParams) -> dict[str, dict[str, int]]:
+def scratchpad_accesses(insns: Iterable[Insn]) -> dict[str, dict[str, int]]:
     """How often instructions read and write entries of each scratchpad (``read``, ``written``).
 
     A step of the tensor core reads a micro-op, an activation, a weight tile and an accumulator, and

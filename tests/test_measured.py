@@ -14,7 +14,7 @@ from pathlib import Path
 import onnx
 import pytest
 import vdla
-from vdla.bench.networks import model_of
+from vdla.bench.networks import make_model
 from vdla.bench.table2 import choose_layers, table2_rows
 from vdla.bench.workloads import NETWORKS, TABLE_2
 from vdla.cli.output import percent
@@ -201,7 +201,7 @@ def modern_table() -> dict[str, list[str]]:
 )
 def test_modern_networks(name: str) -> None:
     """In one program, all on the accelerator."""
-    model = model_of(name, 1, quantized=True)
+    model = make_model(name, 1, quantized=True)
     compiled = build_for("sim", model, HW, VTA)
     [program] = compiled.programs
     cycles = simulate(program, program.dram_image(), VTA, values=False).cycles

@@ -21,7 +21,7 @@ from vdla.compiler.targets.base import Options
 from vdla.compiler.targets.registry import find_target
 from vdla.compiler.targets.vdla.plan.program_plan import SHARES
 from vdla.compiler.tune import search
-from vdla.compiler.tune.task import tasks_of
+from vdla.compiler.tune.task import find_tasks
 from vdla.isa.errors import VdlaError
 from vdla.isa.memory import MEMORY_PRESETS
 from vdla.isa.params import HwParams
@@ -219,7 +219,7 @@ def test_layers_of_equal_workload_are_one_task() -> None:
     for _ in range(3):
         x = net.conv(x, 32, 3, 1)
     net.output(x)
-    tasks = tasks_of(net.model(), target)
+    tasks = find_tasks(net.model(), target)
     assert [len(task.layers) for task in tasks] == [3]
     layer: Any = tasks[0].layer
     assert len(layer.graph.nodes) == 1, "a worker is sent this layer alone"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -153,7 +153,7 @@ class Graph:
             if len(readers[source.output]) == 1:
                 yield source, node
 
-    def with_nodes(self, nodes: list[Node], *tensors: Tensor) -> Graph:
+    def with_nodes(self, nodes: Iterable[Node], *tensors: Tensor) -> Graph:
         """The graph with other nodes and some tensors added or replaced."""
         return replace(
             self, nodes=tuple(nodes), tensors={**self.tensors, **{t.name: t for t in tensors}}

@@ -130,7 +130,7 @@ class _Sums:
     def quotient(self, dividend: Sum, divisor: int) -> Sum:
         """``dividend // divisor``."""
         whole, rest = _divided(dividend, divisor)
-        low, high = self.range_of(rest)
+        low, high = self.find_range(rest)
         if low // divisor == high // divisor:
             return whole.plus(Sum(low // divisor))
         match _only_term(rest):
@@ -145,7 +145,7 @@ class _Sums:
     def remainder(self, dividend: Sum, divisor: int) -> Sum:
         """``dividend % divisor``."""
         _, rest = _divided(dividend, divisor)
-        low, high = self.range_of(rest)
+        low, high = self.find_range(rest)
         if low // divisor == high // divisor:
             return rest.plus(Sum(-(low // divisor * divisor)))
         match _only_term(rest):
@@ -155,7 +155,7 @@ class _Sums:
                 digits = Digits(rest, 1, divisor)
         return Sum(0, frozenset({(digits, 1)}))
 
-    def range_of(self, form: Sum) -> Range:
+    def find_range(self, form: Sum) -> Range:
         """The smallest and the largest value that a sum may have."""
         low = high = form.constant
         for term, factor in form.terms:
@@ -168,7 +168,7 @@ class _Sums:
             return self.ranges[term]
         if term.high is not None:
             return 0, term.high // term.low - 1
-        low, high = self.range_of(term.of)
+        low, high = self.find_range(term.of)
         return low // term.low, high // term.low
 
     # ---- what their values tell ----
@@ -176,7 +176,7 @@ class _Sums:
     def add(self, forms: Sequence[tuple[Sum, int]]) -> None:
         """Add what one index is in each statement, with how many elements it takes from there."""
         common = frozenset.intersection(*(form.terms for form, _ in forms))
-        others = [self.range_of(Sum(f.constant, f.terms - common)) for f, _ in forms]
+        others = [self.find_range(Sum(f.constant, f.terms - common)) for f, _ in forms]
         highest = max(high + n - 1 for (_, high), (_, n) in zip(others, forms, strict=True))
         self.found.append((dict(common), highest - min(low for low, _ in others)))
 
@@ -209,7 +209,7 @@ class _Sums:
 
     def width(self, terms: Mapping[Term, int]) -> int:
         """The difference between the largest and the smallest value."""
-        low, high = self.range_of(Sum(0, frozenset(terms.items())))
+        low, high = self.find_range(Sum(0, frozenset(terms.items())))
         return high - low
 
 

@@ -31,7 +31,7 @@ def verify(func: T.PrimFunc) -> None:
     ScheduleError
         Naming the function, the loops around the fault, the buffer and what is wrong.
     """
-    verifier = _Verifier(func)
+    verifier = _Verifier()
     for buffer in func.params:
         verifier.check_buffer(buffer, _Place(func.name))
     verifier.visit(func.body, _Place(func.name, buffers=frozenset(func.params)))
@@ -154,7 +154,7 @@ def _slack(cond: E.Binary) -> E.Expr:
 
 
 class _Verifier:
-    def __init__(self, func: T.PrimFunc):
+    def __init__(self) -> None:
         self.bound: set[E.Var] = set()
 
     def visit(self, stmt: T.Stmt, place: _Place) -> None:

@@ -48,7 +48,7 @@ class Alone:
 
     def measure(self, task: Task, batch: Sequence[Knobs]) -> Iterator[tuple[int, Outcome]]:
         """The outcomes of a batch, by index."""
-        subject = self._subject_of(task)
+        subject = self._make_subject(task)
         for index, knobs in enumerate(batch):
             begun = time.monotonic()
             made = _step(self._sandbox, self.steps.compile, subject, knobs)
@@ -63,11 +63,11 @@ class Alone:
             When it fails.
         """
         try:
-            return self._sandbox.call(function, self._subject_of(task), *args)
+            return self._sandbox.call(function, self._make_subject(task), *args)
         except TrialFailed as error:
             raise VdlaError(f"{task.layers[0]}: {error}") from None
 
-    def _subject_of(self, task: Task) -> bytes:
+    def _make_subject(self, task: Task) -> bytes:
         if task is not self._task:
             self._task, self._subject = task, _pickled(task)
         return self._subject
@@ -125,7 +125,7 @@ class Pool:
 
     def _submitted(self, task: Task, knobs: Knobs) -> Any:
         """The future of a trial: on any worker what is compiled, then on a device its cost."""
-        subject, steps = self._subject_of(task), self.steps
+        subject, steps = self._make_subject(task), self.steps
         made: Any = (knobs, "", 0.0)
         if steps.compile is not None:
             made = self.workers.submit(
@@ -135,7 +135,7 @@ class Pool:
 
     def call(self, function: Callable[..., Any], task: Task, *args: Any) -> Any:
         """As :meth:`Alone.call`, on a worker with the device."""
-        subject = self._subject_of(task)
+        subject = self._make_subject(task)
         found, error, _ = self.workers.submit(
             call_step, function, subject, args, self.timeout_s
         ).result()
@@ -143,7 +143,7 @@ class Pool:
             raise VdlaError(f"{task.layers[0]}: {error}")
         return found
 
-    def _subject_of(self, task: Task) -> Any:
+    def _make_subject(self, task: Task) -> Any:
         """The future of the task's layer on all workers."""
         if task is not self._task:
             self._task, self._subject = task, self.workers.share(_pickled(task))

@@ -52,7 +52,7 @@ class Outcome:
 Measure = Callable[[Task, Sequence[Knobs]], Iterable[tuple[int, Outcome]]]
 
 
-def programs_of(task: Task) -> Programs:
+def make_programs(task: Task) -> Programs:
     """The programs by rules of a task that is scheduled by steps."""
     layer = task.layer
     match layer:

@@ -104,7 +104,7 @@ class Task:
         return found if isinstance(found, Plan) else None
 
 
-def tasks_of(
+def find_tasks(
     model: object, target: Target, records: Records | None = None, by_steps: bool = False
 ) -> list[Task]:
     """The tasks of a model, in the order of layers, with the choices of ``records``: what a layer

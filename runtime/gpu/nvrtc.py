@@ -38,7 +38,7 @@ def compile_logged(source: str, capability: tuple[int, int]) -> tuple[bytes, str
     library, program = _library(), c_void_p()
     arguments = (byref(program), c_char_p(source.encode()), c_char_p(b"kernels.cu"))
     _check(library.nvrtcCreateProgram(*arguments, c_int(0), None, None))
-    options = [*OPTIONS, f"--gpu-architecture={architecture_of(capability)}"]
+    options = [*OPTIONS, f"--gpu-architecture={nvrtc_architecture(capability)}"]
     values = (c_char_p * len(options))(*(option.encode() for option in options))
     failed = library.nvrtcCompileProgram(program, c_int(len(options)), values)
     log = _text(library.nvrtcGetProgramLogSize, library.nvrtcGetProgramLog, program)
@@ -55,7 +55,7 @@ def compile_logged(source: str, capability: tuple[int, int]) -> tuple[bytes, str
     return cubin, text
 
 
-def architecture_of(capability: tuple[int, int]) -> str:
+def nvrtc_architecture(capability: tuple[int, int]) -> str:
     """NVIDIA's name of a compute capability; for 9.0 with the instructions that it alone has."""
     return f"sm_{capability[0]}{capability[1]}{'a' if capability == (9, 0) else ''}"
 

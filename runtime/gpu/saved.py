@@ -12,7 +12,7 @@ import numpy as np
 from ..native import MemoryPlan, TensorType, aligned_memory
 from .devices import open_session
 from .host_code import HEADER, host_code
-from .nvrtc import architecture_of, compile_cubin, has_compiler
+from .nvrtc import compile_cubin, has_compiler, nvrtc_architecture
 from .program import KernelCall, KernelProgram, Place, TensorMap
 
 
@@ -43,7 +43,7 @@ def _cubins(source: str) -> Iterator[tuple[str, bytes]]:
         return
     needs_latest = any(word in source for word in ("wgmma.", "cp.async.bulk"))
     for capability in ((9, 0),) if needs_latest else ((8, 0), (9, 0)):
-        yield architecture_of(capability), compile_cubin(source, capability)
+        yield nvrtc_architecture(capability), compile_cubin(source, capability)
 
 
 def restore(step: Mapping[str, Any], plan: MemoryPlan, files: Mapping[str, bytes]) -> KernelProgram:

@@ -49,7 +49,7 @@ def test_uneven_channels_compute_the_same(tmp_path: Path, monkeypatch: pytest.Mo
     networks = {"depthwise": depthwise, "encoder": encoder}
     for name, build in networks.items():
         model = build()
-        samples = quantised.samples_of(model)
+        samples = quantised.make_samples(model)
         one = {key: value[:1] for key, value in samples.items()}
         (y,), (z,) = (VdlaRep(m).run(one) for m in (model, quantised.uneven(model)))
         np.testing.assert_allclose(z, y, rtol=1e-3, atol=1e-4 * np.abs(y).max())
@@ -75,7 +75,7 @@ def test_uneven_channels_compute_the_same(tmp_path: Path, monkeypatch: pytest.Mo
 def test_inputs_that_onnxruntime_refuses() -> None:
     """Words beyond the vocabulary."""
     model = encoder()
-    made = quantize(model, quantised.samples_of(model)).model
+    made = quantize(model, quantised.make_samples(model)).model
     assert distances(made, [np.full((1, 6), quantised.VOCABULARY - 1)])
     with pytest.raises(VdlaError, match=r"expected inputs that ONNX Runtime takes.* idx=1000 must"):
         distances(made, [np.full((1, 6), quantised.VOCABULARY)])

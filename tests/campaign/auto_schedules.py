@@ -32,7 +32,7 @@ from vdla.compiler.targets.cpu.templates.by_steps import BySteps
 from vdla.compiler.te.expr import Call
 from vdla.compiler.tune.auto.expression import ExpressionLayer
 from vdla.compiler.tune.auto.programs import BY_ITSELF
-from vdla.compiler.tune.search import Outcome, Search, make_explorer, programs_of
+from vdla.compiler.tune.search import Outcome, Search, make_explorer, make_programs
 from vdla.compiler.tune.task import Task
 from vdla.isa.errors import VdlaError
 from vdla.isa.memory import MEMORY_PRESETS
@@ -135,7 +135,7 @@ def compared(name: str, trials: int, seed: int) -> dict:
         layer = direct_layer(CONVOLUTIONS[name], target)
     task = Task(target.name, target.machine_key, layer, (name,))
     if name in CONVOLUTIONS:
-        programs = programs_of(task)
+        programs = make_programs(task)
     search = Search(task, make_explorer("auto", task, programs, seed, [BY_ITSELF]))
 
     def measure(task, batch):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from vdla.cli import run_app
 from vdla.cosim import Design, Recording, Replacement, Settings, record, replay
-from vdla.cosim.blocks import BLOCKS, block_signature, ports_of
+from vdla.cosim.blocks import BLOCKS, block_signature, find_ports
 from vdla.isa.errors import VdlaError
 from vdla.isa.memory import MemoryParams
 from vdla.isa.opcodes import Unit
@@ -44,7 +44,7 @@ def test_a_block_does_by_itself_what_was_recorded(
 ) -> None:
     recorded(block, program).save(tmp_path / "a.rec")
     recording = Recording.load(tmp_path / "a.rec")
-    ports = ports_of(block_signature(block, NARROW)) | {"rst": ("input", 1)}
+    ports = find_ports(block_signature(block, NARROW)) | {"rst": ("input", 1)}
     assert {name: (t.direction, t.bits) for name, t in recording.tracks.items()} == ports
     timed, in_order = replay(recording), replay(recording, untimed=True)
     assert timed["first_divergence"] is None and timed["cycles"] == recording.samples
@@ -60,7 +60,9 @@ def gemm(program: Program) -> Recording:
 
 def changed(folder: Path, declarations: str = "", **outputs: str) -> Replacement:
     """Our tensor core in a module that gives other values to some outputs."""
-    ports = ports_of(block_signature("gemm", NARROW)) | dict.fromkeys(("clk", "rst"), ("input", 1))
+    ports = find_ports(block_signature("gemm", NARROW)) | dict.fromkeys(
+        ("clk", "rst"), ("input", 1)
+    )
     lines = [f"{way} [{bits - 1}:0] {name}" for name, (way, bits) in ports.items()]
     wires = [f"wire [{bits - 1}:0] its_{n};" for n, (_, bits) in ports.items() if n in outputs]
     pins = [f".{name}({'its_' * (name in outputs)}{name})" for name in ports]

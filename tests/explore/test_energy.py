@@ -67,7 +67,7 @@ def test_accesses_are_those_of_the_instructions() -> None:
                 for extent in insn.extents[VECTOR_LOOPS - insn.reduce :]:
                     group *= extent
                 written[insn.dst] += entries["dst"].reshape(-1)[::group].size
-    found = scratchpad_accesses(program.insns, params)
+    found = scratchpad_accesses(program.insns)
     assert {name: one["read"] for name, one in found.items()} == read
     assert {name: one["written"] for name, one in found.items()} == written
     assert any(isinstance(i, Vector) and i.reduce for i in program.insns)
@@ -87,7 +87,7 @@ def test_counts_are_those_of_the_rtl(tmp_path: Path) -> None:
     def ones(name: str) -> int:
         return sum(vcd.at(f"TOP.{name}", cycle).bit_count() for cycle in cycles)
 
-    found = scratchpad_accesses(program.insns, PARAMS)
+    found = scratchpad_accesses(program.insns)
     for name in MEMORIES:
         # An entry is written part by part. Rows of tmp are parts of entries, too.
         parts = written_parts(name, PARAMS) * (PARAMS.vector_passes if name == "tmp" else 1)

@@ -18,7 +18,7 @@ from vdla.explore.exploration import Exploration
 from vdla.explore.front import front
 from vdla.explore.ladder import Design, Ladder
 from vdla.explore.process import Process
-from vdla.explore.replay import METHODS, curve, methods_of, replay_rows
+from vdla.explore.replay import METHODS, choose_methods, curve, replay_rows
 from vdla.explore.spec import Spec
 from vdla.explore.surrogate import SurrogateSearch
 from vdla.isa.errors import VdlaError
@@ -296,7 +296,7 @@ def test_schedules_are_measured_apart(scheduled: Enumeration) -> None:
 
 @pytest.mark.slow
 def test_methods_suit_the_space(table: Enumeration, scheduled: Enumeration) -> None:
-    assert "hardware-first" not in methods_of(table.spec)
-    assert "hardware-first" in methods_of(scheduled.spec)
+    assert "hardware-first" not in choose_methods(table.spec)
+    assert "hardware-first" in choose_methods(scheduled.spec)
     with pytest.raises(VdlaError, match=r"methods: expected some of random, .*, got 'hardware-f"):
-        methods_of(table.spec, ["hardware-first"])
+        choose_methods(table.spec, ["hardware-first"])

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import onnx
-from vdla.bench.networks import model_of
+from vdla.bench.networks import make_model
 from vdla.bench.workloads import NETWORKS
 from vdla.compiler.build import build
 from vdla.compiler.frontends.load import load_graph
@@ -35,7 +35,7 @@ ON_ACCELERATOR: Mapping[str, Callable[[], onnx.ModelProto]] = {
         for name in ("digits", "digits_transformer")
     },
     **{
-        name: partial(model_of, name, 1, True)
+        name: partial(make_model, name, 1, True)
         for name in (
             "resnet18", "resnet50", "mobilenet_v1", "mobilenet_v2", "mobilenet_v3",
             "efficientnet_b0", "regnety_002", "bert", "vit_tiny", "gpt2", "dcgan", "dqn",

@@ -49,8 +49,8 @@ from .link import link
 from .llvm import Value, emit_function, symbol
 from .llvm_parallel import LIBRARY, has_threads
 from .lowering import (
-    algorithm_of,
     choose_knobs,
+    find_algorithm,
     fuses_into_reader,
     is_bit_serial,
     lower_node,
@@ -234,7 +234,7 @@ def on_blocks(graph: Graph, processor: Processor, chooser: Chooser) -> Graph:
         transposed_phases,
         partial(
             block_channels, block=processor.vector_lanes, dots=DOT in native_intrinsics(processor),
-            algorithm=partial(algorithm_of, **by),
+            algorithm=partial(find_algorithm, **by),
             uses_matrices=partial(uses_matrices, **by),
         ),
         scale_weights,

@@ -73,7 +73,7 @@ def new_chooser(processor: Processor, knobs: Given | None = None) -> Chooser:
     return Chooser("cpu", processor.key, knobs or {})
 
 
-def algorithm_of(graph: Graph, node: Node, processor: Processor, chooser: Chooser) -> str:
+def find_algorithm(graph: Graph, node: Node, processor: Processor, chooser: Chooser) -> str:
     """The algorithm of a convolution on blocks of channels."""
     decision, workload = ConvolutionAlgorithm(processor), workload_of(graph, node)
     if not decision.is_open(workload):

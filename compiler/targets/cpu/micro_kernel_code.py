@@ -65,16 +65,16 @@ def _dot(builder: Value, y: Operand, *inputs: Operand) -> None:
 
 
 def _dot_each(builder: Value, y: Operand, *inputs: Operand) -> None:
-    """Each lane uses four bytes of its own: ``x`` is transposed from four places of 16 channels to
-    16 channels of four places.
+    """Each lane uses four bytes of its own: ``x`` is transposed from four positions of 16 channels
+    to 16 channels of four positions.
     """
     if not inputs:
         return _clear(builder, y)
     x, w = inputs
-    places = builder.load(x.address, align=1, typ=_BYTES)
+    positions = builder.load(x.address, align=1, typ=_BYTES)
     order = [k * mk.DOT_LANES + o for o in range(mk.DOT_LANES) for k in range(mk.DOT_WIDTH)]
     indices = ir.Constant(ir.VectorType(_I32, len(order)), order)
-    return _update(builder, y, builder.shuffle_vector(places, places, indices), w)
+    return _update(builder, y, builder.shuffle_vector(positions, positions, indices), w)
 
 
 # ---- tiles ---------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ def _dot(name: str, each: bool) -> TensorIntrin:
 
 
 #: AVX-512 VNNI, https://www.felixcloutier.com/x86/vpdpbusd: on four channels that all outputs read,
-#: and on four places of 16 channels each by itself.
+#: and on four positions of 16 channels each by itself.
 DOT = _dot("dot", each=False)
 DOT_EACH = _dot("dot_each", each=True)
 
@@ -45,8 +45,8 @@ def _tiles(name: str, doc: str, dtype: str) -> MemoryScope:
 
 
 #: The tiles as memories of schedules, with the numbers of their registers: AMX has eight.
-TILE_SUMS = _tiles("tile_sums", "sums of 16 places by 16 features", "int32")
-TILE_X = _tiles("tile_x", "16 places of some channels", "uint8")
+TILE_SUMS = _tiles("tile_sums", "sums of 16 positions by 16 features", "int32")
+TILE_X = _tiles("tile_x", "16 positions of some channels", "uint8")
 TILE_W = _tiles("tile_w", "the weights of some channels for 16 features", "int8")
 TILE_REGISTERS = {TILE_SUMS.name: range(4), TILE_X.name: range(4, 6), TILE_W.name: range(6, 8)}
 

@@ -45,6 +45,6 @@ def find_architecture(name: str) -> Architecture:
     raise VdlaError(f"arch: expected {known} with target cuda, got {name!r}")
 
 
-def architecture_of(capability: tuple[int, int] | None) -> Architecture:
+def choose_architecture(capability: tuple[int, int] | None) -> Architecture:
     """The architecture of a GPU of this compute capability, or of none in sight."""
     return find_architecture("sm_90a" if capability == (9, 0) else "sm_80")

@@ -13,7 +13,7 @@ from ...arena import Lifetime, plan_arena
 from ...dumps import Dumps
 from ...tir.ir import Buffer, PrimFunc, written_params
 from .dialects import Dialect
-from .graph_code import aligned, argument_of
+from .graph_code import aligned, make_argument
 from .kernels import find_temporaries, make_kernels
 from .scopes import element_bytes, element_count
 from .text import print_module
@@ -43,7 +43,7 @@ class FuncKernels:
 
         calls = tuple(
             KernelCall(
-                k.name, k.grid, k.block, tuple(argument_of(a, place) for a in k.arguments),
+                k.name, k.grid, k.block, tuple(make_argument(a, place) for a in k.arguments),
                 k.shared_bytes,
             )
             for k in kernels

@@ -35,7 +35,7 @@ class NodeKernels:
     kernels: list[Kernel]
 
 
-def argument_of(argument: Buffer | Box, place: Callable[[Buffer], Place]) -> Place | TensorMap:
+def make_argument(argument: Buffer | Box, place: Callable[[Buffer], Place]) -> Place | TensorMap:
     """An argument of a kernel in memory."""
     if isinstance(argument, Buffer):
         return place(argument)
@@ -134,7 +134,7 @@ class GraphKernels:
         calls = [
             KernelCall(
                 kernel.name, kernel.grid, kernel.block,
-                tuple(argument_of(a, lambda b, n=names: places[n[b]]) for a in kernel.arguments),
+                tuple(make_argument(a, lambda b, n=names: places[n[b]]) for a in kernel.arguments),
                 kernel.shared_bytes,
             )
             for made, names, _ in self.calls

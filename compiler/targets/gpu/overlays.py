@@ -65,7 +65,7 @@ def part_buffers(func: T.PrimFunc) -> T.PrimFunc:
     return replace(func, body=T.map_stmt(func.body, lambda expr: expr, on_stmt=on_stmt))
 
 
-def align_of(buffer: T.Buffer) -> int:
+def find_alignment(buffer: T.Buffer) -> int:
     """Bytes at a multiple of which a buffer begins."""
     return SHARED_ALIGN if buffer.swizzled else 16
 
@@ -83,7 +83,7 @@ def _placed(
     places, ends = dict[T.Buffer, int](), dict[T.Buffer, int]()
     for buffer in held:
         others = [b for b in places if not {(b, buffer), (buffer, b)} & {*separated}]
-        align = align_of(buffer)
+        align = find_alignment(buffer)
         size = element_count(buffer) * element_bytes(buffer.dtype)
         starts = sorted({-(-end // align) * align for end in (0, *(ends[b] for b in others))})
         places[buffer] = start = next(

@@ -19,7 +19,7 @@ from ...te.schedule import Schedule
 from ...te.tensor import Tensor
 from ...tir.ir import PrimFunc
 from ..base import Compiled, GraphPass, Options, Part, Target, layer_info
-from .architectures import ARCHITECTURES, Architecture, architecture_of, find_architecture
+from .architectures import ARCHITECTURES, Architecture, choose_architecture, find_architecture
 from .dialects import CUDA, OPENCL, Dialect
 from .func_code import FuncKernels
 from .graph_code import GraphKernels, fuse
@@ -137,7 +137,7 @@ class Cuda(Gpu):
     def architecture(self, options: Options) -> Architecture:
         if options.arch is not None:
             return find_architecture(options.arch)
-        return architecture_of(None if options.emulate else capability_of_device())
+        return choose_architecture(None if options.emulate else capability_of_device())
 
 
 class OpenCl(Gpu):

@@ -167,7 +167,7 @@ NATIVE = frozenset(
 
 def register_count(buffer: Buffer) -> int:
     """Registers of 32 bits that a thread has of a buffer of fragments."""
-    rows, columns = tile_of(buffer)
+    rows, columns = find_tile(buffer)
     return prod(buffer.shape) // (rows * columns) * _registers_of_tile(buffer)
 
 
@@ -177,7 +177,7 @@ def _registers_of_tile(buffer: Buffer) -> int:
     return REGISTERS[buffer.scope]
 
 
-def tile_of(buffer: Buffer) -> tuple[int, int]:
+def find_tile(buffer: Buffer) -> tuple[int, int]:
     """Rows and columns of a tile of a buffer of fragments. Sums of a warpgroup are as many columns
     as its instructions have."""
     depth = K_BYTES * 8 // bits_of(buffer.dtype)
@@ -197,7 +197,7 @@ def first_register(region: Region) -> Expr:
     ScheduleError
         For a region that is not a whole tile.
     """
-    buffer, tile = region.buffer, tile_of(region.buffer)
+    buffer, tile = region.buffer, find_tile(region.buffer)
     sizes = [1] * (len(buffer.shape) - 2) + list(tile)
     number: Expr = Const(0)
     for start, extent, size in zip(region.start, buffer.shape, sizes, strict=True):

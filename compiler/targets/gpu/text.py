@@ -21,7 +21,7 @@ from ...tir.passes.pipeline import ASYNC
 from .dialects import Dialect
 from .expressions import PRECEDENCE, Expressions, narrow, place_in
 from .functions import TYPES, functions_for, is_taken
-from .overlays import align_of, shared_memory
+from .overlays import find_alignment, shared_memory
 from .scopes import (
     FRAGMENTS,
     SHARED_ALIGN,
@@ -129,7 +129,7 @@ class _Printer(Expressions):
             )
         if size <= SHARED_BYTES and not found.overlaid:
             return [
-                f"{self.dialect.shared.format(align=align_of(b))} {self.declared(b)}"
+                f"{self.dialect.shared.format(align=find_alignment(b))} {self.declared(b)}"
                 for b in found.places
             ]
         whole = f"{self.dialect.shared.format(align=SHARED_ALIGN)} u8 shared_bytes"

@@ -166,7 +166,7 @@ class _Barriers:
         form = affine(index)
         found = _Form({}, {}, {1: box} if box > 1 else {}, form.constant)
         for term, coefficient in form.terms:
-            part = _digits_of(term, free)
+            part = _find_digits(term, free)
             if part is not None:
                 found.block[part] = coefficient
             elif not isinstance(term, Var):
@@ -207,13 +207,13 @@ class _Digits:
         return -(-self.high // self.low)
 
 
-def _digits_of(term: Expr, extents: Mapping[Var, int]) -> _Digits | None:
+def _find_digits(term: Expr, extents: Mapping[Var, int]) -> _Digits | None:
     """The part of a thread's index that a term of quotients and remainders is."""
     match term:
         case Var() if term in extents:
             return _Digits(term, 1, extents[term])
         case Binary("//" | "%" as op, a, Const(n)):
-            found = _digits_of(a, extents)
+            found = _find_digits(a, extents)
             if found is None:
                 return None
             edge = found.low * int(n)

@@ -118,9 +118,9 @@ class _Rules:
         inside = [self.b.step("compute_at", stage, *place) for place in self.b.locations(stage)]
         self.b.choose(Kind.LOCATION, "place", stage, [inlined, None, *inside])
         if not stage.inlined:
-            self._lanes_of(stage, stage.tensor.axes[-1], self.b.extents(stage))
+            self._add_lanes(stage, stage.tensor.axes[-1], self.b.extents(stage))
 
-    def _lanes_of(self, stage: Stage, axis: IterVar, extents: dict[IterVar, int]) -> None:
+    def _add_lanes(self, stage: Stage, axis: IterVar, extents: dict[IterVar, int]) -> None:
         """Vectors along the last axis."""
         if extents[axis] > 1:
             outer, lane = self.b.split(stage, axis, self._vector_sizes(extents[axis]))

@@ -32,8 +32,8 @@ from vdla.compiler.tune.auto.gradient import Course, next_task
 from vdla.compiler.tune.auto.programs import BY_ITSELF, ProgramFeatures, Programs
 from vdla.compiler.tune.auto.rules import processor_program
 from vdla.compiler.tune.boosted import BoostedTrees
-from vdla.compiler.tune.search import programs_of
-from vdla.compiler.tune.task import tasks_of
+from vdla.compiler.tune.search import make_programs
+from vdla.compiler.tune.task import find_tasks
 from vdla.isa.errors import VdlaError
 from vdla.isa.memory import MEMORY_PRESETS
 from vdla.isa.params import HwParams
@@ -224,7 +224,7 @@ def test_convolutions_of_a_network_are_compared_by_their_work(quantized: bool) -
     """On blocks of channels, where the second has twice the features of the first."""
     net = Net("work", quantized)
     net.output(net.conv(net.conv(net.input(1, 32, 8, 8), 32, 3, 1), 64, 3, 1))
-    tasks = tasks_of(net.model(), Cpu(Options(HwParams(), MEMORY_PRESETS["vta"])), by_steps=True)
+    tasks = find_tasks(net.model(), Cpu(Options(HwParams(), MEMORY_PRESETS["vta"])), by_steps=True)
     works = [task.layer.graph.macs(task.layer.node) for task in tasks]
     assert [work for work in works if work] == [8 * 8 * 32 * 32 * 9, 8 * 8 * 32 * 64 * 9]
 
@@ -305,9 +305,9 @@ def test_steps_that_need_more_than_the_share_of_a_layer_are_refused() -> None:
     net = Net("one", True)
     net.output(net.conv(net.input(1, 32, 10, 10), 48, 1, 1))
     target = Accelerator(Options(HwParams(), MEMORY_PRESETS["vta"]))
-    (task,) = tasks_of(net.model(), target, by_steps=True)
+    (task,) = find_tasks(net.model(), target, by_steps=True)
     layer: Any = task.layer
-    found = programs_of(task)
+    found = make_programs(task)
     point = found.made(lambda opening: opening.options[-1])
     assert point is not None and found.is_sound(point) and found.fits(point)
     knobs, context = found.knobs(point), layer.workload.context
@@ -321,7 +321,7 @@ def test_the_cheaper_of_two_records_decides_between_steps_and_the_template() -> 
     net.output(net.dense(net.input(8, 96), 64))
     target = Cpu(Options(HwParams(), MEMORY_PRESETS["vta"]))
     steps, plain = (
-        tasks_of(net.model(), target, by_steps=by_steps)[0] for by_steps in (True, False)
+        find_tasks(net.model(), target, by_steps=by_steps)[0] for by_steps in (True, False)
     )
     assert steps.key.workload == plain.key.workload
     log = to_text(

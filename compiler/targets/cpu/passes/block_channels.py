@@ -36,10 +36,11 @@ from ....graph.ops.layout import FromBlocks, Interleave, ToBlocks, in_blocks
 from ....graph.ops.linear import Dense, MatMul, QDense, QMatMul
 from ....graph.ops.movement import Reshape, Slice, Transpose
 from ....graph.ops.pooling import AvgPool, MaxPool, QMaxPool
+from ....graph.passes.dead_code import dead_code
 from ....te.expr import Call, Const, Var
 from ....te.tensor import clip
 from ..templates.algorithms import ALGORITHMS, DIRECT, transformed_weight
-from ..templates.matrix_tiles import depth_of
+from ..templates.matrix_tiles import choose_depth
 
 #: Shapes of one element, which broadcasts in every layout.
 SCALARS = {(), (1,)}
@@ -138,10 +139,7 @@ class _Rewriting:
         for name in self.graph.outputs:
             self._plain(name)
         self._lift()
-        read = {name for node in self.nodes.values() for name in node.inputs}
-        kept = {*read, *self.nodes, *self.graph.inputs, *self.graph.outputs}
-        tensors = {name: tensor for name, tensor in self.tensors.items() if name in kept}
-        return replace(self.graph, nodes=tuple(self.nodes.values()), tensors=tensors)
+        return dead_code(self.graph.with_nodes(self.nodes.values(), *self.tensors.values()))
 
     def _lift(self) -> None:
         """Results that only products of uint8 and int8 read are stored as uint8."""
@@ -306,7 +304,7 @@ class _Rewriting:
         return self._plain(x), packed.transpose(0, 2, 3, 4, 1)
 
     def _adds_fours(self, node: Node, op: QConv2d) -> bool:
-        """Whether products can be added by fours: places of a row must lie together."""
+        """Whether products can be added by fours: positions of a row must lie together."""
         fits = self._data(node.inputs[1]).dtype == np.int8
         depthwise = self._is_depthwise(node, op.groups)
         return self.dots and fits and (not depthwise or op.dilations[1] == 1)
@@ -326,7 +324,7 @@ class _Rewriting:
         channels = weight.shape[1]
         wide = x in self.blocked or channels >= self.block
         size = self.block if wide else -(-channels // 4) * 4
-        together = depth_of(-(-channels // size)) if matrices else size
+        together = choose_depth(-(-channels // size)) if matrices else size
         filled = in_blocks(weight, size, 1).reshape(len(weight), -1, *weight.shape[2:])
         packed = in_blocks(in_blocks(filled, self.block, 0), together, 2)
         packed = in_blocks(packed, 4, 3).transpose(0, 2, 5, 6, 3, 1, 4)
@@ -374,14 +372,14 @@ class _Rewriting:
         self.plain.add(node.output)
 
     def _packs_rows(self, node: Node, op: QDense) -> bool:
-        """Whether rows of int8 are read as a convolution's row of places: products of fours need
+        """Whether rows of int8 are read as a convolution's row of positions: products of fours need
         whole fours of elements, and packed weights serve several rows."""
         (rows, depth), even = self.graph[node.inputs[0]].shape, op.requant.rounding == "even"
         fits = self.dots and even and rows >= LEAST_ROWS and depth % 4 == 0
         return fits and self._packs(node) and self._data(node.inputs[1]).dtype == np.int8
 
     def _rows(self, node: Node, op: QDense) -> None:
-        """A dense layer as a convolution of one row of places, whose elements are one block of
+        """A dense layer as a convolution of one row of positions, whose elements are one block of
         channels; blocks of its results lie apart, and are put side by side."""
         (rows, depth), weight = self.graph[node.inputs[0]].shape, self._data(node.inputs[1])
         columns = self._columns(node, op.requant)

@@ -85,7 +85,7 @@ class IntegerAlgorithm(Decision[BitsWorkload]):
 
 class BitSerial(CpuTemplate):
     """A block of outputs at a time. The loops over pairs of bit planes are unrolled, and the counts
-    of each pair stay in a vector register. ``parallel``: threads share the places or the blocks.
+    of each pair stay in a vector register. ``parallel``: threads share the positions or the blocks.
     """
 
     name = "bit-serial"
@@ -108,10 +108,10 @@ def schedule_planes(schedule: Schedule) -> Stage:
     """Schedule the products of ``topi.bit_serial``; returns the stage of their ``sums``."""
     by_name = {stage.name: stage for stage in schedule.stages}
     sums, ones, planes = by_name["sums"], by_name["ones"], by_name["planes"]
-    *outer, place = planes.tensor.axes
-    if len(outer) == 3:  # of an image: its places lie side by side
-        place, lanes = planes.split(place, LANES)
-        planes.reorder(*outer, place, *planes.tensor.reduce_axes, lanes)
+    *outer, position = planes.tensor.axes
+    if len(outer) == 3:  # of an image: its positions lie side by side
+        position, lanes = planes.split(position, LANES)
+        planes.reorder(*outer, position, *planes.tensor.reduce_axes, lanes)
         planes.vectorize(lanes)
     *outer, o = sums.tensor.axes
     sums.reorder(*outer, *sums.tensor.reduce_axes, o)

@@ -2,14 +2,14 @@
 
 ::
 
-    image = phases of x with its border                            once
+    image = phases of x with its border                         once
     for n, blocks of output, groups of rows:
-        for places of the group, 32 at a time:
-            sums = 0                                               tiles: 2 blocks by 2 x 16 places
+        for positions of the group, 32 at a time:
+            sums = 0                                            tiles: 2 blocks by 2 x 16 positions
             for blocks of input, kh, kw:
-                sums += image[2 x 16 places] * w[2 blocks]         four loads, four products
+                sums += image[2 x 16 positions] * w[2 blocks]   four loads, four products
             acc[...] = sums
-        y[...] = clip(rescaled acc)                                vectors
+        y[...] = clip(rescaled acc)                             vectors
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class _Sizes:
         }
 
     def tiles(self, rows: int, places: int) -> int:
-        """Tiles of 16 places for a group of rows, of which ``places`` are computed together."""
+        """Tiles of 16 positions for a group of rows, of which ``places`` are computed together."""
         each = POSITIONS * places
         return -(-((rows - 1) * self.pitch + self.width) // each) * places
 
@@ -97,7 +97,7 @@ class _Sizes:
         return round(groups * group + self.image_bytes * COPY_CYCLES / mk.DOT_LANES)
 
 
-def depth_of(blocks: int) -> int:
+def choose_depth(blocks: int) -> int:
     """Channels that one product of matrices adds, of an image of so many blocks."""
     most = mk.TILE_BYTES // mk.DOT_LANES
     return mk.DOT_LANES * max(n for n in range(1, most + 1) if blocks % n == 0)
@@ -105,9 +105,9 @@ def depth_of(blocks: int) -> int:
 
 class MatrixTiles(CpuTemplate):
     """A convolution of int8 in tiles of AMX: ``blocks`` of features by ``places``, tiles of 16
-    places, are computed together, for a group of ``rows`` of results at a time. The ``outer`` loop
-    is over groups of blocks, each of which reads the whole image, or over groups of rows, each of
-    which reads all weights.
+    positions, are computed together, for a group of ``rows`` of results at a time. The ``outer``
+    loop is over groups of blocks, each of which reads the whole image, or over groups of rows, each
+    of which reads all weights.
     """
 
     name = "matrix tiles"
@@ -204,7 +204,7 @@ def _plain_sizes(workload: OperatorWorkload) -> _Sizes:
     assert isinstance(op, QConv2d)
     (images, features, rows, width), _ = workload.result
     input_blocks = -(-weight[1] // mk.DOT_LANES)
-    depth = depth_of(input_blocks)
+    depth = choose_depth(input_blocks)
     pitch = row_pitch(width, weight[3], op.strides[1], op.dilations[1])
     return _of_convolution(
         (images, -(-features // mk.DOT_LANES), rows, width), pitch,
@@ -232,7 +232,7 @@ def _of_convolution(
 
 
 def _schedule_image(image: Stage, pitch: int, lanes: int) -> None:
-    """A vector of channels of one place after another; threads share the rows."""
+    """A vector of channels of one position after another; threads share the rows."""
     n, ic, hp, wp, place, channel = image.tensor.axes
     row, column = image.split(place, pitch)
     block, lane = image.split(channel, lanes)

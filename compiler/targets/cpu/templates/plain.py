@@ -133,7 +133,7 @@ class PlainPool(CpuTemplate):
 
 
 class PlainTransposed(CpuTemplate):
-    """Transposed convolution: the products of one tap for all places and channels, then those of
+    """Transposed convolution: the products of one tap for all positions and channels, then those of
     the next tap. Each weight is loaded once for each phase."""
 
     name = "transposed"
@@ -142,8 +142,8 @@ class PlainTransposed(CpuTemplate):
     def apply(self, workload: OperatorWorkload, knobs: Knobs, schedule: Schedule) -> None:
         phases = reduced_tensor(schedule)
         spatial = (len(phases.axes) - 2) // 2
-        *places, channels = phases.axes[spatial + 1 :]
-        schedule[phases].reorder(*phases.reduce_axes, *places, channels)
+        *positions, channels = phases.axes[spatial + 1 :]
+        schedule[phases].reorder(*phases.reduce_axes, *positions, channels)
 
 
 class Rows(CpuTemplate):

@@ -1,6 +1,6 @@
 """Operators on blocks of channels (``graph/ops/blocked/``): tiles in vector registers.
 
-A convolution keeps a tile of results, some places of a row by some blocks of channels, in vector
+A convolution keeps a tile of results, some positions of a row by some blocks of channels, in vector
 registers over the whole reduction::
 
     for n, blocks of output, oh, tiles of ow:
@@ -10,7 +10,7 @@ registers over the whole reduction::
         y[...] = clip(acc + bias + residual)
 
 So each loaded element serves all blocks of the tile, and each loaded vector of weights serves all
-its places.
+its positions.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ FEW_LANES = 4
 
 @dataclass(frozen=True)
 class _Tiled:
-    """The results that are cut into tiles: ``blocks`` of channels, ``width`` places of a row. Of
+    """The results that are cut into tiles: ``blocks`` of channels, ``width`` positions of a row. Of
     ``registers``, ``most`` may hold sums, and a step needs ``scratch`` more. The reduction has
     ``steps`` steps for each row of each block; there are ``rows`` rows. ``latency_cycles`` is that
-    of the core's products. A step ``loads`` an element for each place and weights for each block,
-    where these decide how fast it is.
+    of the core's products. A step ``loads`` an element for each position and weights for each
+    block, where these decide how fast it is.
     """
 
     blocks: int
@@ -79,11 +79,11 @@ class _Tiled:
             return f"{blocks} x {width} sums need {used} registers of {self.registers}"
         return ""
 
-    def row_cycles(self, blocks: int, places: int) -> float:
+    def row_cycles(self, blocks: int, positions: int) -> float:
         """Cycles of a step of the reduction for a row of one block, in tiles of ``blocks`` by
-        ``places``, and what is left of them: each tile takes one cycle more than its step.
+        ``positions``, and what is left of them: each tile takes one cycle more than its step.
         """
-        tiles = product(_parts(self.blocks, blocks), _parts(self.width, places))
+        tiles = product(_parts(self.blocks, blocks), _parts(self.width, positions))
         return sum(self._step_cycles(*tile) + 1 for tile in tiles) / self.blocks
 
     def _step_cycles(self, blocks: int, width: int) -> float:
@@ -101,9 +101,9 @@ def _parts(extent: int, size: int) -> list[int]:
 
 
 class DirectTiles(CpuTemplate):
-    """A convolution: a tile of ``blocks`` of channels by ``width`` places of a row stays in vector
-    registers over the whole reduction. The ``outer`` loop is over groups of blocks, each of which
-    reads the whole image, or over rows, each of which reads all weights.
+    """A convolution: a tile of ``blocks`` of channels by ``width`` positions of a row stays in
+    vector registers over the whole reduction. The ``outer`` loop is over groups of blocks, each of
+    which reads the whole image, or over rows, each of which reads all weights.
     """
 
     name = "direct"
@@ -154,7 +154,7 @@ class DirectTiles(CpuTemplate):
 
 
 class WindowTiles(CpuTemplate):
-    """Windows over each channel by itself: ``width`` places of a row in registers, the window
+    """Windows over each channel by itself: ``width`` positions of a row in registers, the window
     unrolled."""
 
     name = "channel windows"
@@ -310,7 +310,7 @@ def _tiled_window(workload: OperatorWorkload, processor: Processor) -> _Tiled:
 
 
 def _tiled_dense(workload: OperatorWorkload, processor: Processor) -> _Tiled:
-    """The results of a dense layer: blocks are vectors of results, places rows of the matrix."""
+    """The results of a dense layer: blocks are vectors of results, positions rows of the matrix."""
     (x, _), (weight, _), *_ = workload.operands
     *lead, vectors, depth, _ = weight
     most, latency_cycles = _sums(processor, dots=False)
@@ -414,7 +414,7 @@ def _sums_in_registers(acc: Stage, tile: Sequence[IterVar], lanes: IterVar) -> l
 
 
 def _schedule_windows(schedule: Schedule, output: Tensor, width: int) -> None:
-    """Each channel by itself: a tile of places of a row in registers, the window unrolled."""
+    """Each channel by itself: a tile of positions of a row in registers, the window unrolled."""
     out, acc = schedule[output], _stage(schedule, "acc")
     assert acc is not None
     n, cb, oh, ow, c = output.axes
@@ -484,8 +484,8 @@ def _schedule_border(schedule: Schedule) -> Stage | None:
 
 
 def _best_tile(tiled: _Tiled, tiles: Sequence[tuple[int, int]]) -> tuple[int, int]:
-    """The blocks of channels and places of a row in a tile: those of the fewest cycles; of several,
-    the fewest blocks, or the most where the blocks share a register that holds an element.
+    """The blocks of channels and positions of a row in a tile: those of the fewest cycles; of
+    several, the fewest blocks, or the most where the blocks share a register that holds an element.
     """
     share = -1 if tiled.scratch else 1
     return min(tiles, key=lambda t: (tiled.row_cycles(*t), share * t[0], t))

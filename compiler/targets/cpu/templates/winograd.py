@@ -51,7 +51,7 @@ class WinogradTiles(CpuTemplate):
             "columns": range(1, min(sizes.columns, most) + 1),
             "ahead": preferring(WEIGHTS_AHEAD, (8, 16, 32, 64)),
         }
-        return Space(knobs, lambda k: _misfit(sizes, self.processor, k))
+        return Space(knobs, lambda k: _misfit(self.processor, k))
 
     def plan(self, workload: OperatorWorkload, fixed: Knobs) -> Plan | Refusal:
         sizes = _sizes(workload)
@@ -113,7 +113,7 @@ def _sizes(workload: OperatorWorkload) -> _Sizes:
     return _Sizes(op.size, images, rows, columns, blocks, weight[3] * weight[4], lanes)
 
 
-def _misfit(sizes: _Sizes, processor: Processor, knobs: Knobs) -> str:
+def _misfit(processor: Processor, knobs: Knobs) -> str:
     """Why a register tile is not legal, or an empty string."""
     blocks, rows, columns = (int(knobs[name]) for name in ("blocks", "rows", "columns"))
     if rows > int(knobs["group"]):

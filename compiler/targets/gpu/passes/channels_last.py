@@ -27,6 +27,7 @@ from ....graph.ops.in_phases import InPhases
 from ....graph.ops.integer import QAdd
 from ....graph.ops.movement import Transpose
 from ....graph.ops.pooling import AvgPool, MaxPool, QMaxPool
+from ....graph.passes.dead_code import dead_code
 from ..templates.product import LEAST_CHANNELS
 from .window_rows import WindowRows, window_rows
 
@@ -92,10 +93,7 @@ class _Rewriting:
         """The new graph; its outputs are in the model's layout."""
         for name in self.graph.outputs:
             self._plain(name)
-        read = {name for node in self.nodes.values() for name in node.inputs}
-        kept = {*read, *self.nodes, *self.graph.inputs, *self.graph.outputs}
-        tensors = {name: tensor for name, tensor in self.tensors.items() if name in kept}
-        return replace(self.graph, nodes=tuple(self.nodes.values()), tensors=tensors)
+        return dead_code(self.graph.with_nodes(self.nodes.values(), *self.tensors.values()))
 
     def _moves(self, node: Node, op: Conv2d | QConv2d) -> bool:
         """Whether a convolution gets the other layout: it pays, or is depthwise behind one."""

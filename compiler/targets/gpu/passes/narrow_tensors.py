@@ -27,6 +27,7 @@ from ....graph.ops.channels_last import ChannelsLast
 from ....graph.ops.linear import Dense, MatMul
 from ....graph.ops.narrow import Copy, Narrow
 from ....graph.ops.pooling import MaxPool
+from ....graph.passes.dead_code import dead_code
 from ..templates.tensor_gemm import LEAST_COPY_BYTES
 
 #: Whether a node is a product whose two factors are rounded.
@@ -64,9 +65,7 @@ def narrow_tensors(graph: Graph, dtype: str, is_product: IsProduct) -> Graph:
             result = tensors[node.output].dtype
             node = replace(node, op=Narrow(node.op, result), inputs=tuple(inputs))
         nodes.append(node)
-    used = {name for node in nodes for name in (*node.inputs, node.output)}
-    kept = {n: t for n, t in tensors.items() if n in used or n in (*graph.inputs, *graph.outputs)}
-    return replace(graph, nodes=tuple(nodes), tensors=kept)
+    return dead_code(graph.with_nodes(nodes, *tensors.values()))
 
 
 @dataclass

@@ -77,7 +77,7 @@ class TensorGemm(Gemm):
     def __init__(self, precision: str, architecture: Architecture):
         self.precision, self.architecture = precision, architecture
 
-    def kind_of(self, graph: Graph, node: Node) -> str | None:
+    def find_kind(self, graph: Graph, node: Node) -> str | None:
         """The kind of a product's factors; None where tensor cores have none that fits."""
         dtypes = {t.dtype for t in graph.operands(node)[:2]}
         op = strip_layout(node.op)
@@ -91,7 +91,7 @@ class TensorGemm(Gemm):
 
     def handles(self, graph: Graph, node: Node) -> bool:
         node = replace(node, op=without_narrow(node.op))
-        if self.kind_of(graph, node) is None:
+        if self.find_kind(graph, node) is None:
             return False
         match node.op:
             case ChannelsLast(op):
@@ -146,7 +146,7 @@ class TensorGemm(Gemm):
         return Space(knobs, misfit)
 
     def schedule(self, graph: Graph, node: Node, knobs: Knobs) -> Scheduled:
-        product, kind = make_product(graph, node), self.kind_of(graph, node)
+        product, kind = make_product(graph, node), self.find_kind(graph, node)
         assert kind is not None
         if product.zero_point:
             weights = graph.operands(node)[1].data
@@ -218,7 +218,7 @@ def strip_layout(op: Op) -> Op:
     return op.op if isinstance(op, InPhases) else op
 
 
-def unit_of(knobs: Knobs) -> str:
+def find_unit(knobs: Knobs) -> str:
     """Whose instructions multiply."""
     return str(knobs.get("unit", MMA))
 
@@ -229,7 +229,7 @@ def _misfit(knobs: Knobs, element_bytes: int, most_bytes: int) -> str:
     )
     if rows % warp_rows or columns % warp_columns:
         return f"expected tiles of warps that divide {rows} x {columns}"
-    grouped = unit_of(knobs) == WGMMA
+    grouped = find_unit(knobs) == WGMMA
     if grouped and (warp_rows % tc.GROUP_ROWS or warp_columns not in tc.GROUP_COLUMNS):
         return f"expected tiles of warpgroups of {tc.GROUP_ROWS} rows and 16 columns or more"
     lanes = WARPGROUP if grouped else WARP
@@ -248,7 +248,7 @@ def tensor_tiled(product: Product, kind: str, knobs: Knobs) -> Schedule:
     rows, columns, depth, warp_rows, warp_columns, stages = (
         int(knobs[n]) for n in ("rows", "columns", "depth", "warp_rows", "warp_columns", "stages")
     )
-    dtype, sums, grouped = tc.element_of(kind), tc.SUMS[kind], unit_of(knobs) == WGMMA
+    dtype, sums, grouped = tc.element_of(kind), tc.SUMS[kind], find_unit(knobs) == WGMMA
     core = tc.group_core(kind, warp_columns) if grouped else tc.tensor_core(kind)
     lanes = WARPGROUP if grouped else WARP
     shape = (tc.GROUP_ROWS, warp_columns) if grouped else (tc.ROWS, tc.COLUMNS)

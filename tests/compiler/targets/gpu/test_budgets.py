@@ -17,7 +17,7 @@ import vdla
 from vdla.bench.net import Net
 from vdla.bench.workloads import NETWORKS
 from vdla.compiler.choose.space import Knobs
-from vdla.compiler.targets.gpu.templates.tensor_gemm import WGMMA, unit_of
+from vdla.compiler.targets.gpu.templates.tensor_gemm import WGMMA, find_unit
 from vdla.isa.errors import VdlaError
 from vdla.runtime.gpu.nvrtc import compile_logged
 from vdla.runtime.gpu.program import KernelProgram
@@ -107,7 +107,7 @@ def check_product(kernel: str, counts: Counter[str], kind: str, knobs: Knobs) ->
     ``depth`` deep, is in its instructions at least once. Nothing is in local memory."""
     tile = math.prod(int(knobs[name]) for name in ("warp_rows", "warp_columns", "depth"))
     assert multiply_adds(counts) >= tile, kernel
-    is_grouped = unit_of(knobs) == WGMMA
+    is_grouped = find_unit(knobs) == WGMMA
     unit = ("I" if kind == "int8" else "H") + ("GMMA" if is_grouped else "MMA")
     assert total(counts, unit) == total(counts, "IMMA", "IGMMA", "HMMA", "HGMMA"), kernel
     # Warpgroups read factors in shared memory by themselves.

@@ -18,7 +18,7 @@ from vdla.compiler.dumps import Dumps
 from vdla.compiler.frontends.load import load_graph
 from vdla.compiler.graph.passes import run_passes
 from vdla.compiler.targets.gpu.dialects import CUDA
-from vdla.compiler.targets.gpu.graph_code import GraphKernels, argument_of, fuse
+from vdla.compiler.targets.gpu.graph_code import GraphKernels, fuse, make_argument
 from vdla.compiler.targets.gpu.kernels import find_temporaries, make_kernels
 from vdla.compiler.targets.gpu.lowering import templates_of
 from vdla.compiler.targets.gpu.scopes import element_bytes, element_count
@@ -64,7 +64,7 @@ def run_func(
     memory |= {names[b]: array for b, array in zip(func.params, arrays, strict=False)}
     calls = [
         KernelCall(k.name, k.grid, k.block,
-                   tuple(argument_of(a, lambda b: (names[b], 0)) for a in k.arguments))
+                   tuple(make_argument(a, lambda b: (names[b], 0)) for a in k.arguments))
         for k in kernels
     ]  # fmt: skip
     source = print_module([k.text for k in kernels], CUDA)
@@ -128,8 +128,9 @@ def test_networks(name: str, kind: str, sanitizer: str, tmp_path: Path) -> None:
     memory = {n: garbage(b) for _, names, _ in found.calls for b, n in names.items()}
     memory |= found.memory.constants | dict(zip(graph.inputs, arrays, strict=True))
     calls = [
-        KernelCall(k.name, k.grid, k.block,
-                   tuple(argument_of(a, lambda b, names=names: (names[b], 0)) for a in k.arguments))
+        KernelCall(k.name, k.grid, k.block, tuple(
+            make_argument(a, lambda b, names=names: (names[b], 0)) for a in k.arguments
+        ))
         for made, names, _ in found.calls for k in made.kernels
     ]  # fmt: skip
     source = found.program("emulated").source

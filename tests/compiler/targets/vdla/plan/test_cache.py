@@ -24,7 +24,7 @@ from vdla.compiler.targets.registry import find_target
 from vdla.compiler.targets.vdla import target as accelerator
 from vdla.compiler.targets.vdla.plan import planner
 from vdla.compiler.targets.vdla.plan.cache import Foreign, text_of
-from vdla.compiler.tune.task import tasks_of
+from vdla.compiler.tune.task import find_tasks
 from vdla.isa.params import NOT_IN_PROGRAMS, PRESETS
 
 from ...damage import DAMAGE
@@ -160,7 +160,7 @@ def test_whatever_changes_a_program_has_a_file_of_its_own(
     compiled = vdla.compile(DIGITS).compiled
     layer = next(layer for layer in compiled.layers if layer.knobs.get("vthreads") == 2)
     target = find_target("sim", Options(vdla.HwParams.load("16x16"), vdla.MemoryParams.load("vta")))
-    task = next(task for task in tasks_of(str(DIGITS), target) if layer.name in task.layers)
+    task = next(task for task in find_tasks(str(DIGITS), target) if layer.name in task.layers)
     # Other choices of a layer have records of their own.
     mine = {name: value for name, value in layer.knobs.items() if name in task.space.knobs}
     other = {**mine, "vthreads": 1}
