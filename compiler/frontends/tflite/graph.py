@@ -513,8 +513,9 @@ class Call(Builder):
             raise self.refuse(f"{tensor} has no elements, {list(tensor.shape)}")
         if tensor.index in importer.values or tensor.data is not None:
             raise self.refuse(f"{tensor} is defined already")
-        taken = value.is_constant or value.name in (name for _, _, name in self.defined)
-        if value.name not in self.made or taken:
+        named = value.name in (name for _, _, name in self.defined)
+        held = named or importer.variables.hold((value.name,))
+        if value.name not in self.made or value.is_constant or held:
             value = self.emit(Identity(), value)
         self.defined.append((tensor, layout, value.name))
         importer.values[tensor.index] = {layout: value.name}

@@ -30,7 +30,7 @@ from .rnn import (
     vector,
 )
 from .rules import clipped, named, rescaled, saturated
-from .weights import reduced, scaled
+from .weights import multipliers, scaled
 
 # ---- floats --------------------------------------------------------------------------------------
 #: What the kernels add to a variance before its root.
@@ -269,14 +269,8 @@ class _IntegerLstm:
         call = self.call
         units, first = self.units, which == 0
         real = [float(scale * call.operand(g[which]).scale[0]) / _BEFORE for g in _GATES]
-        pairs = [tflite_params(value) for value in np.repeat(real, units)]
-        factors, shifts = (np.array(column, np.int64) for column in zip(*pairs, strict=True))
-        if self.acc == "int64":
-            factors, shifts = reduced(factors), shifts + 15
-        given = [
-            call.shared(f"{name}{which}", data.astype(self.acc))
-            for name, data in (("factors", factors), ("shifts", shifts))
-        ]
+        pair = multipliers(np.repeat(real, units), self.acc)
+        given = [call.shared(f"{which}.{i}", pair[i].astype(self.acc)) for i in (0, 1)]
 
         def rule(acc: Expr, factor: Expr, shift: Expr, other: Expr) -> Expr:
             made = scaled(acc + other if first else acc, factor, shift)

@@ -15,8 +15,8 @@ from ....graph.ops.reduction import ArgReduce
 from ....te.expr import Const, Expr, integer_range, select
 from ..graph import QUANTISED, Call, Reader, Rows
 from .convolution import image_shape
-from .elementwise import narrow
 from .rules import axis_of, int32, numbers, rescaled, same_quant, saturated, stored_type
+from .weights import reduced
 
 #: Elements of a product of integers: each is a node.
 LONGEST_PRODUCT = 256
@@ -111,7 +111,7 @@ def _product(call: Call) -> None:
     down = 15 + shift
     if not 0 < down < 63:
         raise call.refuse("expected a result whose steps are not far finer or coarser")
-    factor, half = narrow(multiplier), 1 << (down - 1)
+    factor, half = int(reduced(np.int64(multiplier))), 1 << (down - 1)
     moved = call.transpose(value, (*kept, *axes))
     rows = call.reshape(moved, (math.prod(shape[i] for i in kept), count))
 

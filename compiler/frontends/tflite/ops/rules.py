@@ -181,6 +181,12 @@ def operands_of(call: Call, count: int) -> tuple[list[Tensor], str]:
     return [call.tensor(p, layout) for p in range(count)], layout
 
 
+def swapped(call: Call, value: Tensor) -> Tensor:
+    """A tensor with its last two axes exchanged."""
+    rank = len(value.shape)
+    return call.transpose(value, (*range(rank - 2), rank - 1, rank - 2))
+
+
 def reduce_rows(call: Call, kind: str, value: Tensor) -> Tensor:
     """A tensor reduced along its last axis, which stays as 1."""
     return call.reduce(kind, value, (len(value.shape) - 1,))
