@@ -44,8 +44,6 @@ _HELD = {"uint8": "int8", "float16": "float32"}
 MESSAGE_LIMIT = 120
 #: Elements that are computed while a model is read: of constants, and of what they make.
 MAX_FOLDED = 1 << 26
-
-
 #: Subgraphs that call each other; more is a damaged file, in which one calls itself.
 MAX_DEPTH = 8
 #: How often subgraphs are read in all, so that loops in loops end.
@@ -82,7 +80,7 @@ class Importer:
 
     model: FlatModel
     batch: int
-    readers: Mapping[str, Reader]
+    readers: Rows
     number: int = 0
     prefix: str = ""
     depth: int = 0
@@ -179,27 +177,26 @@ class Importer:
     def _operators(self) -> None:
         """Read all operators of the subgraph."""
         for operator in self.flat.operators:
-            reader = self.readers.get(operator.kind)
-            if reader is None:
+            if operator.kind not in self.readers:
                 raise VdlaError(
                     f"operator {operator.index}: {operator.kind} is not supported;"
                     " see docs/tflite.md for the operators that are"
                 )
             try:
                 with np.errstate(all="ignore"):  # damaged scales; their products are checked
-                    self._read(operator, reader)
+                    self._read(operator)
             except VdlaError as error:
                 raise VdlaError(f"{operator}: {error}") from None
             except (*DAMAGE, KeyError, ZeroDivisionError) as error:
                 why = " ".join(str(error).split())[:MESSAGE_LIMIT]
                 raise VdlaError(f"{operator} is damaged: {why or type(error).__name__}") from None
 
-    def _read(self, operator: FlatOperator, reader: Callable[[Call], None]) -> None:
+    def _read(self, operator: FlatOperator) -> None:
         """Read an operator; if it depends on constants only, its results become constants."""
         before = len(self.nodes)
         name = f"{self.prefix}{operator.kind.lower()}_{operator.index}"
         call = Call(name, operator.kind, self.tensors, self, operator, nodes=self.nodes)
-        reader(call)
+        self._reader(call)(call)
         self._name_results(call, before)
         nodes = self.nodes[before:]
         made = {node.output for node in nodes}
@@ -228,6 +225,14 @@ class Importer:
             self.folded[index] = replace(tensor, data=data)
             self.shapes[index] = data.shape
             del self.values[index]
+
+    def _reader(self, call: Call) -> Reader:
+        """The reader of an operator: the first operand's type decides."""
+        row = self.readers[call.kind]
+        dtype = call.operand(0).dtype if call.operator.inputs else ANY
+        if dtype not in row and ANY not in row:
+            raise call.refuse(f"supported are {', '.join(row)}, got {dtype} of {call.operand(0)}")
+        return row.get(dtype) or row[ANY]
 
     def _name_results(self, call: Call, before: int) -> None:
         """Give the results of an operator, whose nodes begin at ``before``, the names that they

@@ -29,7 +29,7 @@ from .rnn import (
     state_of,
     vector,
 )
-from .rules import clipped, named, rescaled, saturated
+from .rules import STORED, clipped, named, rescaled, saturated
 from .weights import multipliers, scaled
 
 # ---- floats --------------------------------------------------------------------------------------
@@ -284,13 +284,11 @@ class _IntegerLstm:
     def activated(self, value: Tensor, sigmoid: bool, power: int = -12) -> Tensor:
         """An activation of int16 of scale ``2**power``, by a table."""
         call, name = self.call, "sigmoid" if sigmoid else f"tanh{-power}"
-        values = np.arange(-32768, 32768)
+        values = STORED["int16"]
         steps = values * (3 << (12 + power)) if power >= -12 else _halved(values * 3, -12 - power)
-        table = call.shared(
-            name, (logistic16(steps) if sigmoid else tanh16(steps)).clip(-32768, 32767).astype("i2")
-        )
+        found = (logistic16 if sigmoid else tanh16)(steps).clip(-32768, 32767)
         index = call.map(lambda v: v.astype("int32") + (1 << 15), value)
-        return call.emit(Gather(0), table, index)
+        return call.emit(Gather(0), call.shared(name, found.astype(np.int16)), index)
 
     def product(self, a: Expr, b: Expr, scale: float, zero: int, dtype: str) -> Expr:
         """The product of two elements, rescaled."""

@@ -52,10 +52,8 @@ def _slice(call: Call) -> None:
 def _entries(call: Call, count: int, rank: int) -> dict[int, int]:
     """Which begin, end and stride belongs to each dimension of the operand. An ellipsis stands for
     as many dimensions as are left, a new axis for none."""
-    ellipses, added = (
-        call.option("EllipsisMask"),
-        call.option("NewAxisMask") & ~call.option("EllipsisMask"),
-    )
+    ellipses = call.option("EllipsisMask")
+    added = call.option("NewAxisMask") & ~ellipses
     places = [i for i in range(count) if not (ellipses | added) >> i & 1]
     if (ellipses & (1 << count) - 1).bit_count() > 1 or len(places) > rank:
         raise call.refuse(f"expected one ellipsis and up to {rank} dimensions besides")
