@@ -20,13 +20,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import tflite
 
 from ....isa.errors import VdlaError
 from ...graph.arithmetic.requant import OFFSET
-from ...graph.ir import Graph, Node, Tensor, infer
+from ...graph.ir import Node, Tensor, infer
 from ...graph.ops.base import Op
 from ...graph.ops.movement import Identity, Reshape, Transpose
-from ...graph.ops.quantisation import Quant, Recentre
+from ...graph.ops.quantisation import Quant
 from ...te.expr import integer_range
 from ..builder import Builder
 from ..onnx.model import OPSETS
@@ -40,6 +41,28 @@ TO_NCHW, TO_NHWC = (0, 3, 1, 2), (0, 2, 3, 1)
 QUANTISED = ("int8", "uint8", "int16")
 #: Types that the graph does not have, and the types that hold their elements.
 _HELD = {"uint8": "int8", "float16": "float32"}
+_Activation = tflite.ActivationFunctionType
+#: Real bounds of each fused activation.
+ACTIVATIONS = {
+    _Activation.NONE: (-math.inf, math.inf),
+    _Activation.RELU: (0.0, math.inf),
+    _Activation.RELU_N1_TO_1: (-1.0, 1.0),
+    _Activation.RELU6: (0.0, 6.0),
+}
+_ACTIVATION_NAMES = {code: name for name, code in vars(_Activation).items() if type(code) is int}
+
+
+def activation(call: Call) -> tuple[float, float]:
+    """Real bounds of the fused activation, if the operator has one."""
+    code = call.operator.option("FusedActivationFunction", _Activation.NONE)
+    if code not in ACTIVATIONS:
+        raise call.refuse(
+            f"fused activation {_ACTIVATION_NAMES.get(code, code)} is not supported;"
+            f" supported are {', '.join(_ACTIVATION_NAMES[c] for c in ACTIVATIONS)}"
+        )
+    return ACTIVATIONS[code]
+
+
 #: Characters of what Python or NumPy says about attributes that no operator can have.
 MESSAGE_LIMIT = 120
 #: Elements that are computed while a model is read: of constants, and of what they make.
@@ -63,11 +86,6 @@ ANY = "any"
 def held_in(dtype: str) -> str:
     """The graph's type for elements of a type of the file."""
     return _HELD.get(dtype, dtype)
-
-
-def _at_edge(dtype: str) -> str:
-    """As :func:`held_in`, for inputs and outputs, which may be uint8."""
-    return dtype if dtype == "uint8" else held_in(dtype)
 
 
 @dataclass
@@ -108,22 +126,6 @@ class Importer:
         tensor = self.folded[index] if index in self.folded else self.flat.tensor(index)
         return replace(tensor, shape=self.shapes[index]) if index in self.shapes else tensor
 
-    def run(self) -> Graph:
-        """The graph of the first subgraph."""
-        flat = self.flat
-        if not flat.outputs:
-            raise VdlaError("expected a model with outputs, got none")
-        self._name_interface()
-        for index in flat.inputs:
-            self._input(self.tensor(index))
-        self._operators()
-        outputs = tuple(self._output(index) for index in flat.outputs)
-        inputs = tuple(self.names[index] for index in flat.inputs)
-        before, after, initial = self.variables.finish(self.tensors, self.emit)
-        return Graph(
-            "main", (*inputs, *before), (*outputs, *after), tuple(self.nodes), self.tensors, initial
-        )
-
     def call_subgraph(self, number: int, given: Sequence[Bound], label: str) -> list[Bound]:
         """Read a subgraph in the place of an operator; its inputs have the values ``given``.
         Returns its outputs.
@@ -144,7 +146,7 @@ class Importer:
             )
         for index, value in zip(indices, given, strict=True):
             inner.bind(index, value)
-        inner._operators()
+        inner.operators()
         return [inner.bound(index) for index in inner.flat.outputs]
 
     def bound(self, index: int) -> Bound:
@@ -174,7 +176,7 @@ class Importer:
         else:
             self.values[index] = {"plain": value}
 
-    def _operators(self) -> None:
+    def operators(self) -> None:
         """Read all operators of the subgraph."""
         for operator in self.flat.operators:
             if operator.kind not in self.readers:
@@ -254,17 +256,6 @@ class Importer:
         current = self.variables.current
         current.update({key: new[value] for key, value in current.items() if value in new})
 
-    def _name_interface(self) -> None:
-        """Inputs and outputs keep their names, unless these are empty, odd or not unique."""
-        flat = self.flat
-        indices = dict.fromkeys((*flat.inputs, *flat.outputs))
-        count = Counter(self.tensor(i).name for i in indices)
-        taken = {f"t{i}" for i in range(len(flat.tensors))}
-        for i in indices:
-            name = self.tensor(i).name
-            usable = name.isprintable() and name and count[name] == 1 and name not in taken
-            self.names[i] = name if usable else f"t{i}"
-
     @property
     def scale(self) -> int:
         """How many times the file's own batch is computed at once."""
@@ -282,37 +273,6 @@ class Importer:
         if tensor.index in self.shapes:
             return self.shapes[tensor.index]
         return (tensor.shape[0] * self.scale, *tensor.shape[1:]) if tensor.shape else ()
-
-    def _input(self, tensor: FlatTensor) -> None:
-        name = self.names[tensor.index]
-        if tensor.index in self.values:
-            raise VdlaError(f"{tensor} is an input twice")
-        if tensor.dtype == "resource":
-            raise VdlaError(f"{tensor} is an input: the handle of a variable cannot be given")
-        if tensor.dtype == "complex64":
-            raise VdlaError(f"{tensor} is an input of complex numbers, which are not supported")
-        if 0 in tensor.shape:
-            raise VdlaError(f"{tensor} is an input without elements, {list(tensor.shape)}")
-        shape = self.shape(tensor)
-        self.tensors[name] = Tensor(name, shape, _at_edge(tensor.dtype), quant=quant_of(tensor))
-        self.values[tensor.index], self.shapes[tensor.index] = {"plain": name}, shape
-        if tensor.dtype == "uint8":
-            signed = self.emit(f"{name}.signed", Recentre(), (name,), f"{name}.signed")
-            self.values[tensor.index] = {"plain": signed}
-
-    def _output(self, index: int) -> str:
-        tensor, name = self.tensor(index), self.names[index]
-        if tensor.data is not None:
-            self.constant(name, tensor.data.astype(_at_edge(tensor.dtype), copy=False))
-            return name
-        if index not in self.values and not tensor.variable:
-            raise VdlaError(f"output {tensor} is not computed by any operator")
-        value = self.value(tensor, "plain")
-        if tensor.variable and tensor.dtype != "uint8":
-            return self.emit(f"{name}.value", Identity(), (value,), name)
-        if tensor.dtype == "uint8" and name not in self.tensors:
-            return self.emit(f"{name}.unsigned", Recentre(), (value,), name)
-        return name if tensor.dtype == "uint8" else value
 
     def emit(self, node: str, op: Op, inputs: tuple[str, ...], output: str) -> str:
         """Append a node; returns the name of its result."""
@@ -445,6 +405,19 @@ class Call(Builder):
             raise self.refuse(f"expected a constant {what}, got the computed {tensor}")
         return tensor.data
 
+    def numbers(self, position: int, what: str) -> list[int]:
+        """The integers of a constant operand."""
+        data = self.constant(position, what)
+        if data.dtype.kind != "i":
+            raise self.refuse(f"expected integers as {what}, got {data.dtype}")
+        return [int(v) for v in data.reshape(-1)]
+
+    def axis(self, value: int, rank: int) -> int:
+        """An axis counted from the front."""
+        if not -rank <= value < rank:
+            raise self.refuse(f"expected an axis from {-rank} to {rank - 1}, got {value}")
+        return value % rank
+
     def quant(self, tensor: FlatTensor) -> tuple[np.float32, int]:
         """Scale and zero point of an activation, the zero point of uint8 as for int8."""
         if tensor.dtype not in QUANTISED:
@@ -461,6 +434,40 @@ class Call(Builder):
         if not low <= zero <= high:
             raise self.refuse(f"zero point {zero + offset} of {tensor} is not {tensor.dtype}")
         return tensor.scale[0], zero
+
+    def same_quant(self, tensor: FlatTensor) -> None:
+        """Refuse an operand whose integers mean something else than the result's."""
+        if self.quant(tensor) != self.quant(self.result):
+            raise self.refuse(f"{tensor} and the result have different scales or zero points")
+
+    @property
+    def stored_type(self) -> str:
+        """The integer type that holds the first operand in the graph."""
+        dtype = self.operand(0).dtype
+        return "int8" if dtype == "uint8" else dtype
+
+    def activation(self) -> tuple[float, float]:
+        """Real bounds of the fused activation, if the operator has one."""
+        code = self.operator.option("FusedActivationFunction", _Activation.NONE)
+        if code not in ACTIVATIONS:
+            raise self.refuse(
+                f"fused activation {_ACTIVATION_NAMES.get(code, code)} is not supported;"
+                f" supported are {', '.join(_ACTIVATION_NAMES[c] for c in ACTIVATIONS)}"
+            )
+        return ACTIVATIONS[code]
+
+    def bounds(self) -> tuple[int, int]:
+        """Bounds of the fused activation in the result's integers, at its scale and zero point."""
+        scale, zero = self.quant(self.result)
+        lowest, highest = integer_range("int16" if self.result.dtype == "int16" else "int8")
+
+        def stored(real: float, bound: int) -> int:
+            if math.isinf(real):
+                return bound
+            return min(max(zero + steps_of(real, scale), lowest), highest)
+
+        lo, hi = self.activation()
+        return stored(lo, lowest), stored(hi, highest)
 
     def tensor(self, position: int, layout: str = "plain") -> Tensor:
         """The graph's tensor for an operand. A constant becomes a constant of the graph, and uint8
@@ -545,6 +552,12 @@ class Call(Builder):
         said = self.importer.shape(result)
         sizes = zip(result.signature, made, said, strict=False)
         return len(made) == len(said) and all(a == b for size, a, b in sizes if size != -1)
+
+
+def steps_of(real: float, scale: np.float32) -> int:
+    """A real bound in steps of a scale, rounded half away from zero; at most a million."""
+    steps = min(max(float(np.float32(real) / scale), -1e6), 1e6)
+    return int(math.copysign(math.floor(abs(steps) + 0.5), steps))
 
 
 def quant_of(tensor: FlatTensor) -> Quant | None:

@@ -21,7 +21,6 @@ from .rules import (
     rescaled,
     rounded,
     saturated,
-    stored_type,
     unary,
 )
 
@@ -114,7 +113,7 @@ def _dequantize(call: Call) -> None:
     if source.data is None or source.scale.size == 1:
         scale, zero = call.quant(source)
         pair = np.array([scale], np.float32), np.array([zero], np.int32)
-        emit_op(call, Dequantize(Quant(*pair, stored_type(call))), 1)
+        emit_op(call, Dequantize(Quant(*pair, call.stored_type)), 1)
         return
     if not source.scale.size:
         raise call.refuse(f"{source} has no scale")

@@ -19,19 +19,8 @@ from ....graph.arithmetic.fixed_point import (
 )
 from ....graph.arithmetic.requant import tflite_params
 from ....te.expr import Const, Expr, maximum, minimum, select
-from ..graph import ANY, Call, Reader, Rows
-from .rules import (
-    STORED,
-    emit_map,
-    emit_table,
-    named,
-    one,
-    onnx,
-    steps_of,
-    stored_type,
-    unary,
-    zero,
-)
+from ..graph import ANY, Call, Reader, Rows, steps_of
+from .rules import STORED, emit_map, emit_table, named, one, onnx, unary, zero
 from .weights import reduced
 
 #: A function of an array of float32.
@@ -71,7 +60,7 @@ def _gelu_float(call: Call) -> None:
 def _centred(call: Call) -> tuple[np.ndarray, np.float32, np.float32, int]:
     """Every stored value less its zero point; the scales; the result's zero point."""
     (x, zero_x), (y, zero_y) = call.quant(call.operand(0)), call.quant(call.result)
-    return STORED[stored_type(call)] - zero_x, x, y, zero_y
+    return STORED[call.stored_type] - zero_x, x, y, zero_y
 
 
 def _abs(call: Call) -> None:
@@ -97,7 +86,7 @@ def _clipped(real_lo: float, real_hi: float) -> Reader:
 
     def read(call: Call) -> None:
         values, x, y, zero = _centred(call)
-        factor = float(x / y) if stored_type(call) == "int8" else float(x) / float(y)
+        factor = float(x / y) if call.stored_type == "int8" else float(x) / float(y)
         lo, hi = (zero + steps_of(real, y) for real in (real_lo, real_hi))
         made = rescale(values, *tflite_params(factor)) + zero
         emit_table(call, np.clip(made, lo, max(hi, lo)))
@@ -135,7 +124,7 @@ def _rsqrt(call: Call) -> None:
     inverses, shifts = inverse_roots(np.maximum(values, 1))
     data = rescale(np.ones_like(inverses), inverses, shifts - _SQRT_BITS)
     found = rescale(data, multiplier, shift + _SQRT_BITS) + zero
-    emit_table(call, np.where(values > 0, found, STORED[stored_type(call)][-1]))
+    emit_table(call, np.where(values > 0, found, STORED[call.stored_type][-1]))
 
 
 def _sqrt(call: Call) -> None:

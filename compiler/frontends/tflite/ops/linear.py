@@ -13,7 +13,7 @@ from ....graph.ops.linear import Dense, MatMul, QDense
 from ....graph.ops.movement import Reshape
 from ....te.expr import Expr
 from ..graph import Call, Rows
-from .rules import activation, between, swapped
+from .rules import between, swapped
 from .weights import (
     accumulator,
     bias8,
@@ -119,7 +119,7 @@ def _dense(call: Call) -> None:
         _dense_hybrid(call)
     elif real:
         operands = dense_operands(call, float_weight(call))
-        emit_matrix(call, Dense(True, *activation(call)), *operands, *float_bias(call, 2))
+        emit_matrix(call, Dense(True, *call.activation()), *operands, *float_bias(call, 2))
     else:
         weight, scales = weight8(call, channel_axis=0)
         op = QDense(call.quant(call.operand(0))[1], requant8(call, scales))

@@ -13,7 +13,7 @@ from ....graph.ir import Tensor
 from ....graph.ops.linear import MatMul
 from ....te.expr import Expr
 from ..graph import Call, Reader, Rows
-from .rules import named, numbers, swapped
+from .rules import named, swapped
 from .shape import new_shape
 
 #: The longest transform: its matrix has the square of it.
@@ -29,7 +29,7 @@ def _matrices(call: Call, rows: int, columns: int, length: int) -> tuple[Tensor,
 
 def _rfft2d(call: Call) -> None:
     """The transform of rows, of which half is kept, and of their columns; sums are float64."""
-    lengths, shape = numbers(call, 1, "lengths"), call.importer.shape(call.operand(0))
+    lengths, shape = call.numbers(1, "lengths"), call.importer.shape(call.operand(0))
     if len(lengths) != 2 or len(shape) < 2 or not all(0 < n <= LONGEST for n in lengths):
         raise call.refuse(f"expected 2 lengths of 1 to {LONGEST}, got {lengths} of {list(shape)}")
     height, width = (min(n, length) for n, length in zip(shape[-2:], lengths, strict=True))

@@ -15,7 +15,7 @@ from ....graph.ops.linear import MatMul
 from ....te.expr import Call as Function
 from ....te.expr import Const, Expr, maximum, minimum, select
 from ..graph import Call
-from .rules import bounds_of, rounded, saturated, stored_type
+from .rules import rounded, saturated
 
 # ---- floats --------------------------------------------------------------------------------------
 
@@ -30,6 +30,7 @@ def float_bias(call: Call, position: int) -> tuple[Tensor, ...]:
 
 
 def float_weight(call: Call) -> np.ndarray:
+    """The weight of a float operator."""
     data = call.constant(1, "weight")
     if data.dtype != np.float32:
         raise call.refuse(f"supported weights of a float operator are float32, got {data.dtype}")
@@ -96,7 +97,8 @@ def factors(call: Call, scales: np.ndarray) -> np.ndarray:
 
 
 def requant8(call: Call, scales: np.ndarray) -> Requant:
-    return tflite_requant(factors(call, scales), call.quant(call.result)[1], *bounds_of(call))
+    """How sums of products become the result."""
+    return tflite_requant(factors(call, scales), call.quant(call.result)[1], *call.bounds())
 
 
 # ---- sums of int16 activations -------------------------------------------------------------------
@@ -152,11 +154,11 @@ def emit_sum(
             raise call.refuse(f"expected a bias of {channels} elements, got {bias.size}")
     pair = multipliers(np.broadcast_to(factors(call, scales), channels), wide)
     operands = (call.value(data.reshape(shape), wide) for data in (bias, *pair))
-    zero, (lo, hi) = call.quant(call.result)[1], bounds_of(call)
+    zero, (lo, hi) = call.quant(call.result)[1], call.bounds()
 
     def rule(acc: Expr, bias: Expr, factor: Expr, count: Expr) -> Expr:
         made = scaled(acc + bias, factor, count)
-        return saturated(made + zero, lo, hi, stored_type(call))
+        return saturated(made + zero, lo, hi, call.stored_type)
 
     call.define(call.map(rule, total, *operands), layout)
 
