@@ -93,7 +93,7 @@ def _reverse_sequence(call: Call) -> None:
     column = call.reshape(lengths, tuple(n if i == batch else 1 for i, n in enumerate(shape)))
     places = np.arange(shape[along], dtype=np.int32)
     places = places.reshape([-1 if i == along else 1 for i in range(len(shape))])
-    whole = np.ascontiguousarray(np.broadcast_to(places, shape))
+    whole = np.broadcast_to(places, shape)
 
     def rule(place: Expr, length: Expr) -> Expr:
         count = length.astype("int32")
