@@ -50,19 +50,6 @@ ACTIVATIONS = {
     _Activation.RELU6: (0.0, 6.0),
 }
 _ACTIVATION_NAMES = {code: name for name, code in vars(_Activation).items() if type(code) is int}
-
-
-def activation(call: Call) -> tuple[float, float]:
-    """Real bounds of the fused activation, if the operator has one."""
-    code = call.operator.option("FusedActivationFunction", _Activation.NONE)
-    if code not in ACTIVATIONS:
-        raise call.refuse(
-            f"fused activation {_ACTIVATION_NAMES.get(code, code)} is not supported;"
-            f" supported are {', '.join(_ACTIVATION_NAMES[c] for c in ACTIVATIONS)}"
-        )
-    return ACTIVATIONS[code]
-
-
 #: Characters of what Python or NumPy says about attributes that no operator can have.
 MESSAGE_LIMIT = 120
 #: Elements that are computed while a model is read: of constants, and of what they make.
