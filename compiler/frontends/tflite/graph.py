@@ -20,13 +20,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import tflite
 
 from ....isa.errors import VdlaError
 from ...graph.arithmetic.requant import OFFSET
-from ...graph.ir import Graph, Node, Tensor, infer
+from ...graph.ir import Node, Tensor, infer
 from ...graph.ops.base import Op
 from ...graph.ops.movement import Identity, Reshape, Transpose
-from ...graph.ops.quantisation import Quant, Recentre
+from ...graph.ops.quantisation import Quant
 from ...te.expr import integer_range
 from ..builder import Builder
 from ..onnx.model import OPSETS
@@ -40,12 +41,19 @@ TO_NCHW, TO_NHWC = (0, 3, 1, 2), (0, 2, 3, 1)
 QUANTISED = ("int8", "uint8", "int16")
 #: Types that the graph does not have, and the types that hold their elements.
 _HELD = {"uint8": "int8", "float16": "float32"}
+_Activation = tflite.ActivationFunctionType
+#: Real bounds of each fused activation.
+ACTIVATIONS = {
+    _Activation.NONE: (-math.inf, math.inf),
+    _Activation.RELU: (0.0, math.inf),
+    _Activation.RELU_N1_TO_1: (-1.0, 1.0),
+    _Activation.RELU6: (0.0, 6.0),
+}
+_ACTIVATION_NAMES = {code: name for name, code in vars(_Activation).items() if type(code) is int}
 #: Characters of what Python or NumPy says about attributes that no operator can have.
 MESSAGE_LIMIT = 120
 #: Elements that are computed while a model is read: of constants, and of what they make.
 MAX_FOLDED = 1 << 26
-
-
 #: Subgraphs that call each other; more is a damaged file, in which one calls itself.
 MAX_DEPTH = 8
 #: How often subgraphs are read in all, so that loops in loops end.
@@ -67,11 +75,6 @@ def held_in(dtype: str) -> str:
     return _HELD.get(dtype, dtype)
 
 
-def _at_edge(dtype: str) -> str:
-    """As :func:`held_in`, for inputs and outputs, which may be uint8."""
-    return dtype if dtype == "uint8" else held_in(dtype)
-
-
 @dataclass
 class Importer:
     """The graph while it grows, and the subgraph that is read.
@@ -82,7 +85,7 @@ class Importer:
 
     model: FlatModel
     batch: int
-    readers: Mapping[str, Reader]
+    readers: Rows
     number: int = 0
     prefix: str = ""
     depth: int = 0
@@ -110,22 +113,6 @@ class Importer:
         tensor = self.folded[index] if index in self.folded else self.flat.tensor(index)
         return replace(tensor, shape=self.shapes[index]) if index in self.shapes else tensor
 
-    def run(self) -> Graph:
-        """The graph of the first subgraph."""
-        flat = self.flat
-        if not flat.outputs:
-            raise VdlaError("expected a model with outputs, got none")
-        self._name_interface()
-        for index in flat.inputs:
-            self._input(self.tensor(index))
-        self._operators()
-        outputs = tuple(self._output(index) for index in flat.outputs)
-        inputs = tuple(self.names[index] for index in flat.inputs)
-        before, after, initial = self.variables.finish(self.tensors, self.emit)
-        return Graph(
-            "main", (*inputs, *before), (*outputs, *after), tuple(self.nodes), self.tensors, initial
-        )
-
     def call_subgraph(self, number: int, given: Sequence[Bound], label: str) -> list[Bound]:
         """Read a subgraph in the place of an operator; its inputs have the values ``given``.
         Returns its outputs.
@@ -146,7 +133,7 @@ class Importer:
             )
         for index, value in zip(indices, given, strict=True):
             inner.bind(index, value)
-        inner._operators()
+        inner.operators()
         return [inner.bound(index) for index in inner.flat.outputs]
 
     def bound(self, index: int) -> Bound:
@@ -176,30 +163,29 @@ class Importer:
         else:
             self.values[index] = {"plain": value}
 
-    def _operators(self) -> None:
+    def operators(self) -> None:
         """Read all operators of the subgraph."""
         for operator in self.flat.operators:
-            reader = self.readers.get(operator.kind)
-            if reader is None:
+            if operator.kind not in self.readers:
                 raise VdlaError(
                     f"operator {operator.index}: {operator.kind} is not supported;"
                     " see docs/tflite.md for the operators that are"
                 )
             try:
                 with np.errstate(all="ignore"):  # damaged scales; their products are checked
-                    self._read(operator, reader)
+                    self._read(operator)
             except VdlaError as error:
                 raise VdlaError(f"{operator}: {error}") from None
             except (*DAMAGE, KeyError, ZeroDivisionError) as error:
                 why = " ".join(str(error).split())[:MESSAGE_LIMIT]
                 raise VdlaError(f"{operator} is damaged: {why or type(error).__name__}") from None
 
-    def _read(self, operator: FlatOperator, reader: Callable[[Call], None]) -> None:
+    def _read(self, operator: FlatOperator) -> None:
         """Read an operator; if it depends on constants only, its results become constants."""
         before = len(self.nodes)
         name = f"{self.prefix}{operator.kind.lower()}_{operator.index}"
         call = Call(name, operator.kind, self.tensors, self, operator, nodes=self.nodes)
-        reader(call)
+        self._reader(call)(call)
         self._name_results(call, before)
         nodes = self.nodes[before:]
         made = {node.output for node in nodes}
@@ -229,6 +215,14 @@ class Importer:
             self.shapes[index] = data.shape
             del self.values[index]
 
+    def _reader(self, call: Call) -> Reader:
+        """The reader of an operator: the first operand's type decides."""
+        row = self.readers[call.kind]
+        dtype = call.operand(0).dtype if call.operator.inputs else ANY
+        if dtype not in row and ANY not in row:
+            raise call.refuse(f"supported are {', '.join(row)}, got {dtype} of {call.operand(0)}")
+        return row.get(dtype) or row[ANY]
+
     def _name_results(self, call: Call, before: int) -> None:
         """Give the results of an operator, whose nodes begin at ``before``, the names that they
         have in the file."""
@@ -249,17 +243,6 @@ class Importer:
         current = self.variables.current
         current.update({key: new[value] for key, value in current.items() if value in new})
 
-    def _name_interface(self) -> None:
-        """Inputs and outputs keep their names, unless these are empty, odd or not unique."""
-        flat = self.flat
-        indices = dict.fromkeys((*flat.inputs, *flat.outputs))
-        count = Counter(self.tensor(i).name for i in indices)
-        taken = {f"t{i}" for i in range(len(flat.tensors))}
-        for i in indices:
-            name = self.tensor(i).name
-            usable = name.isprintable() and name and count[name] == 1 and name not in taken
-            self.names[i] = name if usable else f"t{i}"
-
     @property
     def scale(self) -> int:
         """How many times the file's own batch is computed at once."""
@@ -277,37 +260,6 @@ class Importer:
         if tensor.index in self.shapes:
             return self.shapes[tensor.index]
         return (tensor.shape[0] * self.scale, *tensor.shape[1:]) if tensor.shape else ()
-
-    def _input(self, tensor: FlatTensor) -> None:
-        name = self.names[tensor.index]
-        if tensor.index in self.values:
-            raise VdlaError(f"{tensor} is an input twice")
-        if tensor.dtype == "resource":
-            raise VdlaError(f"{tensor} is an input: the handle of a variable cannot be given")
-        if tensor.dtype == "complex64":
-            raise VdlaError(f"{tensor} is an input of complex numbers, which are not supported")
-        if 0 in tensor.shape:
-            raise VdlaError(f"{tensor} is an input without elements, {list(tensor.shape)}")
-        shape = self.shape(tensor)
-        self.tensors[name] = Tensor(name, shape, _at_edge(tensor.dtype), quant=quant_of(tensor))
-        self.values[tensor.index], self.shapes[tensor.index] = {"plain": name}, shape
-        if tensor.dtype == "uint8":
-            signed = self.emit(f"{name}.signed", Recentre(), (name,), f"{name}.signed")
-            self.values[tensor.index] = {"plain": signed}
-
-    def _output(self, index: int) -> str:
-        tensor, name = self.tensor(index), self.names[index]
-        if tensor.data is not None:
-            self.constant(name, tensor.data.astype(_at_edge(tensor.dtype), copy=False))
-            return name
-        if index not in self.values and not tensor.variable:
-            raise VdlaError(f"output {tensor} is not computed by any operator")
-        value = self.value(tensor, "plain")
-        if tensor.variable and tensor.dtype != "uint8":
-            return self.emit(f"{name}.value", Identity(), (value,), name)
-        if tensor.dtype == "uint8" and name not in self.tensors:
-            return self.emit(f"{name}.unsigned", Recentre(), (value,), name)
-        return name if tensor.dtype == "uint8" else value
 
     def emit(self, node: str, op: Op, inputs: tuple[str, ...], output: str) -> str:
         """Append a node; returns the name of its result."""
@@ -440,6 +392,19 @@ class Call(Builder):
             raise self.refuse(f"expected a constant {what}, got the computed {tensor}")
         return tensor.data
 
+    def numbers(self, position: int, what: str) -> list[int]:
+        """The integers of a constant operand."""
+        data = self.constant(position, what)
+        if data.dtype.kind != "i":
+            raise self.refuse(f"expected integers as {what}, got {data.dtype}")
+        return [int(v) for v in data.reshape(-1)]
+
+    def axis(self, value: int, rank: int) -> int:
+        """An axis counted from the front."""
+        if not -rank <= value < rank:
+            raise self.refuse(f"expected an axis from {-rank} to {rank - 1}, got {value}")
+        return value % rank
+
     def quant(self, tensor: FlatTensor) -> tuple[np.float32, int]:
         """Scale and zero point of an activation, the zero point of uint8 as for int8."""
         if tensor.dtype not in QUANTISED:
@@ -456,6 +421,40 @@ class Call(Builder):
         if not low <= zero <= high:
             raise self.refuse(f"zero point {zero + offset} of {tensor} is not {tensor.dtype}")
         return tensor.scale[0], zero
+
+    def same_quant(self, tensor: FlatTensor) -> None:
+        """Refuse an operand whose integers mean something else than the result's."""
+        if self.quant(tensor) != self.quant(self.result):
+            raise self.refuse(f"{tensor} and the result have different scales or zero points")
+
+    @property
+    def stored_type(self) -> str:
+        """The integer type that holds the first operand in the graph."""
+        dtype = self.operand(0).dtype
+        return "int8" if dtype == "uint8" else dtype
+
+    def activation(self) -> tuple[float, float]:
+        """Real bounds of the fused activation, if the operator has one."""
+        code = self.operator.option("FusedActivationFunction", _Activation.NONE)
+        if code not in ACTIVATIONS:
+            raise self.refuse(
+                f"fused activation {_ACTIVATION_NAMES.get(code, code)} is not supported;"
+                f" supported are {', '.join(_ACTIVATION_NAMES[c] for c in ACTIVATIONS)}"
+            )
+        return ACTIVATIONS[code]
+
+    def bounds(self) -> tuple[int, int]:
+        """Bounds of the fused activation in the result's integers, at its scale and zero point."""
+        scale, zero = self.quant(self.result)
+        lowest, highest = integer_range("int16" if self.result.dtype == "int16" else "int8")
+
+        def stored(real: float, bound: int) -> int:
+            if math.isinf(real):
+                return bound
+            return min(max(zero + steps_of(real, scale), lowest), highest)
+
+        lo, hi = self.activation()
+        return stored(lo, lowest), stored(hi, highest)
 
     def tensor(self, position: int, layout: str = "plain") -> Tensor:
         """The graph's tensor for an operand. A constant becomes a constant of the graph, and uint8
@@ -513,8 +512,9 @@ class Call(Builder):
             raise self.refuse(f"{tensor} has no elements, {list(tensor.shape)}")
         if tensor.index in importer.values or tensor.data is not None:
             raise self.refuse(f"{tensor} is defined already")
-        taken = value.is_constant or value.name in (name for _, _, name in self.defined)
-        if value.name not in self.made or taken:
+        named = value.name in (name for _, _, name in self.defined)
+        held = named or importer.variables.hold((value.name,))
+        if value.name not in self.made or value.is_constant or held:
             value = self.emit(Identity(), value)
         self.defined.append((tensor, layout, value.name))
         importer.values[tensor.index] = {layout: value.name}
@@ -539,6 +539,12 @@ class Call(Builder):
         said = self.importer.shape(result)
         sizes = zip(result.signature, made, said, strict=False)
         return len(made) == len(said) and all(a == b for size, a, b in sizes if size != -1)
+
+
+def steps_of(real: float, scale: np.float32) -> int:
+    """A real bound in steps of a scale, rounded half away from zero; at most a million."""
+    steps = min(max(float(np.float32(real) / scale), -1e6), 1e6)
+    return int(math.copysign(math.floor(abs(steps) + 0.5), steps))
 
 
 def quant_of(tensor: FlatTensor) -> Quant | None:

@@ -17,7 +17,7 @@ from ....te.expr import Const, Expr, maximum, minimum, reinterpret, select
 from ....te.tensor import clip
 from ..custom_options import INT32, integers
 from ..graph import Call, Rows
-from ..ops.rules import named, numbers, one, saturated, zero
+from ..ops.rules import named, one, saturated, zero
 from .streams import keep, kept, two_results
 
 SHIFT32, SHIFT64 = (0, 31), (0, 63)
@@ -127,9 +127,9 @@ def _filter_bank(call: Call) -> None:
     others for the next; the kernel drops the first channel."""
     x = operand(call, 0, "uint32", 1)
     size, (channels,) = x.shape[0], integers(call, num_channels=(1, 1 << 15))
-    rising, falling = (np.array(numbers(call, p, "weights"), np.int64) for p in (1, 2))
+    rising, falling = (np.array(call.numbers(p, "weights"), np.int64) for p in (1, 2))
     bands = [
-        numbers(call, p, w) for p, w in ((3, "first places"), (4, "first weights"), (5, "widths"))
+        call.numbers(p, w) for p, w in ((3, "first places"), (4, "first weights"), (5, "widths"))
     ]
     if min(map(len, bands)) <= channels:
         raise call.refuse(f"expected {channels + 1} bands, got {min(map(len, bands))}")

@@ -17,9 +17,7 @@ from ....te.expr import Call as Function
 from ....te.expr import Const, Expr, integer_range, maximum, minimum, select
 from ..graph import ANY, QUANTISED, Call, Reader, Rows
 from .rules import (
-    activation,
     between,
-    bounds_of,
     emit_map,
     emit_op,
     emit_pair_table,
@@ -30,9 +28,7 @@ from .rules import (
     onnx,
     pair,
     rescaled,
-    same_quant,
     saturated,
-    stored_type,
     zero,
 )
 
@@ -112,10 +108,10 @@ def _sum(subtract: bool) -> Reader:
 
     def read(call: Call) -> None:
         (a, zero_a), (b, zero_b), (y, zero) = _quants(call)
-        dtype, widest = stored_type(call), 2 * float(max(a, b))
+        dtype, widest = call.stored_type, 2 * float(max(a, b))
         lift = 20 if dtype == "int8" else 15
         first, second = tflite_params(float(a) / widest), tflite_params(float(b) / widest)
-        scale, (lo, hi) = widest / (float(1 << lift) * float(y)), bounds_of(call)
+        scale, (lo, hi) = widest / (float(1 << lift) * float(y)), call.bounds()
         if dtype == "int8":
             requant = tflite_requant(np.array([scale]), zero, lo, hi)
             emit_op(call, QAddFixed(zero_a, zero_b, *first, *second, subtract, requant), 2)
@@ -134,13 +130,13 @@ def _sum(subtract: bool) -> Reader:
 
 def _product8(call: Call) -> None:
     (a, zero_a), (b, zero_b), (y, zero) = _quants(call)
-    requant = tflite_requant(np.array([float(a * b / y)]), zero, *bounds_of(call))
+    requant = tflite_requant(np.array([float(a * b / y)]), zero, *call.bounds())
     emit_op(call, QMul(zero_a, zero_b, requant), 2)
 
 
 def _product16(call: Call) -> None:
     (a, zero_a), (b, zero_b), (y, zero) = _quants(call)
-    ending, (lo, hi) = tflite_params(float(a) * float(b) / float(y)), bounds_of(call)
+    ending, (lo, hi) = tflite_params(float(a) * float(b) / float(y)), call.bounds()
 
     def rule(left: Expr, right: Expr) -> Expr:
         product = (int32(left) - zero_a) * (int32(right) - zero_b)
@@ -151,7 +147,7 @@ def _product16(call: Call) -> None:
 
 def _squared_difference(call: Call) -> None:
     (a, zero_a), (b, zero_b), (y, zero) = _quants(call)
-    dtype, widest = stored_type(call), 2.0 * float(max(a, b))
+    dtype, widest = call.stored_type, 2.0 * float(max(a, b))
     lift = 7 if dtype == "int8" else 0
     first, second = tflite_params(float(a) / widest), tflite_params(float(b) / widest)
     ending = tflite_params(widest * widest / (float(1 << (2 * lift)) * float(y)))
@@ -167,7 +163,7 @@ def _extreme(function: Callable[[Expr, Expr], Expr]) -> Reader:
     def read(call: Call) -> None:
         if call.operand(0).dtype in QUANTISED:
             for position in (0, 1):
-                same_quant(call, call.operand(position))
+                call.same_quant(call.operand(position))
         emit_map(call, function, 2)
 
     return read
@@ -176,7 +172,7 @@ def _extreme(function: Callable[[Expr, Expr], Expr]) -> Reader:
 def _div(call: Call) -> None:
     (a, zero_a), (b, zero_b), (y, zero) = _quants(call)
     multiplier, shift = tflite_params(float(a) / (float(b) * float(y)))
-    lo, hi = bounds_of(call)
+    lo, hi = call.bounds()
 
     def quotients(left: np.ndarray, right: np.ndarray) -> np.ndarray:
         top, bottom = left - zero_a, right - zero_b
@@ -210,7 +206,7 @@ def _prelu(call: Call) -> None:
         centred = int32(value) - zero_x
         low = rescaled(centred * (int32(slope) - zero_alpha), *below)
         made = select(centred >= 0, rescaled(centred, *above), low)
-        return saturated(made + zero, *integer_range(stored_type(call)), stored_type(call))
+        return saturated(made + zero, *integer_range(call.stored_type), call.stored_type)
 
     emit_map(call, rule, 2)
 
@@ -276,7 +272,7 @@ def _select(call: Call) -> None:
         raise call.refuse(f"expected a condition of bool, got {condition.dtype}")
     if call.operand(1).dtype in QUANTISED and call.operand(1).scale.size:
         for position in (1, 2):
-            same_quant(call, call.operand(position))
+            call.same_quant(call.operand(position))
     flags = call.tensor(0)
     if call.kind == "SELECT" and len(flags.shape) == 1 and rank > 1:
         flags = call.reshape(flags, (*flags.shape, *(1,) * (rank - 1)))
@@ -290,7 +286,7 @@ _BITS = "int8 int16 int32 uint32"
 READERS: Rows = {
     "ADD": {
         "int8 uint8 int16": _sum(subtract=False),
-        "float32": lambda call: emit_op(call, Add(*activation(call)), 2),
+        "float32": lambda call: emit_op(call, Add(*call.activation()), 2),
         "int32 int64": onnx("Add", 2),
     },
     "ADD_N": {ANY: _add_n},

@@ -27,7 +27,7 @@ from .rules import (
 _FLOATS = ("float16", "float32")
 
 
-def cast(call: Call) -> None:
+def _cast(call: Call) -> None:
     """Conversion: floats are cut off towards zero and saturate, integers wrap."""
     source, target = call.operand(0).dtype, call.result.dtype
     kind = "int32" if target == "uint8" else held_in(target)
@@ -107,32 +107,19 @@ def _quantize_wide(call: Call) -> None:
     emit_map(call, rule, 1)
 
 
-def dequantize8(call: Call) -> None:
-    """8 bits to float32; a constant may have a scale for each channel."""
+def _dequantize(call: Call) -> None:
+    """Integers as float32; a constant may have a scale for each channel."""
     source = call.operand(0)
     if source.data is None or source.scale.size == 1:
         scale, zero = call.quant(source)
-        meaning = Quant(np.array([scale], np.float32), np.array([zero], np.int32))
-        emit_op(call, Dequantize(meaning), 1)
+        pair = np.array([scale], np.float32), np.array([zero], np.int32)
+        emit_op(call, Dequantize(Quant(*pair, call.stored_type)), 1)
         return
     if not source.scale.size:
         raise call.refuse(f"{source} has no scale")
     shape = [-1 if axis == source.axis else 1 for axis in range(source.data.ndim)]
     centred = source.data.astype(np.int32) - source.zero_point.reshape(shape)
-    data = centred.astype(np.float32) * source.scale.reshape(shape)
-    call.define(call.value(data.astype(np.float32)))
-
-
-def dequantize16(call: Call) -> None:
-    """int16 or int32 to float32."""
-    source = call.operand(0)
-    meaning = Quant(source.scale, source.zero_point.astype(np.int32), source.dtype)
-    emit_op(call, Dequantize(meaning), 1)
-
-
-def widened(call: Call) -> None:
-    """A float16 tensor as float32, which holds it in the graph already."""
-    call.define(call.tensor(0))
+    call.define(call.value(centred.astype(np.float32) * source.scale.reshape(shape)))
 
 
 def _fake_quant(call: Call) -> None:
@@ -157,8 +144,11 @@ def _fake_quant(call: Call) -> None:
 #: Readers by operator and by the first operand's types.
 READERS: Rows = {
     "BITCAST": {"float32": _bitcast("int32"), "int32": _bitcast("float32")},
-    "CAST": {ANY: cast},
-    "DEQUANTIZE": {"int8 uint8": dequantize8, "int16": dequantize16, "float16": widened},
+    "CAST": {ANY: _cast},
+    "DEQUANTIZE": {
+        "int8 uint8 int16": _dequantize,
+        "float16": lambda call: call.define(call.tensor(0)),  # is float32 in the graph
+    },
     "FAKE_QUANT": {"float32": _fake_quant},
     "QUANTIZE": {ANY: _quantize},
 }

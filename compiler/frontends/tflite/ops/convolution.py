@@ -17,7 +17,7 @@ from ....graph.ops.convolution import (
 )
 from ....te.expr import Expr
 from ..graph import Call, Rows
-from .rules import activation, between, numbers, stored_type
+from .rules import between
 from .weights import (
     accumulator,
     bias8,
@@ -111,7 +111,7 @@ def _conv_float(call: Call) -> None:
         return
     weight, _, window = _filters(call)
     operands = (call.tensor(0, "nchw"), _stored(call, weight), *float_bias(call, 2))
-    call.define(call.emit(Conv2d(*window, *activation(call)), *operands), "nchw")
+    call.define(call.emit(Conv2d(*window, *call.activation()), *operands), "nchw")
 
 
 def _conv8(call: Call) -> None:
@@ -165,19 +165,19 @@ def _transpose_conv(call: Call) -> None:
     if weight.ndim != 4:
         raise call.refuse(f"expected a weight of 4 dimensions, got {list(weight.shape)}")
     sh, sw = _each(call, "strides", "Stride{}", "HW")
-    height, width = numbers(call, 0, "shape")[1:3]
+    height, width = call.numbers(0, "shape")[1:3]
     top, left = _totals(call, (height, width), weight.shape[1:3], (sh, sw))
     window = (sh, sw), (top // 2, left // 2), (height, width)
     general = ConvolutionTranspose(*window[:2], (1, 1), 1, window[2])
     weight, channels = weight.transpose(3, 0, 1, 2), weight.shape[0]
-    image, stored = moved.tensor(0, "nchw"), stored_type(moved)
+    image, stored = moved.tensor(0, "nchw"), moved.stored_type
     if is_hybrid(moved):  # as other convolutions, always with a zero point
         whole, scale = quantised(call, image, (1, 2, 3), asymmetric=True)
         total = call.emit(general, whole, call.value(weight.astype(np.int32)))
         _emit_hybrid(moved, total, scale, scales, single=False)
     elif stored == "float32":
         operands = (image, call.value(weight), *float_bias(moved, 2))
-        call.define(call.emit(ConvTranspose2d(*window, *activation(call)), *operands), "nchw")
+        call.define(call.emit(ConvTranspose2d(*window, *call.activation()), *operands), "nchw")
     elif stored == "int8" and weight.dtype == np.int8:
         zero = moved.quant(moved.operand(0))[1]
         op = QConvTranspose2d(*window, zero, requant8(moved, scales))
@@ -239,7 +239,7 @@ def _conv_volume(call: Call) -> None:
 def _transpose_conv_volume(call: Call) -> None:
     """Operand 0 is the result's shape, 1 the weight [D, H, W, results, operands], 2 the image."""
     value, weight, strides, dilations, kernel = _volume(call, 2)
-    size = tuple(numbers(call, 0, "shape")[1:4])
+    size = tuple(call.numbers(0, "shape")[1:4])
     reach = tuple((k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True))
     before = tuple(n // 2 for n in _totals(call, size, reach, strides))
     op = ConvolutionTranspose(strides, before, dilations, 1, size)

@@ -35,8 +35,7 @@ def _decode(call: Call) -> None:
                 raise call.refuse("Huffman codes are not supported; tables and pruning are")
             case kind:
                 raise call.refuse(f"expected a packing of kind 0 or 2, got {kind}")
-        stored = call.value(data.reshape(result.shape))
-        call.define(stored, result=result)
+        call.define(call.value(data.reshape(result.shape)), result=result)
 
 
 def _bits(call: Call, packed: bytes, count: int, width: int) -> np.ndarray:

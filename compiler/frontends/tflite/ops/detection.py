@@ -20,7 +20,6 @@ from ....te.expr import Call as Function
 from ....te.expr import Const, Expr, maximum, minimum, select
 from ..custom_options import own_options
 from ..graph import ANY, Call, Rows, quant_of
-from .rules import numbers
 
 #: The most objects of a list, each of which is a copy of the step.
 MAX_OBJECTS = 256
@@ -220,7 +219,7 @@ def _suppress(call: Call) -> None:
     """The results: places of boxes, in version 5 their scores, and how many there are; the rest of
     a list is zero."""
     boxes, left = call.tensor(0), call.tensor(1)
-    count, limit = numbers(call, 2, "count")[0], _number(call, 3, "overlap")
+    count, limit = call.numbers(2, "count")[0], _number(call, 3, "overlap")
     least, soft = _number(call, 4, "score"), call.operator.kind.endswith("V5")
     rows = boxes.shape[0]
     if boxes.shape != (rows, 4) or left.shape != (rows,):

@@ -19,19 +19,9 @@ from ....graph.arithmetic.fixed_point import (
 )
 from ....graph.arithmetic.requant import tflite_params
 from ....te.expr import Const, Expr, maximum, minimum, select
-from ..graph import ANY, Call, Reader, Rows
-from .rules import (
-    STORED,
-    emit_map,
-    emit_table,
-    named,
-    one,
-    onnx,
-    steps_of,
-    stored_type,
-    unary,
-    zero,
-)
+from ..graph import ANY, Call, Reader, Rows, steps_of
+from .rules import STORED, emit_map, emit_table, named, one, onnx, unary, zero
+from .weights import reduced
 
 #: A function of an array of float32.
 Real = Callable[[np.ndarray], np.ndarray]
@@ -70,7 +60,7 @@ def _gelu_float(call: Call) -> None:
 def _centred(call: Call) -> tuple[np.ndarray, np.float32, np.float32, int]:
     """Every stored value less its zero point; the scales; the result's zero point."""
     (x, zero_x), (y, zero_y) = call.quant(call.operand(0)), call.quant(call.result)
-    return STORED[stored_type(call)] - zero_x, x, y, zero_y
+    return STORED[call.stored_type] - zero_x, x, y, zero_y
 
 
 def _abs(call: Call) -> None:
@@ -96,7 +86,7 @@ def _clipped(real_lo: float, real_hi: float) -> Reader:
 
     def read(call: Call) -> None:
         values, x, y, zero = _centred(call)
-        factor = float(x / y) if stored_type(call) == "int8" else float(x) / float(y)
+        factor = float(x / y) if call.stored_type == "int8" else float(x) / float(y)
         lo, hi = (zero + steps_of(real, y) for real in (real_lo, real_hi))
         made = rescale(values, *tflite_params(factor)) + zero
         emit_table(call, np.clip(made, lo, max(hi, lo)))
@@ -134,7 +124,7 @@ def _rsqrt(call: Call) -> None:
     inverses, shifts = inverse_roots(np.maximum(values, 1))
     data = rescale(np.ones_like(inverses), inverses, shifts - _SQRT_BITS)
     found = rescale(data, multiplier, shift + _SQRT_BITS) + zero
-    emit_table(call, np.where(values > 0, found, STORED[stored_type(call)][-1]))
+    emit_table(call, np.where(values > 0, found, STORED[call.stored_type][-1]))
 
 
 def _sqrt(call: Call) -> None:
@@ -193,28 +183,16 @@ def logistic16(steps: np.ndarray) -> np.ndarray:
 
 def tanh16(steps: np.ndarray) -> np.ndarray:
     """The hyperbolic tangent of steps of 1 / (3 * 4096), in 15 fraction bits."""
-    found = _interpolated(steps, 8)
+    found, nudge = _interpolated(steps, 8), 1 << 7
     found = np.where(found < 0, 0xFFFF << 8, found)
-    nudge = 1 << 7
     return np.where(steps >= 0, found - (1 << 23) + nudge, (1 << 23) - found + nudge - 1) >> 8
 
 
-def _logistic(call: Call) -> None:
-    emit_table(call, logistic16(_table_steps(call, (0,))))
-
-
-def _tanh(call: Call) -> None:
-    emit_table(call, tanh16(_table_steps(call, (0, 1))))
+def _table16(function: Callable[[np.ndarray], np.ndarray], powers: tuple[int, ...]) -> Reader:
+    return lambda call: emit_table(call, function(_table_steps(call, powers)))
 
 
 # ---- integers: hard swish ------------------------------------------------------------------------
-
-
-def narrow(multiplier: int) -> int:
-    """A multiplier of 31 fraction bits with 15."""
-    return (
-        (1 << 15) - 1 if multiplier >= (1 << 31) - 1 - (1 << 15) else (multiplier + (1 << 15)) >> 16
-    )
 
 
 def _high16(a: np.ndarray, b: np.ndarray | int, rounding: bool = True) -> np.ndarray:
@@ -237,9 +215,9 @@ def _hard_swish(call: Call) -> None:
     if shift < 0:
         raise call.refuse("expected a result whose steps are not far finer than the operand's")
     fine_values = (values << 7).astype(np.int16).astype(np.int64)
-    made = _high16(fine_values, narrow(multiplier))
+    made = _high16(fine_values, reduced(np.int64(multiplier)))
     gate = _left16(fine_values, -gate_shift - 1) if gate_shift < 0 else fine_values
-    gate = _high16(gate, narrow(gate_multiplier))
+    gate = _high16(gate, reduced(np.int64(gate_multiplier)))
     gate = _left16(gate, 1) if gate_shift < 0 else divide_by_pot(gate, gate_shift)
     gate = (gate + (1 << 15)) >> 1
     emit_table(call, divide_by_pot(_high16(gate, made, rounding=False), shift) + zero)
@@ -345,7 +323,10 @@ READERS: Rows = {
         "int16": _real16(precise(np.log)),
     },
     "LOGICAL_NOT": {"bool": onnx("Not")},
-    "LOGISTIC": {"int8 uint8": _real8(_sigmoid), "float32": onnx("Sigmoid"), "int16": _logistic},
+    "LOGISTIC": {
+        "int8 uint8": _real8(_sigmoid), "float32": onnx("Sigmoid"),
+        "int16": _table16(logistic16, (0,)),
+    },
     "NEG": {"float32 int32 int64": onnx("Neg")},
     "RELU": {"int8 uint8 int16": _clipped(0.0, math.inf), "float32": onnx("Relu")},
     "RELU6": {"int8 uint8 int16": _clipped(0.0, 6.0), "float32": onnx("Clip", min=0.0, max=6.0)},
@@ -357,6 +338,8 @@ READERS: Rows = {
     "SIN": {"float32": _precise("sin")},
     "SQRT": {"float32": onnx("Sqrt"), "int8 uint8 int16": _sqrt},
     "SQUARE": {"float32 int32 int64": unary(lambda x: x * x)},
-    "TANH": {"int8 uint8": _real8(np.tanh), "float32": onnx("Tanh"), "int16": _tanh},
+    "TANH": {
+        "int8 uint8": _real8(np.tanh), "float32": onnx("Tanh"), "int16": _table16(tanh16, (0, 1)),
+    },
     "ZEROS_LIKE": {ANY: unary(zero)},
 }  # fmt: skip

@@ -12,7 +12,6 @@ from ....graph.ir import Tensor
 from ....graph.ops.movement import Gather, GatherElements, Slice
 from ....te.expr import Const, Expr, select
 from ..graph import ANY, Call, Reader, Rows
-from .rules import axis_of, numbers
 
 #: Pairs of elements that are compared to find the largest ones.
 MAX_PAIRS = 1 << 26
@@ -24,7 +23,7 @@ MAX_PAIRS = 1 << 26
 def _gather(call: Call) -> None:
     value, indices = call.tensor(0), call.tensor(1)
     shape, table = value.shape, indices.shape
-    axis, batch = axis_of(call, call.option("Axis"), len(shape)), call.option("BatchDims")
+    axis, batch = call.axis(call.option("Axis"), len(shape)), call.option("BatchDims")
     batch += len(table) if batch < 0 else 0
     if not batch:
         call.define(call.emit(Gather(axis), value, indices))
@@ -87,14 +86,14 @@ def _reverse_sequence(call: Call) -> None:
     """The first elements of each sequence in reverse, as many as operand 1 says."""
     value, lengths = call.tensor(0), call.tensor(1)
     shape = value.shape
-    along = axis_of(call, call.option("SeqDim"), len(shape))
-    batch = axis_of(call, call.option("BatchDim"), len(shape))
+    along = call.axis(call.option("SeqDim"), len(shape))
+    batch = call.axis(call.option("BatchDim"), len(shape))
     if along == batch or lengths.shape != (shape[batch],):
         raise call.refuse(f"expected {shape[batch]} lengths along another axis")
     column = call.reshape(lengths, tuple(n if i == batch else 1 for i, n in enumerate(shape)))
     places = np.arange(shape[along], dtype=np.int32)
     places = places.reshape([-1 if i == along else 1 for i in range(len(shape))])
-    whole = np.ascontiguousarray(np.broadcast_to(places, shape))
+    whole = np.broadcast_to(places, shape)
 
     def rule(place: Expr, length: Expr) -> Expr:
         count = length.astype("int32")
@@ -142,7 +141,7 @@ def _scattered(call: Call, places: Tensor, updates: Tensor, count: int, join: st
 def _scatter_nd(call: Call) -> None:
     """Sums of the elements that indices send to the same place; zeros elsewhere."""
     indices, updates = call.tensor(0), call.tensor(1)
-    shape, table = numbers(call, 2, "shape"), indices.shape
+    shape, table = call.numbers(2, "shape"), indices.shape
     depth = table[-1] if table else 0
     expected = (*table[:-1], *shape[depth:])
     if not 1 <= depth <= len(shape) or updates.shape != expected:
@@ -167,9 +166,9 @@ def _segments(join: str, sorted_: bool) -> Reader:
         shape = value.shape
         rank = len(segments.shape)
         if sorted_:
-            count = max(numbers(call, 1, "segments"), default=-1) + 1
+            count = max(call.numbers(1, "segments"), default=-1) + 1
         else:
-            count = numbers(call, 2, "number of segments")[0]
+            count = call.numbers(2, "number of segments")[0]
         if segments.shape != shape[:rank] or not rank or count < 1:
             raise call.refuse(f"expected segments of the rows of {list(shape)}")
         rows = call.reshape(value, (math.prod(shape[:rank]), math.prod(shape[rank:])))
@@ -217,7 +216,7 @@ def _one_hot(call: Call) -> None:
     depth = int(call.constant(1, "depth").reshape(-1)[0])
     indices = call.tensor(0)
     shape = indices.shape
-    axis = axis_of(call, call.option("Axis"), len(shape) + 1)
+    axis = call.axis(call.option("Axis"), len(shape) + 1)
     raised = (*shape[:axis], 1, *shape[axis:])
     indices = call.reshape(indices, raised)
     places = np.arange(depth, dtype=call.operand(0).dtype)

@@ -13,7 +13,7 @@ from ....graph.ops.linear import Dense, MatMul, QDense
 from ....graph.ops.movement import Reshape
 from ....te.expr import Expr
 from ..graph import Call, Rows
-from .rules import activation, between
+from .rules import between, swapped
 from .weights import (
     accumulator,
     bias8,
@@ -22,7 +22,6 @@ from .weights import (
     float_weight,
     is_hybrid,
     products,
-    quantised,
     requant8,
     stored_weight,
     weight8,
@@ -32,7 +31,7 @@ from .weights import (
 # ---- rows ----------------------------------------------------------------------------------------
 
 
-def dense_operands(call: Call, weight: np.ndarray) -> tuple[Tensor, Tensor]:
+def _dense_operands(call: Call, weight: np.ndarray) -> tuple[Tensor, Tensor]:
     """The rows that a dense layer reads, and its weight, in the rows' order."""
     if call.option("WeightsFormat") != tflite.FullyConnectedOptionsWeightsFormat.DEFAULT:
         raise call.refuse("shuffled weights are not supported")
@@ -45,15 +44,15 @@ def dense_operands(call: Call, weight: np.ndarray) -> tuple[Tensor, Tensor]:
     return x, call.importer.constant(name, weight)
 
 
-def emit_matrix(call: Call, op: Op, *operands: Tensor) -> None:
+def _emit_matrix(call: Call, op: Op, *operands: Tensor) -> None:
     """The node of a dense layer, whose result may have more than two dimensions in the file."""
     matrix = call.emit(op, *operands)
     if len(call.result.shape) != 2:
-        matrix = call.reshape(matrix, matrix_shape(call, matrix.shape[1]))
+        matrix = call.reshape(matrix, _matrix_shape(call, matrix.shape[1]))
     call.define(matrix)
 
 
-def rows_of(call: Call, value: Tensor, width: int) -> Tensor:
+def _rows_of(call: Call, value: Tensor, width: int) -> Tensor:
     """A tensor of the graph as rows of ``width`` elements."""
     count = math.prod(value.shape)
     if count % width:
@@ -61,7 +60,7 @@ def rows_of(call: Call, value: Tensor, width: int) -> Tensor:
     return call.reshape(value, (count // width, width))
 
 
-def matrix_shape(call: Call, units: int) -> tuple[int, ...]:
+def _matrix_shape(call: Call, units: int) -> tuple[int, ...]:
     """The shape of a dense layer's result: all dimensions of its rows, or one."""
     said = call.importer.shape(call.result)
     if -1 not in call.result.signature:
@@ -119,12 +118,12 @@ def _dense(call: Call) -> None:
     elif is_hybrid(call):
         _dense_hybrid(call)
     elif real:
-        operands = dense_operands(call, float_weight(call))
-        emit_matrix(call, Dense(True, *activation(call)), *operands, *float_bias(call, 2))
+        operands = _dense_operands(call, float_weight(call))
+        _emit_matrix(call, Dense(True, *call.activation()), *operands, *float_bias(call, 2))
     else:
         weight, scales = weight8(call, channel_axis=0)
         op = QDense(call.quant(call.operand(0))[1], requant8(call, scales))
-        emit_matrix(call, op, *dense_operands(call, weight), bias8(call, 2, weight.shape[0]))
+        _emit_matrix(call, op, *_dense_operands(call, weight), bias8(call, 2, weight.shape[0]))
 
 
 def _dense16(call: Call) -> None:
@@ -138,21 +137,17 @@ def _dense16(call: Call) -> None:
 def _dense_hybrid(call: Call) -> None:
     """``bias + sum * (scale of the row * scale of the weights)``; each output may have its own."""
     weight, scales = weight8(call, channel_axis=0)
-    value = call.tensor(0)
-    count, width = math.prod(value.shape), weight.shape[-1]
-    if weight.ndim != 2 or count % width:
-        raise call.refuse(
-            f"expected a weight matrix that fits {count} elements, got {list(weight.shape)}"
-        )
-    rows = call.reshape(value, (count // width, width))
-    factors = np.broadcast_to(scales, (1, weight.shape[0]))
-    sums = products(call, rows, stored_weight(call, weight.T, factors))
+    if weight.ndim != 2:
+        raise call.refuse(f"expected a weight matrix, got {list(weight.shape)}")
+    units, width = weight.shape
+    stored = stored_weight(call, weight.T, np.broadcast_to(scales, (1, units)))
+    sums = products(call, _rows_of(call, call.tensor(0), width), stored)
 
     def rule(made: Expr, *bias: Expr) -> Expr:
         return between(call, bias[0] + made if bias else made)
 
     made = call.map(rule, sums, *float_bias(call, 2))
-    call.define(call.reshape(made, matrix_shape(call, weight.shape[0])))
+    call.define(call.reshape(made, _matrix_shape(call, units)))
 
 
 def _dense_of_computed(call: Call) -> None:
@@ -172,8 +167,8 @@ def _dense_of_computed(call: Call) -> None:
 def _matrix_product(call: Call, x: Tensor, weight: Tensor) -> Tensor:
     """Rows times a weight [width, units], in the result's shape."""
     width, units = weight.shape
-    total = call.emit(MatMul(), rows_of(call, x, width), weight)
-    return call.reshape(total, matrix_shape(call, units))
+    total = call.emit(MatMul(), _rows_of(call, x, width), weight)
+    return call.reshape(total, _matrix_shape(call, units))
 
 
 def _emit_scaled(call: Call, total: Tensor, scales: np.ndarray) -> None:
@@ -186,9 +181,7 @@ def _emit_scaled(call: Call, total: Tensor, scales: np.ndarray) -> None:
 
 def _turned(call: Call, value: Tensor, option: str) -> Tensor:
     """Matrices, transposed if an option says so."""
-    rank = len(value.shape)
-    order = (*range(rank - 2), rank - 1, rank - 2)
-    return call.transpose(value, order) if call.option(option) else value
+    return swapped(call, value) if call.option(option) else value
 
 
 def _batch_matmul(call: Call) -> None:
@@ -213,15 +206,8 @@ def _hybrid_matrices(call: Call) -> None:
     if weight.ndim < 2 or scales.size != 1:
         raise call.refuse(f"expected weights with one scale, got {call.operand(1)}")
     value = _turned(call, call.tensor(0), "AdjX")
-    weight = (weight.swapaxes(-1, -2) if call.option("AdjY") else weight).astype(np.int32)
-    asymmetric = bool(call.option("AsymmetricQuantizeInputs"))
-    whole, scale = quantised(call, value, (len(value.shape) - 1,), asymmetric)
-    total, factor = call.emit(MatMul(), whole, call.value(weight)), float(scales[0])
-
-    def rule(acc: Expr, s: Expr) -> Expr:
-        return acc.astype("float32") * (s * factor)
-
-    call.define(call.map(rule, total, scale))
+    weight = weight.swapaxes(-1, -2) if call.option("AdjY") else weight
+    call.define(products(call, value, stored_weight(call, weight, scales)))
 
 
 #: Readers by operator and by the first operand's types.

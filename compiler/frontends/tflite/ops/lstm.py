@@ -29,8 +29,8 @@ from .rnn import (
     state_of,
     vector,
 )
-from .rules import clipped, named, rescaled, saturated
-from .weights import reduced, scaled
+from .rules import STORED, clipped, named, rescaled, saturated
+from .weights import multipliers, scaled
 
 # ---- floats --------------------------------------------------------------------------------------
 #: What the kernels add to a variance before its root.
@@ -269,14 +269,8 @@ class _IntegerLstm:
         call = self.call
         units, first = self.units, which == 0
         real = [float(scale * call.operand(g[which]).scale[0]) / _BEFORE for g in _GATES]
-        pairs = [tflite_params(value) for value in np.repeat(real, units)]
-        factors, shifts = (np.array(column, np.int64) for column in zip(*pairs, strict=True))
-        if self.acc == "int64":
-            factors, shifts = reduced(factors), shifts + 15
-        given = [
-            call.shared(f"{name}{which}", data.astype(self.acc))
-            for name, data in (("factors", factors), ("shifts", shifts))
-        ]
+        pair = multipliers(np.repeat(real, units), self.acc)
+        given = [call.shared(f"{which}.{i}", pair[i].astype(self.acc)) for i in (0, 1)]
 
         def rule(acc: Expr, factor: Expr, shift: Expr, other: Expr) -> Expr:
             made = scaled(acc + other if first else acc, factor, shift)
@@ -290,13 +284,11 @@ class _IntegerLstm:
     def activated(self, value: Tensor, sigmoid: bool, power: int = -12) -> Tensor:
         """An activation of int16 of scale ``2**power``, by a table."""
         call, name = self.call, "sigmoid" if sigmoid else f"tanh{-power}"
-        values = np.arange(-32768, 32768)
+        values = STORED["int16"]
         steps = values * (3 << (12 + power)) if power >= -12 else _halved(values * 3, -12 - power)
-        table = call.shared(
-            name, (logistic16(steps) if sigmoid else tanh16(steps)).clip(-32768, 32767).astype("i2")
-        )
+        found = (logistic16 if sigmoid else tanh16)(steps).clip(-32768, 32767)
         index = call.map(lambda v: v.astype("int32") + (1 << 15), value)
-        return call.emit(Gather(0), table, index)
+        return call.emit(Gather(0), call.shared(name, found.astype(np.int16)), index)
 
     def product(self, a: Expr, b: Expr, scale: float, zero: int, dtype: str) -> Expr:
         """The product of two elements, rescaled."""

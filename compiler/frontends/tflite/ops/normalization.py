@@ -10,11 +10,11 @@ from ....te.expr import Const, Expr, maximum, select
 from ....te.tensor import clip
 from ..graph import Call, Rows
 from .elementwise import HALF_SQRT_2, THREE_HALVES
-from .rules import activation, named, narrowed, reduce_rows, rescaled
+from .rules import named, narrowed, reduce_rows, rescaled
 
 
 def _norm(call: Call) -> None:
-    if activation(call) != (-np.inf, np.inf):
+    if call.activation() != (-np.inf, np.inf):
         raise call.refuse("fused activations are not supported")
     value = call.tensor(0)
     squares = call.map(lambda x: x * x, value)

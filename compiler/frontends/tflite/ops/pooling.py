@@ -13,7 +13,7 @@ from ....te.expr import Expr, select
 from ....te.tensor import clip
 from ..graph import Call, Reader, Rows
 from .convolution import image_shape, window_geometry
-from .rules import activation, between, bounds_of, named, same_quant, saturated
+from .rules import between, named, saturated
 
 Window = tuple[Pair, Pair, Pads]
 
@@ -30,7 +30,7 @@ def _window(call: Call) -> Window:
 
 def _pool_float(kind: type[AvgPool] | type[MaxPool]) -> Reader:
     def read(call: Call) -> None:
-        lo, hi = activation(call)
+        lo, hi = call.activation()
         op = kind(*_window(call), lo=lo, hi=hi)
         call.define(call.emit(op, call.tensor(0, "nchw")), "nchw")
 
@@ -38,9 +38,9 @@ def _pool_float(kind: type[AvgPool] | type[MaxPool]) -> Reader:
 
 
 def _average8(call: Call) -> None:
-    same_quant(call, call.operand(0))
+    call.same_quant(call.operand(0))
     kernel, strides, pads = _window(call)
-    lo, hi = bounds_of(call)
+    lo, hi = call.bounds()
     # The mean is rounded away from the 0 of the stored type, so for uint8 it is always rounded up.
     zero = -OFFSET if call.operand(0).dtype == "uint8" else 0
     if any(pads):
@@ -58,8 +58,8 @@ def _sums(call: Call, value: Tensor, window: Window) -> tuple[Tensor, Tensor]:
 
 
 def _average16(call: Call) -> None:
-    same_quant(call, call.operand(0))
-    window, (lo, hi) = _window(call), bounds_of(call)
+    call.same_quant(call.operand(0))
+    window, (lo, hi) = _window(call), call.bounds()
     value = call.map(lambda x: x.astype("int32"), call.tensor(0, "nchw"))
 
     def rule(acc: Expr, count: Expr) -> Expr:
@@ -71,14 +71,14 @@ def _average16(call: Call) -> None:
 
 
 def _max8(call: Call) -> None:
-    same_quant(call, call.operand(0))
-    op = QMaxPool(*_window(call), *bounds_of(call))
+    call.same_quant(call.operand(0))
+    op = QMaxPool(*_window(call), *call.bounds())
     call.define(call.emit(op, call.tensor(0, "nchw")), "nchw")
 
 
 def _max16(call: Call) -> None:
-    same_quant(call, call.operand(0))
-    window, (lo, hi) = _window(call), bounds_of(call)
+    call.same_quant(call.operand(0))
+    window, (lo, hi) = _window(call), call.bounds()
     most = call.emit(Pool("max", *window, (1, 1)), call.tensor(0, "nchw"))
     call.define(call.map(lambda x: clip(x, lo, hi), most), "nchw")
 

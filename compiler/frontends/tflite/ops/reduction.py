@@ -15,8 +15,8 @@ from ....graph.ops.reduction import ArgReduce
 from ....te.expr import Const, Expr, integer_range, select
 from ..graph import QUANTISED, Call, Reader, Rows
 from .convolution import image_shape
-from .elementwise import narrow
-from .rules import axis_of, int32, numbers, rescaled, same_quant, saturated, stored_type
+from .rules import int32, rescaled, saturated
+from .weights import reduced
 
 #: Elements of a product of integers: each is a node.
 LONGEST_PRODUCT = 256
@@ -25,7 +25,7 @@ LONGEST_SUM = 4096
 
 
 def _axes(call: Call, rank: int) -> tuple[int, ...]:
-    return tuple(sorted({axis_of(call, axis, rank) for axis in numbers(call, 1, "axes")}))
+    return tuple(sorted({call.axis(axis, rank) for axis in call.numbers(1, "axes")}))
 
 
 def _reduce(call: Call, kind: str, value: Tensor) -> Tensor:
@@ -91,7 +91,7 @@ def _reduced(kind: str) -> Reader:
 
     def read(call: Call) -> None:
         if call.operand(0).dtype in QUANTISED:
-            same_quant(call, call.operand(0))
+            call.same_quant(call.operand(0))
         call.define(_reduce(call, kind, call.tensor(0)))
 
     return read
@@ -111,7 +111,7 @@ def _product(call: Call) -> None:
     down = 15 + shift
     if not 0 < down < 63:
         raise call.refuse("expected a result whose steps are not far finer or coarser")
-    factor, half = narrow(multiplier), 1 << (down - 1)
+    factor, half = int(reduced(np.int64(multiplier))), 1 << (down - 1)
     moved = call.transpose(value, (*kept, *axes))
     rows = call.reshape(moved, (math.prod(shape[i] for i in kept), count))
 
@@ -122,7 +122,7 @@ def _product(call: Call) -> None:
     made = call.map(lambda v: v.astype("int32") - zero_x, call.part(rows, 1, 0, 1))
     for place in range(1, count):
         made = call.map(times, made, call.part(rows, 1, place, 1))
-    stored = stored_type(call)
+    stored = call.stored_type
 
     def rule(v: Expr) -> Expr:
         ended = (v.astype("int64") * factor + half) >> down
@@ -148,7 +148,7 @@ def _arg(kind: str) -> Reader:
 
     def read(call: Call) -> None:
         value = call.tensor(0)
-        axis = axis_of(call, numbers(call, 1, "axis")[0], len(value.shape))
+        axis = call.axis(call.numbers(1, "axis")[0], len(value.shape))
         place = call.emit(ArgReduce(kind, axis, False, False), value)
         call.define(call.cast(place, call.result.dtype))
 

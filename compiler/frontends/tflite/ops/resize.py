@@ -8,11 +8,10 @@ from ....graph.arithmetic.requant import OFFSET
 from ....te.expr import Call as Function
 from ....te.expr import Const, Expr, select
 from ..graph import ANY, Call, Rows
-from .rules import numbers
 
 
 def _resize_nearest(call: Call) -> None:
-    value, sizes = call.tensor(0), numbers(call, 1, "size")
+    value, sizes = call.tensor(0), call.numbers(1, "size")
     align, half = call.option("AlignCorners"), call.option("HalfPixelCenters")
     for axis, made in zip((1, 2), sizes, strict=True):
         size = value.shape[axis]
@@ -38,7 +37,7 @@ def _resize_bilinear(call: Call) -> None:
         value = call.map(lambda v: v.astype("float32") + float(OFFSET), value)
     real = value.dtype == "float32"
     align, half = call.option("AlignCorners"), call.option("HalfPixelCenters")
-    sizes = numbers(call, 1, "size")
+    sizes = call.numbers(1, "size")
     taps, fractions = [], []
     for axis, made in ((1, sizes[0]), (2, sizes[1])):
         size = value.shape[axis]

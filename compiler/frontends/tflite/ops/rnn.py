@@ -16,8 +16,8 @@ from ....graph.ir import Tensor
 from ....graph.ops.linear import MatMul
 from ....graph.ops.movement import Concat
 from ....te.expr import Expr
-from ..graph import Call, Rows
-from .rules import ACTIVATIONS, clipped, named
+from ..graph import ACTIVATIONS, Call, Rows
+from .rules import clipped, named
 from .weights import products, stored_weight
 
 # ---- memory --------------------------------------------------------------------------------------

@@ -1,13 +1,11 @@
-"""What readers of several families share: rules of elements, meanings of integers, results."""
+"""What readers of several families share: rules of elements, and ways to the result."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import tflite
 
 from .... import topi
 from ....graph.ir import Tensor
@@ -17,7 +15,6 @@ from ....graph.ops.movement import Gather, Identity
 from ....te.expr import Call as Function
 from ....te.expr import Const, Expr, integer_range, maximum, minimum, select
 from ....te.tensor import clip
-from ..file import FlatTensor
 from ..graph import Call, Reader
 
 Rule = Callable[..., Expr]
@@ -32,22 +29,27 @@ STORED = {
 
 
 def named(name: str, *args: Expr) -> Expr:
+    """A function of the expression language, of the operands' type."""
     return Function(name, args, args[0].dtype)
 
 
 def zero(x: Expr) -> Expr:
+    """Zero, of an element's type."""
     return Const(0.0 if x.dtype.startswith("float") else 0, x.dtype)
 
 
 def one(x: Expr) -> Expr:
+    """One, of an element's type."""
     return Const(1.0 if x.dtype.startswith("float") else 1, x.dtype)
 
 
 def int32(x: Expr) -> Expr:
+    """An element as int32."""
     return x.astype("int32")
 
 
 def negated(x: Expr) -> Expr:
+    """Logical not."""
     return x.equal(Const(False, "bool"))
 
 
@@ -81,86 +83,7 @@ def narrowed(x: Expr) -> Expr:
 
 def between(call: Call, x: Expr) -> Expr:
     """A float after the fused activation."""
-    return clipped(x, *activation(call))
-
-
-# ---- meanings of integers ------------------------------------------------------------------------
-
-
-def stored_type(call: Call) -> str:
-    """The integer type that holds the first operand in the graph."""
-    dtype = call.operand(0).dtype
-    return "int8" if dtype == "uint8" else dtype
-
-
-def steps_of(real: float, scale: np.float32) -> int:
-    """A real bound in steps of a scale, rounded half away from zero; at most a million."""
-    steps = min(max(float(np.float32(real) / scale), -1e6), 1e6)
-    return int(math.copysign(math.floor(abs(steps) + 0.5), steps))
-
-
-def bounds_of(call: Call) -> tuple[int, int]:
-    """Bounds of the fused activation in the result's integers, at its scale and zero point."""
-    scale, zero = call.quant(call.result)
-    lowest, highest = integer_range("int16" if call.result.dtype == "int16" else "int8")
-
-    def stored(real: float, bound: int) -> int:
-        if math.isinf(real):
-            return bound
-        return min(max(zero + steps_of(real, scale), lowest), highest)
-
-    lo, hi = activation(call)
-    return stored(lo, lowest), stored(hi, highest)
-
-
-def same_quant(call: Call, tensor: FlatTensor) -> None:
-    """Refuse an operand whose integers mean something else than the result's."""
-    if call.quant(tensor) != call.quant(call.result):
-        raise call.refuse(f"{tensor} and the result have different scales or zero points")
-
-
-_Activation = tflite.ActivationFunctionType
-#: Real bounds of each fused activation.
-ACTIVATIONS = {
-    _Activation.NONE: (-math.inf, math.inf),
-    _Activation.RELU: (0.0, math.inf),
-    _Activation.RELU_N1_TO_1: (-1.0, 1.0),
-    _Activation.RELU6: (0.0, 6.0),
-}
-_ACTIVATION_NAMES = {code: name for name, code in vars(_Activation).items() if type(code) is int}
-
-
-def activation(call: Call) -> tuple[float, float]:
-    """Real bounds of the fused activation, if the operator has one."""
-    code = call.operator.option("FusedActivationFunction", _Activation.NONE)
-    if code not in ACTIVATIONS:
-        raise call.refuse(
-            f"fused activation {_ACTIVATION_NAMES.get(code, code)} is not supported;"
-            f" supported are {', '.join(_ACTIVATION_NAMES[c] for c in ACTIVATIONS)}"
-        )
-    return ACTIVATIONS[code]
-
-
-# ---- operands ------------------------------------------------------------------------------------
-
-
-def numbers(call: Call, position: int, what: str) -> list[int]:
-    data = call.constant(position, what)
-    if data.dtype.kind != "i":
-        raise call.refuse(f"expected integers as {what}, got {data.dtype}")
-    return [int(v) for v in data.reshape(-1)]
-
-
-def axis_of(call: Call, axis: int, rank: int) -> int:
-    """An axis counted from the front."""
-    if not -rank <= axis < rank:
-        raise call.refuse(f"expected an axis from {-rank} to {rank - 1}, got {axis}")
-    return axis % rank
-
-
-def known(call: Call, data: object) -> None:
-    """A result that is known when the model is compiled."""
-    call.define(call.value(np.asarray(data, call.result.dtype)))
+    return clipped(x, *call.activation())
 
 
 # ---- results -------------------------------------------------------------------------------------
@@ -181,6 +104,12 @@ def operands_of(call: Call, count: int) -> tuple[list[Tensor], str]:
     return [call.tensor(p, layout) for p in range(count)], layout
 
 
+def swapped(call: Call, value: Tensor) -> Tensor:
+    """A tensor with its last two axes exchanged."""
+    rank = len(value.shape)
+    return call.transpose(value, (*range(rank - 2), rank - 1, rank - 2))
+
+
 def reduce_rows(call: Call, kind: str, value: Tensor) -> Tensor:
     """A tensor reduced along its last axis, which stays as 1."""
     return call.reduce(kind, value, (len(value.shape) - 1,))
@@ -199,16 +128,18 @@ def emit_op(call: Call, op: Op, count: int) -> None:
 
 
 def unary(rule: Callable[[Expr], Expr]) -> Reader:
+    """A reader by a rule of the elements of one operand."""
     return lambda call: emit_map(call, rule, 1)
 
 
 def pair(rule: Callable[[Expr, Expr], Expr]) -> Reader:
+    """A reader by a rule of the elements of two operands."""
     return lambda call: emit_map(call, rule, 2)
 
 
 def emit_table(call: Call, values: np.ndarray) -> None:
     """A function of one integer by the results of all its values, not yet clamped."""
-    dtype = stored_type(call)
+    dtype = call.stored_type
     table = np.clip(values, *integer_range(dtype)).astype(dtype)
     if dtype == "int8":
         emit_op(call, Identity() if np.array_equal(table, STORED[dtype]) else QTable(table), 1)
@@ -239,3 +170,8 @@ def emit_pair_table(call: Call, function: Callable[[np.ndarray, np.ndarray], np.
 
     index = call.map(place, *operands)
     call.define(call.emit(Gather(0), call.value(table), index), layout)
+
+
+def known(call: Call, data: object) -> None:
+    """A result that is known when the model is compiled."""
+    call.define(call.value(np.asarray(data, call.result.dtype)))

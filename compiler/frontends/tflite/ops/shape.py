@@ -11,7 +11,7 @@ from ....graph.arithmetic.requant import OFFSET
 from ....graph.ops.movement import Concat, Pad
 from ..graph import ANY, QUANTISED, TO_NCHW, Call, Reader, Rows, held_in
 from .indexing import MAX_PAIRS
-from .rules import axis_of, known, numbers, operands_of, same_quant
+from .rules import known, operands_of
 from .slicing import cut
 
 # ---- shapes --------------------------------------------------------------------------------------
@@ -39,7 +39,7 @@ def new_shape(call: Call, before: tuple[int, ...]) -> tuple[int, ...]:
         return said
     match call.operator.kind:
         case "EXPAND_DIMS":
-            axis = numbers(call, 1, "axis")[0]
+            axis = call.numbers(1, "axis")[0]
             axis += len(before) + 1 if axis < 0 else 0
             return (*before[:axis], 1, *before[axis:])
         case "SQUEEZE":
@@ -47,7 +47,7 @@ def new_shape(call: Call, before: tuple[int, ...]) -> tuple[int, ...]:
             return tuple(n for i, n in enumerate(before) if i not in gone or n != 1)
         case _:
             known = call.optional(1) is not None and call.operand(1).data is not None
-            given = numbers(call, 1, "shape") if known else call.vector("NewShape")
+            given = call.numbers(1, "shape") if known else call.vector("NewShape")
             return _filled(given, math.prod(before)) if given else said
 
 
@@ -58,7 +58,7 @@ def _filled(shape: Sequence[int], count: int) -> tuple[int, ...]:
 
 
 def _transpose(call: Call) -> None:
-    perm, rank = numbers(call, 1, "permutation"), len(call.operand(0).shape)
+    perm, rank = call.numbers(1, "permutation"), len(call.operand(0).shape)
     perm = [axis + rank if axis < 0 else axis for axis in perm]
     if sorted(perm) != list(range(rank)):
         raise call.refuse(f"expected a permutation of {rank} dimensions, got {perm}")
@@ -66,7 +66,7 @@ def _transpose(call: Call) -> None:
 
 
 def _broadcast_args(call: Call) -> None:
-    shapes = [tuple(numbers(call, p, "shape")) for p in (0, 1)]
+    shapes = [tuple(call.numbers(p, "shape")) for p in (0, 1)]
     try:
         known(call, np.broadcast_shapes(*shapes))
     except ValueError:
@@ -92,7 +92,7 @@ def _concatenation(call: Call) -> None:
         raise call.refuse("expected operands, and no fused activation")
     for position in positions:
         if call.operand(position).dtype in QUANTISED:
-            same_quant(call, call.operand(position))
+            call.same_quant(call.operand(position))
     rank = len(call.result.shape)
     axis = call.option("Axis")
     axis = axis + rank if axis < 0 else axis
@@ -103,7 +103,7 @@ def _concatenation(call: Call) -> None:
 
 def _pack(call: Call) -> None:
     rank = len(call.result.shape)
-    axis = axis_of(call, call.option("Axis"), rank)
+    axis = call.axis(call.option("Axis"), rank)
     parts = []
     for position in range(len(call.operator.inputs)):
         value = call.tensor(position)
@@ -116,16 +116,16 @@ def _pack(call: Call) -> None:
 
 def _pad(call: Call) -> None:
     source = call.operand(0)
-    spread, rank = numbers(call, 1, "padding"), len(source.shape)
+    spread, rank = call.numbers(1, "padding"), len(source.shape)
     if len(spread) != 2 * rank or min(spread, default=0) < 0:
         raise call.refuse(f"expected {rank} pairs of sizes >= 0, got {spread}")
     quantised = source.dtype in QUANTISED
     value = call.quant(source)[1] if quantised else 0
     if quantised:
-        same_quant(call, source)
+        call.same_quant(source)
     if call.optional(2) is not None:
         if quantised:
-            same_quant(call, call.operand(2))
+            call.same_quant(call.operand(2))
         value = call.constant(2, "value").reshape(-1)[0].item()
         value -= OFFSET if source.dtype == "uint8" else 0
     layout = "nchw" if rank == 4 else "plain"
@@ -137,7 +137,7 @@ def _pad(call: Call) -> None:
 
 
 def _mirror_pad(call: Call) -> None:
-    value, spread = call.tensor(0), numbers(call, 1, "padding")
+    value, spread = call.tensor(0), call.numbers(1, "padding")
     mode = "symmetric" if call.option("Mode") == 1 else "reflect"
     for axis, size in enumerate(value.shape):
         before, after = spread[2 * axis], spread[2 * axis + 1]
@@ -167,11 +167,11 @@ def _wanted(call: Call, position: int) -> tuple[int, ...]:
     """The result's shape as an operand has it, or as the file says for the compiled batch."""
     if -1 not in call.result.signature or call.operand(position).data is None:
         return call.importer.shape(call.result)
-    return tuple(numbers(call, position, "shape"))
+    return tuple(call.numbers(position, "shape"))
 
 
 def _tile(call: Call) -> None:
-    value, counts = call.tensor(0), numbers(call, 1, "multiples")
+    value, counts = call.tensor(0), call.numbers(1, "multiples")
     shape = value.shape
     if len(counts) != len(shape):
         raise call.refuse(f"expected {len(shape)} multiples, got {len(counts)}")
@@ -205,8 +205,8 @@ def _depth_and_space(to_depth: bool) -> Reader:
 
 
 def _space_to_batch(call: Call) -> None:
-    value, blocks = call.tensor(0), numbers(call, 1, "block shape")
-    spread = numbers(call, 2, "padding")
+    value, blocks = call.tensor(0), call.numbers(1, "block shape")
+    spread = call.numbers(2, "padding")
     shape, rank = value.shape, len(blocks)
     before = [0, *spread[0::2], *[0] * (len(shape) - 1 - rank)]
     after = [0, *spread[1::2], *[0] * (len(shape) - 1 - rank)]
@@ -229,8 +229,8 @@ def _space_to_batch(call: Call) -> None:
 
 
 def _batch_to_space(call: Call) -> None:
-    value, blocks = call.tensor(0), numbers(call, 1, "block shape")
-    crops = numbers(call, 2, "crops")
+    value, blocks = call.tensor(0), call.numbers(1, "block shape")
+    crops = call.numbers(2, "crops")
     shape, rank = value.shape, len(blocks)
     batch = shape[0] // math.prod(blocks)
     split = call.reshape(value, (*blocks, batch, *shape[1:]))

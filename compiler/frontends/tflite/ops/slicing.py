@@ -11,7 +11,6 @@ from ....graph.ir import Tensor
 from ....graph.ops.movement import Gather, Pad, Slice
 from ....te.expr import select
 from ..graph import ANY, Call, Rows
-from .rules import axis_of, numbers
 
 
 def cut(call: Call, value: Tensor, starts: Sequence[int], shape: Sequence[int]) -> None:
@@ -29,9 +28,9 @@ def _from(call: Call, value: Tensor, axis: int, begins: Tensor, entry: int, size
 
 def _slice(call: Call) -> None:
     value = call.tensor(0)
-    whole, sizes = value.shape, numbers(call, 2, "size")
+    whole, sizes = value.shape, call.numbers(2, "size")
     known = call.operand(1).data is not None
-    starts = numbers(call, 1, "begin") if known else [0] * math.prod(call.operand(1).shape)
+    starts = call.numbers(1, "begin") if known else [0] * math.prod(call.operand(1).shape)
     if not len(whole) == len(starts) == len(sizes):
         raise call.refuse(f"expected begins and sizes of {len(whole)} dimensions")
     if not known:
@@ -52,10 +51,8 @@ def _slice(call: Call) -> None:
 def _entries(call: Call, count: int, rank: int) -> dict[int, int]:
     """Which begin, end and stride belongs to each dimension of the operand. An ellipsis stands for
     as many dimensions as are left, a new axis for none."""
-    ellipses, added = (
-        call.option("EllipsisMask"),
-        call.option("NewAxisMask") & ~call.option("EllipsisMask"),
-    )
+    ellipses = call.option("EllipsisMask")
+    added = call.option("NewAxisMask") & ~ellipses
     places = [i for i in range(count) if not (ellipses | added) >> i & 1]
     if (ellipses & (1 << count) - 1).bit_count() > 1 or len(places) > rank:
         raise call.refuse(f"expected one ellipsis and up to {rank} dimensions besides")
@@ -72,7 +69,7 @@ def _entries(call: Call, count: int, rank: int) -> dict[int, int]:
 def _computed_slice(call: Call) -> None:
     """A slice with computed begins or ends, of one element or of all in each dimension."""
     value = call.tensor(0)
-    shape, strides = value.shape, numbers(call, 3, "strides")
+    shape, strides = value.shape, call.numbers(3, "strides")
     counts, entries = list(shape), _entries(call, len(strides), len(shape))
     whole = call.option("BeginMask") & call.option("EndMask")
     for axis, i in entries.items():
@@ -92,7 +89,7 @@ def _strided_slice(call: Call) -> None:
     value = call.tensor(0)
     shape = value.shape
     begin, end, strides = (
-        numbers(call, p, w) for p, w in ((1, "begin"), (2, "end"), (3, "strides"))
+        call.numbers(p, w) for p, w in ((1, "begin"), (2, "end"), (3, "strides"))
     )
     if not len(begin) == len(end) == len(strides) or 0 in strides:
         raise call.refuse("expected as many begins as ends, and strides that are not 0")
@@ -142,9 +139,9 @@ def _after_slice(
 def _split(call: Call, position: int, axis_position: int) -> None:
     value = call.tensor(position)
     shape = value.shape
-    axis = axis_of(call, numbers(call, axis_position, "axis")[0], len(shape))
+    axis = call.axis(call.numbers(axis_position, "axis")[0], len(shape))
     count, at = len(call.results), 0
-    sizes = numbers(call, 1, "sizes") if position == 0 else [shape[axis] // count] * count
+    sizes = call.numbers(1, "sizes") if position == 0 else [shape[axis] // count] * count
     if sizes.count(-1) == 1:
         sizes[sizes.index(-1)] = shape[axis] - sum(sizes) - 1
     if len(sizes) != count or sum(sizes) != shape[axis]:
@@ -157,7 +154,7 @@ def _split(call: Call, position: int, axis_position: int) -> None:
 def _unpack(call: Call) -> None:
     value = call.tensor(0)
     shape = value.shape
-    axis = axis_of(call, call.option("Axis"), len(shape))
+    axis = call.axis(call.option("Axis"), len(shape))
     if len(call.results) != shape[axis]:
         raise call.refuse(f"expected {shape[axis]} results, got {len(call.results)}")
     for place, result in enumerate(call.results):
@@ -168,7 +165,7 @@ def _unpack(call: Call) -> None:
 def _reverse(call: Call) -> None:
     value = call.tensor(0)
     shape = value.shape
-    turned = {axis_of(call, axis, len(shape)) for axis in numbers(call, 1, "axes")}
+    turned = {call.axis(axis, len(shape)) for axis in call.numbers(1, "axes")}
     starts = tuple(n - 1 if i in turned else 0 for i, n in enumerate(shape))
     steps = tuple(-1 if i in turned else 1 for i in range(len(shape)))
     call.define(call.emit(Slice(starts, steps, shape), value))
@@ -179,7 +176,7 @@ def _reverse(call: Call) -> None:
 
 def _update_slice(call: Call) -> None:
     """The operand with another tensor in the place that begins at constant indices."""
-    value, update, starts = call.tensor(0), call.tensor(1), numbers(call, 2, "start indices")
+    value, update, starts = call.tensor(0), call.tensor(1), call.numbers(2, "start indices")
     shape, part = value.shape, update.shape
     starts = [min(max(at, 0), n - m) for at, n, m in zip(starts, shape, part, strict=True)]
     before = tuple(starts)

@@ -11,11 +11,9 @@ import numpy as np
 
 from ....graph.ir import Tensor
 from ....graph.ops.linear import MatMul
-from ....graph.ops.movement import Slice
-from ....te.expr import Call as Function
 from ....te.expr import Expr
 from ..graph import Call, Reader, Rows
-from .rules import numbers
+from .rules import named, swapped
 from .shape import new_shape
 
 #: The longest transform: its matrix has the square of it.
@@ -26,44 +24,31 @@ def _matrices(call: Call, rows: int, columns: int, length: int) -> tuple[Tensor,
     """Cosines and sines of 2 pi times row times column over the length, float64."""
     turns = np.outer(np.arange(rows), np.arange(columns)) % length
     angles = turns * (2 * math.pi / length)
-    return (
-        call.value(np.cos(angles)),
-        call.value(np.sin(angles)),
-    )
-
-
-def _turned(call: Call, value: Tensor) -> Tensor:
-    """With the last two axes exchanged."""
-    rank = len(value.shape)
-    return call.transpose(value, (*range(rank - 2), rank - 1, rank - 2))
+    return call.value(np.cos(angles)), call.value(np.sin(angles))
 
 
 def _rfft2d(call: Call) -> None:
     """The transform of rows, of which half is kept, and of their columns; sums are float64."""
-    lengths, shape = numbers(call, 1, "lengths"), call.importer.shape(call.operand(0))
+    lengths, shape = call.numbers(1, "lengths"), call.importer.shape(call.operand(0))
     if len(lengths) != 2 or len(shape) < 2 or not all(0 < n <= LONGEST for n in lengths):
         raise call.refuse(f"expected 2 lengths of 1 to {LONGEST}, got {lengths} of {list(shape)}")
     height, width = (min(n, length) for n, length in zip(shape[-2:], lengths, strict=True))
     kept = lengths[1] // 2 + 1
     made = (*shape[:-2], lengths[0], kept)
-    value, rank = call.tensor(0), len(shape)
-    taken = (*shape[:-2], height, width)
-    if taken != shape:
-        value = call.emit(Slice((0,) * rank, (1,) * rank, taken), value)
-    value = call.map(lambda x: x.astype("float64"), value)
+    value = call.part(call.tensor(0), len(shape) - 2, 0, height)
+    value = call.cast(call.part(value, len(shape) - 1, 0, width), "float64")
     cosines, sines = _matrices(call, width, kept, lengths[1])
     real = call.emit(MatMul(), value, cosines)
     imag = call.map(lambda x: x * -1.0, call.emit(MatMul(), value, sines))
     if lengths[0] > 1:
-        real, imag = _turned(call, real), _turned(call, imag)
+        real, imag = swapped(call, real), swapped(call, imag)
         cosines, sines = _matrices(call, height, lengths[0], lengths[0])
         first, second = (call.emit(MatMul(), part, cosines) for part in (real, imag))
         third, fourth = (call.emit(MatMul(), part, sines) for part in (imag, real))
         real = call.map(lambda a, b: a + b, first, third)
         imag = call.map(lambda a, b: a - b, second, fourth)
-        real, imag = _turned(call, real), _turned(call, imag)
-    parts = [call.map(lambda x: x.astype("float32"), v) for v in (real, imag)]
-    _define(call, [call.reshape(part, made) for part in parts])
+        real, imag = swapped(call, real), swapped(call, imag)
+    _define(call, [call.reshape(call.cast(part, "float32"), made) for part in (real, imag)])
 
 
 def _define(call: Call, parts: list[Tensor]) -> None:
@@ -77,8 +62,8 @@ def _define(call: Call, parts: list[Tensor]) -> None:
 
 def _reshape(call: Call) -> None:
     shape = new_shape(call, call.importer.shape(call.operand(0)))
-    _define(call, [call.reshape(call.tensor(0, layout), shape)
-                   for layout in ("real", "imag")])  # fmt: skip
+    parts = (call.tensor(0, layout) for layout in ("real", "imag"))
+    _define(call, [call.reshape(part, shape) for part in parts])
 
 
 def _part(layout: str) -> Reader:
@@ -90,8 +75,7 @@ def _magnitude(call: Call) -> None:
 
     def rule(a: Expr, b: Expr) -> Expr:
         wide = [x.astype("float64") for x in (a, b)]
-        squares = wide[0] * wide[0] + wide[1] * wide[1]
-        return Function("sqrt", (squares,), "float64").astype("float32")
+        return named("sqrt", wide[0] * wide[0] + wide[1] * wide[1]).astype("float32")
 
     call.define(call.map(rule, *values))
 

@@ -14,7 +14,7 @@ from ....te.expr import Expr, integer_range
 from ....te.tensor import clip
 from ..graph import Call, Rows
 from .rnn import gate_weights, keep, matrix, product, state_of
-from .rules import activation, between, rescaled, saturated
+from .rules import between, rescaled, saturated
 from .weights import widened
 
 
@@ -25,7 +25,7 @@ def _svdf(call: Call) -> None:
     if len(shape) != 2:
         raise call.refuse(f"expected a matrix of rows, got {list(shape)}")
     batch, width = shape
-    rank, bounds = call.option("Rank"), activation(call)
+    rank, bounds = call.option("Rank"), call.activation()
     feature = matrix(call, 1, ("float32", "int8") if real else ("int8",), width)
     time = matrix(call, 2, ("float32", "int8") if real else ("int8", "int16"), None)
     hybrid = real and feature.dtype == np.int8

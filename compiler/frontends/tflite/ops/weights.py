@@ -15,7 +15,7 @@ from ....graph.ops.linear import MatMul
 from ....te.expr import Call as Function
 from ....te.expr import Const, Expr, maximum, minimum, select
 from ..graph import Call
-from .rules import bounds_of, rounded, saturated, stored_type
+from .rules import rounded, saturated
 
 # ---- floats --------------------------------------------------------------------------------------
 
@@ -30,6 +30,7 @@ def float_bias(call: Call, position: int) -> tuple[Tensor, ...]:
 
 
 def float_weight(call: Call) -> np.ndarray:
+    """The weight of a float operator."""
     data = call.constant(1, "weight")
     if data.dtype != np.float32:
         raise call.refuse(f"supported weights of a float operator are float32, got {data.dtype}")
@@ -96,7 +97,8 @@ def factors(call: Call, scales: np.ndarray) -> np.ndarray:
 
 
 def requant8(call: Call, scales: np.ndarray) -> Requant:
-    return tflite_requant(factors(call, scales), call.quant(call.result)[1], *bounds_of(call))
+    """How sums of products become the result."""
+    return tflite_requant(factors(call, scales), call.quant(call.result)[1], *call.bounds())
 
 
 # ---- sums of int16 activations -------------------------------------------------------------------
@@ -112,7 +114,7 @@ def accumulator(call: Call, bias_position: int) -> str:
     return bias.dtype
 
 
-def reduced(multiplier: np.ndarray) -> np.ndarray:
+def reduced(multiplier: np.ndarray | np.int64) -> np.ndarray:
     """Multipliers of 31 fraction bits with 15, for sums of int64."""
     narrow = (multiplier.astype(np.int64) + (1 << 15)) >> 16
     return np.where(multiplier < 0x7FFF0000, narrow, 0x7FFF)
@@ -127,6 +129,13 @@ def scaled(acc: Expr, factor: Expr, count: Expr) -> Expr:
     return Function("requantize_tflite", (acc, factor, count), "int64")
 
 
+def multipliers(real: np.ndarray, wide: str) -> tuple[np.ndarray, np.ndarray]:
+    """Multipliers and shifts by which :func:`scaled` takes real factors, for sums of a type."""
+    pairs = [tflite_params(float(factor)) for factor in real]
+    multiplier, shift = (np.array(column, np.int64) for column in zip(*pairs, strict=True))
+    return (reduced(multiplier), shift + 15) if wide == "int64" else (multiplier, shift)
+
+
 def emit_sum(
     call: Call,
     total: Tensor,
@@ -137,36 +146,27 @@ def emit_sum(
 ) -> None:
     """Bias, scale, zero point and bounds of a sum whose channels lie along the one axis of
     ``shape`` that is not 1."""
-    wide = total.dtype
-    channels = int(np.prod(shape))
-    pairs = [tflite_params(float(s)) for s in np.broadcast_to(factors(call, scales), channels)]
-    multiplier, shift = (np.array(column) for column in zip(*pairs, strict=True))
-    tensor = call.optional(bias_position)
-    values = np.zeros(channels, wide)
-    if tensor is not None:
-        values = call.constant(bias_position, "bias").reshape(-1)
-        if values.size != channels:
-            raise call.refuse(f"expected a bias of {channels} elements, got {values.size}")
-    multiplier = reduced(multiplier) if wide == "int64" else multiplier
-    shift = shift + 15 if wide == "int64" else shift
-    operands = tuple(
-        call.value(np.asarray(data, wide).reshape(shape))
-        for name, data in (("bias", values), ("multiplier", multiplier), ("shift", shift))
-    )
-    zero = call.quant(call.result)[1]
-    lo, hi = bounds_of(call)
+    wide, channels = total.dtype, int(np.prod(shape))
+    bias = np.zeros(channels, wide)
+    if call.optional(bias_position) is not None:
+        bias = call.constant(bias_position, "bias").reshape(-1)
+        if bias.size != channels:
+            raise call.refuse(f"expected a bias of {channels} elements, got {bias.size}")
+    pair = multipliers(np.broadcast_to(factors(call, scales), channels), wide)
+    operands = (call.value(data.reshape(shape), wide) for data in (bias, *pair))
+    zero, (lo, hi) = call.quant(call.result)[1], call.bounds()
 
     def rule(acc: Expr, bias: Expr, factor: Expr, count: Expr) -> Expr:
         made = scaled(acc + bias, factor, count)
-        return saturated(made + zero, lo, hi, stored_type(call))
+        return saturated(made + zero, lo, hi, call.stored_type)
 
     call.define(call.map(rule, total, *operands), layout)
 
 
 def widened(call: Call, position: int, layout: str, dtype: str) -> Tensor:
+    """An operand's integers less their zero point, in a type for sums."""
     zero = call.quant(call.operand(position))[1]
-    value = call.tensor(position, layout)
-    return call.map(lambda x: x.astype(dtype) - zero, value)
+    return call.map(lambda x: x.astype(dtype) - zero, call.tensor(position, layout))
 
 
 # ---- floats with weights of int8 -----------------------------------------------------------------
@@ -218,17 +218,15 @@ def quantised(
 
 
 def stored_weight(call: Call, weight: np.ndarray, scales: np.ndarray) -> tuple[Tensor, Tensor]:
-    """Constants of weights int8 [K, N] and of their scales [1, N], for :func:`products`."""
-    return (
-        call.value(np.ascontiguousarray(weight.astype(np.int32))),
-        call.value(scales.astype(np.float32)),
-    )
+    """Constants of weights int8 [..., K, N] and of their scales [1, N], for :func:`products`."""
+    return call.value(weight, "int32"), call.value(scales, "float32")
 
 
 def products(call: Call, rows: Tensor, weight: tuple[Tensor, Tensor]) -> Tensor:
-    """Rows [M, K], quantised each by its own range, times a weight of :func:`stored_weight`:
-    ``sum * (scale of the row * scale of the weights)``, float32 [M, N]."""
-    whole, scale = quantised(call, rows, (1,), bool(call.option("AsymmetricQuantizeInputs")))
+    """Rows [..., M, K], quantised each by its own range, times a weight of :func:`stored_weight`:
+    ``sum * (scale of the row * scale of the weights)``, float32 [..., M, N]."""
+    asymmetric = bool(call.option("AsymmetricQuantizeInputs"))
+    whole, scale = quantised(call, rows, (len(rows.shape) - 1,), asymmetric)
     total = call.emit(MatMul(), whole, weight[0])
 
     def rule(acc: Expr, s: Expr, factor: Expr) -> Expr:

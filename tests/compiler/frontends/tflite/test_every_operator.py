@@ -71,6 +71,17 @@ def test_inverse_roots_of_every_int16() -> None:
     np.testing.assert_array_equal(y, micro(case)[0])
 
 
+@pytest.mark.parametrize("half", [2, 5, 1000])
+def test_the_bound_of_int16_is_rounded_in_float32(half: int) -> None:
+    """A bound between two steps goes away from zero, also where float64 would say otherwise."""
+    d = Draft(np.random.default_rng(0), "int16")
+    scale, values = float(np.float32(6.0 / (half + 0.5))), np.array([32767], np.int16)
+    x = d.x(values.shape, quant=(scale, 0), values=values)
+    case = d.case("RELU6", [x], [d.y(values.shape, quant=(scale, 0))])
+    (y,) = interpret(import_tflite(case.data), values)
+    np.testing.assert_array_equal(y, micro(case)[0])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ROWS)
 def test_cpu_equals_the_interpreter(kind: str) -> None:

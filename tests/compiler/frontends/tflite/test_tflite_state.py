@@ -175,6 +175,22 @@ def refused(data: bytes) -> str:
     return str(error.value)
 
 
+def test_a_result_that_is_a_state_is_read_as_both() -> None:
+    """The result of the one step of a matrix is the state, which another operator reads, too."""
+    b = TfliteBuilder()
+    x, y, z = (b.tensor((1, 2), "float32") for _ in range(3))
+    one, none = np.eye(2, dtype=np.float32), np.zeros(2, np.float32)
+    weights = [b.tensor(data.shape, "float32", data=data) for data in (one, one, none)]
+    state = b.tensor((1, 2), "float32", variable=True)
+    b.operator("RNN", [x, *weights, state], [y], "RNNOptions")
+    b.operator("NEG", [state], [z])
+    value = np.array([[1, 2]], np.float32)
+    runs = interpret_runs(import_tflite(b.file([x], [y, z])), [value], [value])
+    for number, (made, negative) in enumerate(runs, 1):
+        np.testing.assert_array_equal(made, number * value)
+        np.testing.assert_array_equal(negative, -number * value)
+
+
 def test_a_variable_that_nothing_assigns_is_a_constant() -> None:
     b = TfliteBuilder()
     x, kept = b.tensor((2,), "float32"), b.tensor((2,), "float32", variable=True)
