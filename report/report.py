@@ -127,7 +127,7 @@ def coverage(layers: Sequence[bounds.Layer]) -> dict[str, int]:
 
 
 def covered(coverage: Mapping[str, int]) -> float:
-    """The part of the MACs that run on the accelerator; all where there are none."""
+    """The share of the MACs that the accelerator executes; 1 without any MACs."""
     total = coverage["macs_total"]
     return coverage["macs_on_accelerator"] / total if total else 1.0
 

@@ -124,7 +124,7 @@ class Operands(wiring.Component):
         return m
 
     def _index(self, m: Module, a: Value, b: Value) -> tuple[Value, Value]:
-        """What the table is asked for, and the same a cycle later."""
+        """The index of the look-up in the table, and its value one cycle later."""
         if not difference_codes(self.params):
             return a, self.a
         difference = (b - a)[:INDEX_BITS]

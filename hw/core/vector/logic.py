@@ -15,7 +15,8 @@ def any_of(values: Iterable[Value]) -> Value:
 
 
 def named(m: Module, value, name: str, bits: int) -> Signal:
-    """A signed value that is computed once; simulators are slow with slices of expressions."""
+    """Name a signed value, so that simulators compute it once: they are slow with slices of
+    expressions."""
     signal = Signal(signed(bits), name=name)
     m.d.comb += signal.eq(value)
     return signal
