@@ -468,7 +468,9 @@ def test_random_attention(data: st.DataObject) -> None:
     # Tiles of weights of the smallest configuration begin with a beat.
     beats = hw != "4x4" or tokens % 2 == size % 2 == 0
     assert not beats or all(layer.target == "accel" for layer in layers if layer.macs)
-    assert not (beats and size % block == 0) or programs == 1
+    # It has no table, with which a residual's scores are divided.
+    whole = beats and size % block == 0 and (hw != "4x4" or make is attention)
+    assert not whole or programs == 1
 
 
 @pytest.mark.more
