@@ -83,8 +83,8 @@ def was_asked() -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Assumed(Host):
-    """A machine with some of the features of this one, and others. It notes that it is asked, but
-    for machine code of the simulators."""
+    """A machine with some of the features of this one, and others. It notes when it is asked for
+    anything that decides results; machine code of the simulators does not."""
 
     def __getattribute__(self, name: str) -> Any:
         if name in _TELLING:

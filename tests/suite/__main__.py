@@ -86,7 +86,7 @@ def run_processors(rest: Sequence[str]) -> int:
         asking.touch()
         options = ["-m", "not sweep", *rest, "--processor"]
         ran = [run(f"make processors: {DEFAULT}", [*options, DEFAULT], {}, {ASKING: str(asking)})]
-        files = sorted(set(asking.read_text().split()))
+        files = sorted(set(asking.read_text().splitlines()))
     for name in FEATURES:
         if name != DEFAULT and files:
             what = f"make processors: {name}, the {len(files)} files that ask for it"

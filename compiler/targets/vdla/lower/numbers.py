@@ -1,6 +1,6 @@
-"""Loop programs that differ in numbers only, such as factors and zero points, have the same
-instructions but for some fields. They are worked out once, with numbers that know which constant
-of the loop program they are.
+"""Loop programs that differ only in numbers, such as factors and zero points, have the same
+instructions except for a few fields. The instructions are made once. Each number carries the slot
+of its constant, so that the fields it ends in are known, and the linker writes another one there.
 """
 
 from __future__ import annotations
@@ -9,17 +9,18 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
 
+from .....isa.encoding import INT8_MAX, INT8_MIN
 from ....te.expr import Binary, Call, Cast, Const, Expr, Select, Var
 from ....tir.ir import PrimFunc, Stmt, Store, map_stmt
 from ....tir.printer import print_func
 
 #: Numbers that decide which instructions there are: neutral elements, and bounds of int8.
-_DECIDING = frozenset((-128, -1, 0, 1, 127))
+_DECIDING = frozenset((INT8_MIN, -1, 0, 1, INT8_MAX))
 
 
 class Number(int):
-    """A value of a constant of a loop program; ``slot`` counts the constants. Whatever is computed
-    from it is a plain integer."""
+    """The value of a constant of a loop program; ``slot`` numbers the constants. Arithmetic gives
+    plain integers, which have no slot."""
 
     slot: int
 
@@ -39,7 +40,7 @@ def with_slots(func: PrimFunc) -> PrimFunc:
             return const
         return Const(Number(const.value, next(slots)), const.dtype)
 
-    return _map_constants(func, mark)
+    return map_constants(func, mark)
 
 
 def abstract(func: PrimFunc) -> tuple[str, dict[int, int]]:
@@ -56,10 +57,10 @@ def abstract(func: PrimFunc) -> tuple[str, dict[int, int]]:
         first = firsts.setdefault(value, slot)
         return Var(f"{const.dtype}#{slot}#{first}", const.dtype)
 
-    return print_func(replace(_map_constants(func, hide), name="")), numbers
+    return print_func(replace(map_constants(func, hide), name="")), numbers
 
 
-def _map_constants(func: PrimFunc, change: Callable[[Const], Expr]) -> PrimFunc:
+def map_constants(func: PrimFunc, change: Callable[[Const], Expr]) -> PrimFunc:
     """Change each constant that statements compute with."""
 
     def on_value(value: Expr) -> Expr:

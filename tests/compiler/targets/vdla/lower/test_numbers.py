@@ -16,7 +16,7 @@ from vdla.compiler.targets.vdla.lower.codegen import Code
 from vdla.compiler.targets.vdla.lower.link import Linker, Place
 from vdla.compiler.targets.vdla.lower.loop_passes import run_loop_passes
 from vdla.compiler.targets.vdla.lower.loop_programs import LoopPrograms
-from vdla.compiler.targets.vdla.lower.numbers import Number, _map_constants, abstract, with_slots
+from vdla.compiler.targets.vdla.lower.numbers import Number, abstract, map_constants, with_slots
 from vdla.compiler.targets.vdla.machine import ACCELERATOR, USUAL_EIGHTHS, Budget, Context, Machine
 from vdla.compiler.targets.vdla.target import Accelerator
 from vdla.compiler.targets.vdla.templates.base import AcceleratorTemplate
@@ -81,7 +81,7 @@ def with_number(func: PrimFunc, slot: int, value: int) -> PrimFunc:
             return const
         return Const(value if number.slot == slot else int(number), const.dtype)
 
-    return _map_constants(func, change)
+    return map_constants(func, change)
 
 
 @pytest.mark.slow
