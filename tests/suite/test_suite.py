@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import vdla
+from vdla.compiler.targets.cpu.processor import host_processor
 from vdla.isa.memory import MEMORY_PRESETS
 from vdla.sim.model.core import count_cycles
 
@@ -54,6 +55,10 @@ def test_lint_ends_the_tests(capfd: pytest.CaptureFixture[str]) -> None:
 
 def test_who_asks_for_the_processor() -> None:
     """What is compiled for the CPU asks, the second time, too; the simulators do not."""
+    for _ in range(2):  # a processor that is described already is asked for, too
+        was_asked()
+        host_processor()
+        assert was_asked()
     for _ in range(2):
         was_asked()
         module = vdla.compile(ROOT / "examples" / "models" / "digits_int8.onnx", target="sim")
