@@ -57,7 +57,7 @@ from vdla.compiler.targets.vdla.lower.link import Linker
 from vdla.compiler.targets.vdla.lower.lru_allocation import Rotation
 from vdla.compiler.targets.vdla.lower.prefetch_weights import _Copies
 from vdla.compiler.targets.vdla.lower.stream import Stream
-from vdla.compiler.targets.vdla.plan import program_plan
+from vdla.compiler.targets.vdla.plan import program_plan, repeats
 from vdla.compiler.targets.vdla.plan import scratchpads as sharing
 from vdla.compiler.targets.vdla.plan.program import LinkedPart
 from vdla.compiler.targets.vdla.rewrite import fuse_epilogues as fusing
@@ -181,6 +181,8 @@ COMPILER = (
                  "::test_the_graph_whose_program_ends_first_is_taken",
                  "compiler/targets/vdla/templates/test_convolution_residual.py"
                  "::test_what_ends_first_is_taken")),
+    Mutant("layers that read other tensors are repeated", "compiler", repeats._reads_alike,
+           "!= period", "== -1", tests("compiler/targets/vdla/plan/test_repeats.py")),
     Mutant("operators with knobs of their own are fused", "compiler", program_plan.has_own_knobs,
            "bool(own) and", "False and",
            tests("compiler/targets/vdla/templates/test_convolution_residual.py"

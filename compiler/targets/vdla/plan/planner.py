@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from math import inf
 
@@ -33,6 +33,7 @@ from .program_plan import (
     find_plan,
     has_own_knobs,
 )
+from .repeats import without_repeats
 
 
 @dataclass(frozen=True)
@@ -61,10 +62,23 @@ class Planner:
         if place is not None and (known := cache.read_plan(place)) is not None:
             return known
         begin = time.perf_counter()
-        found = find_plan(self.cycles)
+        found = find_plan(self._shortened().cycles)
         if place is not None:
             cache.keep_plan(place, found, time.perf_counter() - begin)
         return found
+
+    def _shortened(self) -> Planner:
+        """The planner of the same graph without its repeated layers."""
+        return replace(
+            self, graph=without_repeats(self.graph, list(map(self._kind, self.graph.nodes)))
+        )
+
+    def _kind(self, node: Node) -> Hashable:
+        """What the cycles of a node depend on, except numbers, and the knobs that it has."""
+        template = self.template_of(self.graph, node) if node.target == ACCELERATOR else None
+        types = [t.type_text for t in (*self.graph.operands(node), self.graph.result(node))]
+        said = str((self.chooser.given.get(node.name), self.chooser.of(node.name)))
+        return node.target, type(node.op), type(template), tuple(types), said
 
     def cycles(self, plan: ProgramPlan) -> float:
         """The cycles of the program of a plan, infinite if there is none."""
