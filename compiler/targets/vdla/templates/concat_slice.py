@@ -17,8 +17,7 @@ from ....graph.ir import Graph, Node
 from ....graph.ops.base import Shape
 from ....graph.ops.group_matmul import POSITIONS
 from ....graph.ops.movement import Concat, Slice
-from ....te.schedule import create_schedule
-from ....te.tensor import compute, placeholder
+from ....te import compute, create_schedule, placeholder
 from ....tir.ir import Buffer, PrimFunc, Stmt, Store, map_stmt, seq
 from ....tir.lower import lower
 from ..cost.tiling import VTHREADS, even_sizes, row_cycles

@@ -13,9 +13,7 @@ from ....choose.space import Knobs, KnobValue, Refusal
 from ....choose.template import Plan
 from ....graph.ir import Graph, Node
 from ....graph.ops.pooling import QAvgPool
-from ....te.expr import Expr
-from ....te.schedule import create_schedule
-from ....te.tensor import Tensor, compute, placeholder, reduce_axis, sum_of
+from ....te import Expr, Tensor, compute, create_schedule, placeholder, reduce_axis, sum_of
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
 from ..cost.tiling import VTHREADS, insn_price, row_cycles

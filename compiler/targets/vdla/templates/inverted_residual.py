@@ -15,9 +15,7 @@ from ....choose.template import Plan
 from ....graph.ir import Graph, Node
 from ....graph.ops.convolution import QConv2d
 from ....graph.ops.fused_pairs import QConvTable, QConvWindow
-from ....te.expr import Expr
-from ....te.schedule import create_schedule
-from ....te.tensor import Tensor, compute, placeholder, reduce_axis
+from ....te import Expr, Tensor, compute, create_schedule, placeholder, reduce_axis
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
 from ....tir.passes.share_buffers import share_buffers

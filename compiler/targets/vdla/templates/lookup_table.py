@@ -18,9 +18,7 @@ from ....choose.template import Plan
 from ....graph.ir import Graph, Node
 from ....graph.ops.fused_pairs import FusedPair, QTableMean, QTableMul
 from ....graph.ops.integer import QTable
-from ....te.expr import Expr
-from ....te.schedule import create_schedule
-from ....te.tensor import Tensor, compute, placeholder
+from ....te import Expr, Tensor, compute, create_schedule, placeholder
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
 from ..cost.tiling import VTHREADS, row_cycles

@@ -15,9 +15,8 @@ from ....choose.steps import STEPS, steps_space
 from ....choose.template import Plan
 from ....dumps import Dumps
 from ....graph.ir import Graph, Node
-from ....te.schedule import create_schedule
+from ....te import Tensor, create_schedule
 from ....te.steps import from_text, replay
-from ....te.tensor import Tensor
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
 from ..expressions import gemm_intrin

@@ -34,9 +34,7 @@ from ....graph.ops.softmax import (
     newton_steps,
     sums,
 )
-from ....te.expr import Expr, minimum
-from ....te.schedule import Schedule, create_schedule
-from ....te.tensor import Tensor, compute, placeholder
+from ....te import Expr, Schedule, Tensor, compute, create_schedule, minimum, placeholder
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
 from ..attention_mask import VisibleKeys, find_visible_keys

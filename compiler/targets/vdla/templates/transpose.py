@@ -15,9 +15,7 @@ from ....choose.space import Knobs, KnobValue, Refusal
 from ....graph.arithmetic.requant import Requant
 from ....graph.ir import Graph, Node
 from ....graph.ops.group_matmul import TransposeGroups
-from ....te.expr import Expr
-from ....te.schedule import create_schedule
-from ....te.tensor import compute, placeholder, reduce_axis, sum_of
+from ....te import Expr, compute, create_schedule, placeholder, reduce_axis, sum_of
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
 from ..cost.tiling import VTHREADS, even_sizes, read_cycles, row_cycles

@@ -17,8 +17,7 @@ from ....choose.space import Knobs, Refusal
 from ....graph.arithmetic.subpixel import Subpixel, phase_weights, subpixels
 from ....graph.ir import Graph, Node
 from ....graph.ops.convolution import QConvTranspose2d
-from ....te.expr import Expr
-from ....te.tensor import Tensor, compute, placeholder, reduce_axis, sum_of
+from ....te import Expr, Tensor, compute, placeholder, reduce_axis, sum_of
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
 from ..cost.tiling import ProductShape, make_tiling
