@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 from ....isa.encoding import INT8_BITS, INT32_BITS
@@ -207,9 +208,7 @@ def vthread_tiles(stage: Stage, loops: Sequence[IterVar], vthreads: int) -> Iter
     """Run the tiles of adjacent loops on alternating virtual threads, and return the loop over the
     threads.
     """
-    tile = loops[0]
-    for axis in loops[1:]:
-        tile = stage.fuse(tile, axis)
+    tile = reduce(stage.fuse, loops)
     _, thread = stage.split(tile, min(vthreads, tile.extent))
     stage.vthread(thread)
     return thread

@@ -8,8 +8,9 @@ which lies in memory the same way.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from math import gcd, lcm
 from typing import NamedTuple
 
@@ -104,7 +105,7 @@ class FusedEpilogue(NamedTuple):
     ----------
     first : the int8 results of the products
     in_tmp : the int32 stages that read them and lie in ``tmp``
-    par : the parameters of ``first``
+    par : the constants that the epilogue reads
     rows : rows of ``in_tmp`` that are computed at a time
     once : the epilogue reads the same entries of ``par`` for all channels; they are loaded once
     other : a second image, and the stage in ``tmp`` that reads it
@@ -159,11 +160,10 @@ class Products(PlannedTiles[ProductsWorkload]):
     def schedule(self, workload: ProductsWorkload, knobs: Knobs, name: str) -> PrimFunc:
         """The bias in ``param`` contains ``-x_zero_point * sum(weight)``."""
         stages, out = self.expression(workload)
-        tensors = (out, stages.acc, stages.image, stages.weight, stages.par)
         rows = 1 + len(workload.groups_of_blocks)
         tiled = (0, rows, rows + 1)
-        s = schedule_products(*tensors, tiled, make_tiling(knobs), self.machine)
-        return lower(s, [stages.data, stages.weight, stages.par, out], name)
+        loops = schedule_products(out, stages, tiled, make_tiling(knobs), self.machine)
+        return lower(loops.schedule, [stages.data, stages.weight, stages.par, out], name)
 
     def expression(self, workload: ProductsWorkload) -> tuple[Stages, Tensor]:
         """What is computed: the sums with their operands, and the result."""
@@ -315,26 +315,34 @@ def sums_of_products(
     return compute(size, products, "acc"), image
 
 
+class ProductLoops(NamedTuple):
+    """A schedule of products: the loop over tiles, the operands that stay on chip, each with the
+    loop in whose body it stays, and the loop over the blocks of channels of a tile."""
+
+    schedule: Schedule
+    tile: IterVar
+    staying: dict[Tensor, IterVar]
+    channel: IterVar
+
+
 def schedule_products(
-    out: Tensor,
-    acc: Tensor,
-    image: Tensor,
-    weight: Tensor,
-    par: Tensor,
-    tiled: tuple[int, int, int],
-    tiling: Tiling,
-    machine: Machine,
+    out: Tensor, stages: Stages, tiled: Sequence[int], tiling: Tiling, machine: Machine,
     epilogue: FusedEpilogue | None = None,
-) -> Schedule:
-    """The schedule of a convolution that sums products of blocks in ``acc`` and requantises them to
-    ``out``. ``tiled`` has the indices of the dimensions of ``out`` that are channels, rows and
-    columns. The sums of ``acc`` run over blocks of channels, two taps and the channels of a block.
-    A fused ``epilogue`` lies in ``tmp``, some rows at a time.
+) -> ProductLoops:  # fmt: skip
+    """Schedule products of blocks, which are summed in ``acc`` and requantised to ``out``.
+
+    ``tiled`` has the dimensions of ``out`` that are channels, rows and columns, and before these
+    perhaps one of groups, of which a tile has one. The sums of ``acc`` run over blocks of channels,
+    two taps and the channels of a block. A fused ``epilogue`` lies in ``tmp``, some rows at a time.
     """
+    acc, image, weight = stages.acc, stages.image, stages.weight
     s = create_schedule(out)
     local = s.cache_write(out, "out")
-    weight_tile = s.cache_read(weight, "wgt", [acc])
-    par_tiles = [s.cache_read(par, "par", [local])]
+    if weight.inputs:  # tiles of an image
+        s[weight].set_scope("wgt")
+    else:
+        weight = s.cache_read(weight, "wgt", [acc])
+    par_tiles = [s.cache_read(epilogue.par if epilogue else stages.par, "par", [local])]
     others = []
     if epilogue is not None:
         if epilogue.once:
@@ -342,28 +350,30 @@ def schedule_products(
         if epilogue.other is not None:
             image_read, reader = epilogue.other
             others.append(s.cache_read(image_read, "inp", [reader]))
-        par_tiles.append(s.cache_read(epilogue.par, "par", [epilogue.first]))
+        par_tiles.append(s.cache_read(stages.par, "par", [epilogue.first]))
         s[epilogue.first].compute_inline()
         part, _ = s[local].split(local.axes[tiled[1]], epilogue.rows)
         attach(s, dict.fromkeys(epilogue.in_tmp, "tmp"), s[local], part)
     s[acc].set_scope("acc")
     s[image].set_scope("inp")
     sizes = (tiling.oc_blocks, tiling.rows, tiling.cols)
-    (channels, rows, cols), (channel, *_) = split_tiles(s[out], sizes, tiled)
+    one = (1,) * (len(tiled) - len(sizes))
+    (*groups, channels, rows, cols), inner = split_tiles(s[out], (*one, *sizes), tiled)
+    channel = inner[tiled[-3]]
     chunks = schedule_sums(s, acc, machine.params, tiling.ic_blocks)
-    # The tensors that stay on chip, and the loop in whose body each one stays.
     staying: dict[Tensor, IterVar] = {}
     match tiling.order:
         case "weights":
+            stay = reduce(s[out].fuse, [*groups, channels])
             tile = vthread_tiles(s[out], [rows, cols], tiling.vthreads)
-            staying = dict.fromkeys((weight_tile, *par_tiles), channels)
+            staying = dict.fromkeys((weight, *par_tiles), stay)
         case "pixels":
-            s[out].reorder(rows, cols, channels)
-            pixels = s[out].fuse(rows, cols)
+            s[out].reorder(*groups, rows, cols, channels)
+            pixels = reduce(s[out].fuse, [*groups, rows, cols])
             tile = vthread_tiles(s[out], [channels], tiling.vthreads)
             staying = {image: pixels}
         case _:
-            tile = vthread_tiles(s[out], [channels, rows, cols], tiling.vthreads)
+            tile = vthread_tiles(s[out], [*groups, channels, rows, cols], tiling.vthreads)
     for tensor in (acc, *par_tiles):
         s[tensor].compute_at(s[out], staying.get(tensor, tile))
     # Results are stored block by block of channels; a thread stores all its blocks in a row.
@@ -372,7 +382,7 @@ def schedule_products(
         s[tensor].compute_at(s[out], channel)
         if tiling.oc_blocks > 1:
             s[tensor].double_buffer()
-    for tensor in (image, weight_tile):
+    for tensor in (image, weight):
         if tensor in staying:
             s[tensor].compute_at(s[out], staying[tensor])
         else:
@@ -380,7 +390,7 @@ def schedule_products(
     if tiling.vthreads > 1:
         for tensor in staying:
             s[tensor].double_buffer()
-    return s
+    return ProductLoops(s, tile, staying, channel)
 
 
 # ---- weights -------------------------------------------------------------------------------------

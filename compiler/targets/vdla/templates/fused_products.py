@@ -183,13 +183,11 @@ class FusedProducts(Products):
         found = kind.express(rounded, workload.numbers, workload.oc_blocks, self.machine)
         image = None if found.other is None else (found.other, found.in_tmp[-1])
         fused = FusedEpilogue(
-            first, (rounded, *found.in_tmp), stages.par, rows_through_tmp(tiling, workload.shape),
+            first, (rounded, *found.in_tmp), found.par, rows_through_tmp(tiling, workload.shape),
             kind.once, image,
         )  # fmt: skip
-        s = schedule_products(
-            found.out, stages.acc, stages.image, stages.weight, found.par, (0, 1, 2), tiling,
-            self.machine, fused,
-        )  # fmt: skip
+        tiled = (0, 1, 2)
+        s = schedule_products(found.out, stages, tiled, tiling, self.machine, fused).schedule
         if found.inlined is not None:
             s[found.inlined].compute_inline()
         others = () if found.other is None else (found.other,)

@@ -12,7 +12,7 @@ them in the pass that requantises.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
 
@@ -27,11 +27,10 @@ from ....graph.ir import Tensor as GraphTensor
 from ....graph.ops.group_matmul import QGroupMatMul
 from ....graph.ops.linear import QMatMul
 from ....te.expr import Expr
-from ....te.schedule import Schedule, create_schedule
-from ....te.tensor import IterVar, Tensor, compute, placeholder, reduce_axis, sum_of
+from ....te.tensor import Tensor, compute, placeholder, reduce_axis, sum_of
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
-from ..cost.tiling import ProductShape, Tiling, make_tiling
+from ..cost.tiling import ProductShape, make_tiling
 from ..expressions import (
     REQUANT_ENTRIES,
     Epilogue,
@@ -39,12 +38,10 @@ from ..expressions import (
     attach,
     requantized,
     schedule_sums,
-    split_tiles,
-    vthread_tiles,
 )
 from ..machine import Budget, Context
 from .base import PlannedTiles, PlannedWorkload, Track, requant_parameters
-from .convolution import sums_of_products
+from .convolution import Stages, schedule_products, sums_of_products
 
 
 @dataclass(frozen=True)
@@ -173,7 +170,7 @@ class Activations(PlannedTiles[ActivationsWorkload]):
         window = Window((1, 1), pads=(0, 0, w.places - w.image_places, 0))
         acc, copy = sums_of_products(window, 0, data, tiles, ())
         sums: list[_Sums] = []
-        products, addend = acc, None
+        products, addend, partial = acc, None, []
         if w.sums_weights:
             sums.append(_Sums.sum_weights(tiles, one, w.a_zero_point))
             addend = sums[-1].at((0, 1, 4, 5))
@@ -184,9 +181,21 @@ class Activations(PlannedTiles[ActivationsWorkload]):
                 addend = by_position
             else:  # sums of weights come on top
                 products = compute(acc.shape, lambda *i: acc[i] + by_position(i), "partial")
+                partial.append(products)
         out = requantized(products, par, w.epilogue, addend=addend)
-        partial = () if products is acc else (products,)
-        s = _schedule(out, acc, copy, tiles, par, sums, partial, make_tiling(knobs), params)
+        stages = Stages(data, tiles, par, copy, acc)
+        loops = schedule_products(out, stages, (0, 1, 2, 3), make_tiling(knobs), self.machine)
+        s, staying = loops.schedule, loops.staying
+        for operand in (copy, tiles):
+            s[operand].compute_at(s[out], staying.get(operand, loops.tile))
+        # Sums are made once for each operand, where that is loaded; the ones stay on chip from the
+        # start.
+        for of in sums:
+            s.cache_read(of.ones, of.scope, [of.total])
+            scopes = {of.total: "acc", of.share: "tmp"}
+            attach(s, scopes, s[out], staying.get(of.operand, loops.tile))
+            schedule_sums(s, of.total, params)
+        attach(s, dict.fromkeys(partial, "tmp"), s[out], loops.channel)
         return lower(s, [data, other, *(of.ones for of in sums), par, out], name)
 
     def reach(self, graph: Graph, node: Node) -> Mapping[str, int]:
@@ -287,50 +296,3 @@ class _Sums:
 
 def _times(sums: Tensor, factor: int) -> Tensor:
     return compute(sums.shape, lambda *i: sums[i] * factor, f"{sums.name}_share")
-
-
-def _schedule(
-    out: Tensor, acc: Tensor, image: Tensor, tiles: Tensor, par: Tensor, sums: Sequence[_Sums],
-    partial: Sequence[Tensor], tiling: Tiling, params: HwParams,
-) -> Schedule:  # fmt: skip
-    """The schedule of products in ``acc`` for a tiling; products with one kind of sums added are
-    ``partial``."""
-    s = create_schedule(out)
-    local = s.cache_write(out, "out")
-    par = s.cache_read(par, "par", [local])
-    for tensor, scope in {tiles: "wgt", image: "inp", acc: "acc"}.items():
-        s[tensor].set_scope(scope)
-    (groups, channels, rows), (_, channel, *_) = split_tiles(
-        s[out], (1, tiling.oc_blocks, tiling.rows)
-    )
-    staying: dict[Tensor, IterVar] = {}
-    match tiling.order:
-        case "weights":
-            stay = s[out].fuse(groups, channels)
-            tile = vthread_tiles(s[out], [rows], tiling.vthreads)
-            staying = {tiles: stay, par: stay}
-        case "pixels":
-            s[out].reorder(groups, rows, channels)
-            stay = s[out].fuse(groups, rows)
-            tile = vthread_tiles(s[out], [channels], tiling.vthreads)
-            staying = {image: stay}
-        case _:
-            tile = vthread_tiles(s[out], [groups, channels, rows], tiling.vthreads)
-    for tensor in (image, tiles, acc, par):
-        s[tensor].compute_at(s[out], staying.get(tensor, tile))
-    for tensor in staying if tiling.vthreads > 1 else ():
-        s[tensor].double_buffer()
-    # Sums are made once for each operand, where that is loaded; the ones stay on chip from the
-    # start.
-    for of in sums:
-        s.cache_read(of.ones, of.scope, [of.total])
-        scopes = {of.total: "acc", of.share: "tmp"}
-        attach(s, scopes, s[out], staying.get(of.operand, tile))
-    attach(s, dict.fromkeys(partial, "tmp"), s[out], channel)
-    s[out].unroll(channel)
-    s[local].compute_at(s[out], channel)
-    if tiling.oc_blocks > 1:
-        s[local].double_buffer()
-    for tensor in (acc, *(of.total for of in sums)):
-        schedule_sums(s, tensor, params)
-    return s

@@ -24,7 +24,7 @@ from ..cost.tiling import ProductShape, make_tiling
 from ..expressions import REQUANT_ENTRIES, Epilogue, padded, requantized
 from ..machine import Context
 from .base import PlannedTiles, PlannedWorkload, Track, blocked_shape, requant_parameters
-from .convolution import folded_bias, schedule_products
+from .convolution import Stages, folded_bias, schedule_products
 
 
 @dataclass(frozen=True)
@@ -87,9 +87,9 @@ class Transposed(PlannedTiles[TransposedWorkload]):
         par = placeholder((workload.oc_blocks, *phases, REQUANT_ENTRIES, block), "int32", "param")
         acc, image = _sums(workload, data, weight)
         out = requantized(acc, par, workload.epilogue)
-        tensors = (out, acc, image, weight, par)
-        s = schedule_products(*tensors, (0, 1, 3), make_tiling(knobs), self.machine)
-        return lower(s, [data, weight, par, out], name)
+        stages, tiling = Stages(data, weight, par, image, acc), make_tiling(knobs)
+        loops = schedule_products(out, stages, (0, 1, 3), tiling, self.machine)
+        return lower(loops.schedule, [data, weight, par, out], name)
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
         """Weights [O/block][I/block][phases][taps][block][block], and parameters
