@@ -32,7 +32,6 @@ from .plan.pack_windows import PACKED, Packing
 from .plan.planner import Planner
 from .plan.program import LinkedPart, build_func, link_part
 from .plan.scratchpads import share_scratchpads
-from .rewrite.absorb_flatten import absorb_flatten
 from .rewrite.fit_layout import fit_layout
 from .rewrite.matmul_as_convolution import Limits, matmul_as_convolution
 from .rewrite.pack_windows import pack_windows
@@ -121,11 +120,11 @@ class Accelerator(Target):
         params = self.machine.params
         most_pixels = min(params.wgt_depth, params.inp_depth) // 8
         limits = Limits(
-            params.block, params.batch, bool(params.vector_table), longest_row(params),
-            most_mask_rows(params), most_norm_channels(params), tile_step(params),
+            params.block, params.batch, most_pixels, bool(params.vector_table),
+            longest_row(params), most_mask_rows(params), most_norm_channels(params),
+            tile_step(params),
         )  # fmt: skip
         return (
-            ("absorb_flatten", partial(absorb_flatten, most_pixels=most_pixels)),
             ("matmul_as_convolution", partial(matmul_as_convolution, limits=limits)),
             ("fit_layout", partial(fit_layout, params=params)),
             ("pack_windows", partial(pack_windows, packs=partial(self._packs, chooser))),

@@ -1,8 +1,15 @@
 """Let the accelerator compute matrix products, and what is element by element around them: their
 matrices become images.
 
-Rows of a dense layer, if they are more than the accelerator's batch, become positions of one image,
-and the layer becomes a 1x1 convolution::
+A dense layer that reads a flattened image would wait for the host to move its elements. A
+convolution with a kernel of the image's size is the same product::
+
+    f = Reshape(x [N,C,H,W]) [N,C*H*W];  y = QDense(f, w [OC,C*H*W])
+      ->
+    p = QConv2d(x, w [OC,C,H,W]) [N,OC,1,1];  y = Reshape(p) [N,OC]
+
+Rows of any other dense layer, if they are more than the accelerator's batch, become positions of
+one image, and the layer becomes a 1x1 convolution::
 
     y = QDense(x [N,K], w [OC,K]) [N,OC]
       ->
@@ -76,6 +83,7 @@ class Limits:
     ----------
     block : channels of a block
     batch : rows of a dense layer that stay rows
+    most_pixels : pixels of an image whose kernel fits the scratchpads
     has_table : a table takes the vector unit one pass
     longest_row : the most elements of a softmax on the vector unit
     most_mask_rows : the most different rows of its mask
@@ -85,6 +93,7 @@ class Limits:
 
     block: int
     batch: int = 1
+    most_pixels: int = 0
     has_table: bool = False
     longest_row: int = 0
     most_mask_rows: int = 0
@@ -96,7 +105,7 @@ def matmul_as_convolution(graph: Graph, limits: Limits) -> Graph:
     """Rewrite the dense layers and the products of two activations that are on the accelerator, and
     what is around them."""
     images = _Images(graph, limits)
-    rules = [images.rewrite_dense, images.rewrite_elementwise]
+    rules = [images.absorb_flatten, images.rewrite_dense, images.rewrite_elementwise]
     if images.are_multiplied:
         rules += [
             images.product, images.rewrite_channel_bias, images.rewrite_softmax, images.normalise,
@@ -177,21 +186,47 @@ class _Images:
             name = node.inputs[0]
         return name
 
+    def absorb_flatten(self, node: Node) -> bool:
+        """Append a convolution for a dense layer that reads an image of the accelerator which the
+        host would flatten; whether it does."""
+        if not (isinstance(node.op, QDense) and node.target == ACCELERATOR):
+            return False
+        image, order, moves = self.origin(node.inputs[0])
+        shape = self[image].shape
+        is_flattened = moves and self.is_made(image) and (np.diff(order.reshape(-1)) == 1).all()
+        if not (is_flattened and len(shape) == 4 and shape[0] == len(order)):
+            return False
+        if shape[2] * shape[3] > self.limits.most_pixels:
+            return False
+        product, inputs = self.make_convolution(node, image, shape[2:])
+        pixel = f"{node.output}.pixel"
+        self.add(node.name, product, inputs, pixel, ACCELERATOR, node.reason)
+        vector = Reshape(self.graph.result(node).shape)
+        name, reason = f"{node.name}.flat", "no data moves"
+        self.append(Node(name, vector, (pixel,), node.output, ACCELERATOR, reason))
+        return True
+
     def rewrite_dense(self, node: Node) -> bool:
         """Append a 1x1 convolution for a dense layer of more rows than the batch; whether it
         does."""
         if not (isinstance(node.op, QDense) and self.has_rows(node)):
             return False
-        op, (x, weight, bias) = node.op, self.graph.operands(node)
-        assert weight.data is not None
-        rows, depth = x.shape
-        image = self.unmoved(self.lay_out_matrix(x.name, (1, depth, rows, 1)))
-        kernel = weight.data.reshape(*weight.shape, 1, 1)
-        wide = self.constant(f"{node.output}.kernel", kernel)
-        product = QConv2d((1, 1), (0, 0, 0, 0), (1, 1), 1, op.x_zero_point, op.requant)
+        rows, channels = self[node.inputs[0]].shape
+        image = self.unmoved(self.lay_out_matrix(node.inputs[0], (1, channels, rows, 1)))
+        product, inputs = self.make_convolution(node, image, (1, 1))
         moves = [Transpose(TURN), Reshape(self.graph.result(node).shape)]
-        self.on_images(node, product, (image, wide, bias.name), moves, node.reason)
+        self.on_images(node, product, inputs, moves, node.reason)
         return True
+
+    def make_convolution(
+        self, node: Node, image: str, kernel: tuple[int, ...]
+    ) -> tuple[Op, tuple[str, ...]]:
+        """The convolution of an image with the weights of a dense layer, and its operands."""
+        op, (_, weight, bias) = node.op_as(QDense), self.graph.operands(node)
+        assert weight.data is not None
+        data = weight.data.reshape(len(weight.data), -1, *kernel)
+        inputs = (image, self.constant(f"{node.output}.kernel", data), bias.name)
+        return QConv2d((1, 1), (0, 0, 0, 0), (1, 1), 1, op.x_zero_point, op.requant), inputs
 
     def has_rows(self, node: Node) -> bool:
         """Whether a node on the accelerator makes a matrix of more rows than the batch."""
