@@ -12,7 +12,6 @@ from ....choose.chooser import Chooser
 from ....choose.space import Workload
 from ....graph.ir import Graph, Node
 from ...base import Part
-from ..cost.inverted_residual import cost_ratio
 from ..machine import ACCELERATOR, Machine
 from ..rewrite.fuse_epilogues import fuse_epilogues
 from ..rewrite.fuse_inverted_residuals import fuse_inverted_residuals
@@ -125,8 +124,7 @@ class Planner:
             if not fused.handles(graph, node):
                 return False
             workload = fused.workload(graph, node, fused.usual_context)
-            ratio = cost_ratio(workload.expansion, workload.context, self.machine)
-            usual = {EXPANSION: JOINED if ratio <= bound else APART}
+            usual = {EXPANSION: JOINED if fused.cost_ratio(workload) <= bound else APART}
             return chooser.choose(Planned(usual), Workload(), node.name).knobs[EXPANSION] == JOINED
 
         return fuse_inverted_residuals(graph, pays)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
 from enum import IntEnum
 from fractions import Fraction
+from functools import lru_cache
 from typing import ClassVar, TypeVar
 
 import numpy as np
@@ -17,7 +19,7 @@ from ....graph.arithmetic.requant import Requant
 from ....graph.ir import Graph, Node
 from ....graph.ops.base import Shape
 from ....tir.ir import PrimFunc
-from ..cost.tiling import VTHREADS, Tiling, make_tiling, plan_tiles
+from ..cost.tiling import VTHREADS, Fixed, Tiling, make_tiling, plan_tiles
 from ..cost.tiling import Shape as TiledShape
 from ..machine import Context, Machine
 
@@ -116,22 +118,37 @@ class Tiled(AcceleratorTemplate[V]):
         return Space(self.sizes(workload), lambda chosen: budget.lack(self.needs(workload, chosen)))
 
     def plan(self, workload: V, fixed: Knobs) -> Plan | Refusal:
-        """The legal knobs of the least cost, with the machine's virtual threads unless they are
-        ``fixed`` or no knob."""
-        space, usual = self.space(workload), {"vthreads": self.machine.vthreads}
-        wanted = {k: value for k, value in {**usual, **fixed}.items() if k in space.knobs}
-        plans = [
-            Plan(knobs, self.predict(workload, knobs))
-            for knobs in space.points()
-            if all(knobs[name] == value for name, value in wanted.items())
-        ]
-        if not plans:
-            return Refusal(f"{self.name}: no tile fits{f' with {wanted}' if wanted else ''}")
-        return min(plans, key=lambda plan: self.cost(workload, plan))
+        return _find_cheapest(type(self), self.machine, workload, tuple(sorted(fixed.items())))
 
     def cost(self, workload: V, plan: Plan) -> float:
         """What a plan costs: its predicted cycles."""
         return plan.cycles or 0
+
+
+@lru_cache(maxsize=1024)
+def _find_cheapest(
+    kind: type[Tiled], machine: Machine, workload: WithinBudget, fixed: Fixed
+) -> Plan | Refusal:
+    """The legal knobs of the least cost, with the machine's virtual threads unless they are
+    ``fixed`` or no knob."""
+    template = kind(machine)
+    space = template.space(workload)
+    usual = {"vthreads": machine.vthreads, **dict(fixed)}
+    wanted = {name: value for name, value in usual.items() if name in space.knobs}
+    knobs = {
+        name: [value for value in legal if value == wanted.get(name, value)]
+        for name, legal in space.knobs.items()
+    }
+    plans = [
+        Plan(point, template.predict(workload, point))
+        for point in replace(space, knobs=knobs).points()
+    ]
+    if not plans:
+        least = {name: legal[0] for name, legal in knobs.items() if legal}
+        lack = space.misfit(least) if len(least) == len(knobs) else ""
+        reason = f"{kind.name}: no tile fits{f' with {wanted}' if wanted else ''}"
+        return Refusal(f"{reason}, {lack}" if lack else reason)
+    return min(plans, key=lambda plan: template.cost(workload, plan))
 
 
 class PlannedWorkload(WithinBudget):
