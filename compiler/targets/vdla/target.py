@@ -45,7 +45,7 @@ from .templates.fused_products import FusedProducts
 from .templates.global_average import Means
 from .templates.inverted_residual import InvertedResiduals
 from .templates.layer_norm import Normalise, RowFactors, most_norm_channels, normalised_by_host
-from .templates.lookup_table import LookupTables, TableMeans, TableProducts
+from .templates.lookup_table import LookupTables
 from .templates.matmul import Activations, tile_step
 from .templates.softmax import MaskedSoftmax, Softmax, longest_row, most_mask_rows
 from .templates.transpose import GroupsTransposed
@@ -56,8 +56,8 @@ from .templates.windows import Windows
 #: A node is computed by the first template that handles it; these have instructions.
 TEMPLATES: list[type[AcceleratorTemplate]] = [
     Grouped, Products, FusedProducts, Activations,
-    GroupsTransposed, Transposed, Means, TableMeans, Windows, InvertedResiduals, *ELEMENTWISE,
-    ChannelProducts, TableProducts, MaskedSoftmax, Softmax, RowFactors, Normalise, ChannelAddition,
+    GroupsTransposed, Transposed, Means, Windows, InvertedResiduals, *ELEMENTWISE,
+    ChannelProducts, MaskedSoftmax, Softmax, RowFactors, Normalise, ChannelAddition,
     CopiedPositions, LookupTables,
 ]  # fmt: skip
 

@@ -18,8 +18,8 @@ from ..rewrite.fuse_inverted_residuals import fuse_inverted_residuals
 from ..rewrite.fuse_tables_into_readers import fuse_tables_into_readers
 from ..rewrite.order_by_first_use import order_by_first_use
 from ..templates.base import AcceleratorTemplate
+from ..templates.global_average import Means
 from ..templates.inverted_residual import InvertedResiduals
-from ..templates.lookup_table import TableMeans
 from . import cache
 from .program import LinkedPart
 from .program_plan import (
@@ -91,7 +91,7 @@ class Planner:
         knobs."""
         chooser = self.chooser.copy()
         graph = self._fuse_epilogues(chooser, plan.addition)
-        graph = fuse_tables_into_readers(graph, TableMeans(self.machine).sums)
+        graph = fuse_tables_into_readers(graph, Means(self.machine).sums)
         graph = self._fuse_expansions(chooser, order_by_first_use(graph), plan.bound)
         nodes = []
         for node in graph.nodes:
