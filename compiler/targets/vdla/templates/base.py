@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from enum import IntEnum
 from fractions import Fraction
@@ -19,7 +19,7 @@ from ....graph.arithmetic.requant import Requant
 from ....graph.ir import Graph, Node
 from ....graph.ops.base import Shape
 from ....tir.ir import PrimFunc
-from ..cost.tiling import VTHREADS, Fixed, Tiling, make_tiling, plan_tiles
+from ..cost.tiling import VTHREADS, Fixed, make_tiling, plan_tiles
 from ..cost.tiling import Shape as TiledShape
 from ..machine import Context, Machine
 
@@ -169,11 +169,12 @@ class PlannedTiles(AcceleratorTemplate[P]):
     def space(self, workload: P) -> Space:
         shape, budget = workload.shape, workload.context.budget
 
-        def check(columns: Mapping[str, np.ndarray]) -> np.ndarray:
-            return _by_tilings(columns, lambda t: {"fits": shape.fits(t, budget)})["fits"] > 0
-
         knobs = {**shape.sizes, "order": shape.orders, "vthreads": VTHREADS}
-        return Space(knobs, lambda knobs: shape.misfit(make_tiling(knobs), budget), check)
+        return Space(
+            knobs,
+            lambda knobs: shape.misfit(make_tiling(knobs), budget),
+            lambda columns: shape.fits(make_tiling(columns), budget),
+        )
 
     def plan(self, workload: P, fixed: Knobs) -> Plan | Refusal:
         shape, wanted = workload.shape, tuple(sorted(fixed.items()))
@@ -187,8 +188,11 @@ class PlannedTiles(AcceleratorTemplate[P]):
         return workload.shape.cycles(make_tiling(knobs), self.machine)
 
     def estimates(self, workload: P, columns: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        shape = workload.shape
-        return _by_tilings(columns, lambda tiles: shape.estimates(tiles, self.machine))
+        found = workload.shape.estimates(make_tiling(columns), self.machine)
+        count = len(columns["order"])
+        return {
+            name: np.broadcast_to(values, count).astype(float) for name, values in found.items()
+        }
 
     def rows_first(self, workload: P) -> bool:
         found = plan_tiles(workload.shape, workload.context, self.machine)
@@ -197,23 +201,6 @@ class PlannedTiles(AcceleratorTemplate[P]):
     def reads_parts(self, workload: P) -> bool:
         found = plan_tiles(workload.shape, workload.context, self.machine)
         return not isinstance(found, str) and bool(workload.shape.reads_parts(found[0]))
-
-
-def _by_tilings(
-    columns: Mapping[str, np.ndarray], estimate: Callable[[Tiling], Mapping[str, np.ndarray]]
-) -> dict[str, np.ndarray]:
-    """What is known of many tilings, [tilings] by name. ``columns`` are the knobs; ``estimate``
-    takes tilings of one order and number of threads at a time.
-    """
-    found: dict[str, np.ndarray] = {}
-    orders, vthreads = columns["order"], columns["vthreads"]
-    for order, threads in sorted(set(zip(orders.tolist(), vthreads.tolist(), strict=True))):
-        mine = (orders == order) & (vthreads == threads)
-        sizes = {n: v[mine] for n, v in columns.items() if n not in ("order", "vthreads")}
-        tiles = make_tiling({**sizes, "order": order, "vthreads": threads})
-        for name, values in estimate(tiles).items():
-            found.setdefault(name, np.zeros(len(orders)))[mine] = values
-    return found
 
 
 class InPlace(Template[Workload]):
