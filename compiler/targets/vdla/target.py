@@ -40,7 +40,7 @@ from .templates.base import AcceleratorTemplate
 from .templates.channels import ChannelAddition, ChannelProducts
 from .templates.concat_slice import CopiedPositions
 from .templates.convolution import Grouped, Products
-from .templates.elementwise import ELEMENTWISE
+from .templates.elementwise import Addition
 from .templates.fused_products import FusedProducts
 from .templates.global_average import Means
 from .templates.inverted_residual import InvertedResiduals
@@ -56,7 +56,7 @@ from .templates.windows import Windows
 #: A node is computed by the first template that handles it; these have instructions.
 TEMPLATES: list[type[AcceleratorTemplate]] = [
     Grouped, Products, FusedProducts, Activations,
-    GroupsTransposed, Transposed, Means, Windows, InvertedResiduals, *ELEMENTWISE,
+    GroupsTransposed, Transposed, Means, Windows, InvertedResiduals, Addition,
     ChannelProducts, MaskedSoftmax, Softmax, RowFactors, Normalise, ChannelAddition,
     CopiedPositions, LookupTables,
 ]  # fmt: skip

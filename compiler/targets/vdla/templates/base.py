@@ -49,6 +49,8 @@ class AcceleratorTemplate(Template[W]):
     """A template whose operators become instructions."""
 
     track: ClassVar[Track]
+    #: How it computes a node, in words, if :meth:`takes` refuses none that it handles.
+    says: ClassVar[str]
     #: Whether an operator of the vector track uses the tensor core, too.
     multiplies: ClassVar[bool] = False
     #: Bytes of a value of the vector unit's table that its operators need at least.
@@ -66,6 +68,9 @@ class AcceleratorTemplate(Template[W]):
         """The largest share of each scratchpad that both tracks use which an operator of the vector
         track takes, in a program with operators of both."""
         return Fraction(3, 8)
+
+    def takes(self, graph: Graph, node: Node) -> str | Refusal:
+        return self.says
 
     @abstractmethod
     def workload(self, graph: Graph, node: Node, context: Context) -> W:

@@ -170,9 +170,7 @@ class ChannelAddition(Tiled[ChannelAdditionWorkload]):
     name = "channel addition"
     ops = (QAddChannels,)
     track = Track.VECTOR
-
-    def takes(self, graph: Graph, node: Node) -> str | Refusal:
-        return "on the vector unit, its constants as biases"
+    says = "on the vector unit, its constants as biases"
 
     def workload(self, graph: Graph, node: Node, context: Context) -> ChannelAdditionWorkload:
         op = node.op_as(QAddChannels)

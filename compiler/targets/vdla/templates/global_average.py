@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from .....isa.encoding import VECTOR_EXTENT_BITS
-from ....choose.space import Knobs, KnobValue, Refusal
+from ....choose.space import Knobs, KnobValue
 from ....choose.template import Plan
 from ....graph.ir import Graph, Node
 from ....graph.ops.fused_pairs import QTableMean
@@ -42,6 +42,7 @@ class Means(Tiled[MeanWorkload]):
     name = "mean"
     ops = (QAvgPool, QTableMean)
     track = Track.VECTOR
+    says = "on the vector unit, as sums of parts"
 
     def handles(self, graph: Graph, node: Node) -> bool:
         """Windows take the image as a whole, where each virtual thread has room for it, but without
@@ -62,9 +63,6 @@ class Means(Tiled[MeanWorkload]):
         """Whether the sums of the chunks of an image of ``positions`` pixels fit tmp."""
         chunk = max(n for n in _chunk_sizes(positions) if n <= self._room)
         return positions // chunk <= self.machine.params.tmp_depth
-
-    def takes(self, graph: Graph, node: Node) -> str | Refusal:
-        return "on the vector unit, as sums of parts"
 
     def workload(self, graph: Graph, node: Node, context: Context) -> MeanWorkload:
         table, node = split_table(node)

@@ -79,14 +79,12 @@ class InvertedResiduals(Tiled[InvertedResidualWorkload]):
     name = "windows of products"
     ops = (QConvWindow,)
     track = Track.VECTOR
+    says = "convolution on the tensor core, a depthwise one of its results"
     multiplies = True
 
     @property
     def share(self) -> Fraction:
         return Fraction(1, 2)
-
-    def takes(self, graph: Graph, node: Node) -> str | Refusal:
-        return "convolution on the tensor core, a depthwise one of its results"
 
     def handles(self, graph: Graph, node: Node) -> bool:
         """Whether a 1x1 convolution comes first, and a window slides over its result."""

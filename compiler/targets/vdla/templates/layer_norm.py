@@ -18,7 +18,7 @@ import numpy as np
 
 from .....isa.params import HwParams
 from .....runtime.layout import blocks, pack_parameters
-from ....choose.space import Knobs, KnobValue, Refusal
+from ....choose.space import Knobs, KnobValue
 from ....graph.ir import Graph, Node
 from ....graph.ops.base import Shape
 from ....graph.ops.normalisation import (
@@ -81,9 +81,7 @@ class RowFactors(Tiled[RowDigitsWorkload]):
     name = "row digits"
     ops = (RowDigits,)
     track = Track.TENSOR
-
-    def takes(self, graph: Graph, node: Node) -> str | Refusal:
-        return "sums on the tensor core and by a table, Newton's steps on the vector unit"
+    says = "sums on the tensor core and by a table, Newton's steps on the vector unit"
 
     def workload(self, graph: Graph, node: Node, context: Context) -> RowDigitsWorkload:
         op, [x], params = node.op_as(RowDigits), graph.operands(node), self.machine.params
@@ -259,9 +257,7 @@ class Normalise(Tiled[NormaliseWorkload]):
     name = "normalise"
     ops = (QNormalise,)
     track = Track.TENSOR
-
-    def takes(self, graph: Graph, node: Node) -> str | Refusal:
-        return "on the vector unit, its factors spread to all lanes by the tensor core"
+    says = "on the vector unit, its factors spread to all lanes by the tensor core"
 
     def workload(self, graph: Graph, node: Node, context: Context) -> NormaliseWorkload:
         op, x, params = node.op_as(QNormalise), graph[node.inputs[0]], self.machine.params

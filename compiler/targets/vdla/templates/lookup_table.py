@@ -47,11 +47,9 @@ class LookupTables(Tiled[LookupTableWorkload]):
     name = "look-up"
     ops = (QTable,)
     track = Track.VECTOR
+    says = "on the vector unit, by its table"
     table_bytes = 1
     suits_reader = True
-
-    def takes(self, graph: Graph, node: Node) -> str | Refusal:
-        return "on the vector unit, by its table"
 
     def workload(self, graph: Graph, node: Node, context: Context) -> LookupTableWorkload:
         blocks, *size = blocked_shape(graph[node.inputs[0]].shape, self.machine)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from .....runtime.layout import blocks
-from ....choose.space import Knobs, KnobValue, Refusal
+from ....choose.space import Knobs, KnobValue
 from ....graph.arithmetic.requant import Requant
 from ....graph.ir import Graph, Node
 from ....graph.ops.group_matmul import TransposeGroups
@@ -55,9 +55,7 @@ class GroupsTransposed(Tiled[TransposedWorkload]):
     name = "groups transposed"
     ops = (TransposeGroups,)
     track = Track.TENSOR
-
-    def takes(self, graph: Graph, node: Node) -> str | Refusal:
-        return "a product with the identity matrix on the tensor core"
+    says = "a product with the identity matrix on the tensor core"
 
     def workload(self, graph: Graph, node: Node, context: Context) -> TransposedWorkload:
         op, [x], params = node.op_as(TransposeGroups), graph.operands(node), self.machine.params
