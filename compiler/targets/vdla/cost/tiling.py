@@ -111,6 +111,8 @@ class Shape(ABC):
     #: Rows, and columns, of results whose windows see nothing but padding: before the others, and
     #: behind them.
     blank: tuple[Pair, Pair] = ((0, 0), (0, 0))
+    #: How often all of this is computed, one after the other.
+    times: int = 1
     #: Phases of a transposed convolution: results at every pixel, which lie side by side, each with
     #: its own weights and parameters.
     phases: int = 1
@@ -186,7 +188,8 @@ class Shape(ABC):
 
     def cycles(self, tile: Tiling, machine: Machine) -> int:
         """The cycles that the cost model predicts for a tiling."""
-        return round(_replay(self.work(tile, machine), machine.memory, tile.vthreads).item())
+        work = self.work(tile, machine)
+        return self.times * round(_replay(work, machine.memory, tile.vthreads).item())
 
     def estimates(self, tiles: Tiling, machine: Machine) -> dict[str, Each]:
         """What the cost model knows of many tilings: the work of each unit, the needs of
@@ -201,8 +204,8 @@ class Shape(ABC):
             "load of all": work.load_cycles, "gemm of all": count * work.chunks * work.gemm,
             "vector of all": count * work.vector, "store of all": count * work.store,
             "fetch of all": count * work.fetch, "bound": work.bound_cycles,
-            "cycles": _replay(work, machine.memory, tiles.vthreads),
-            "floor": self.floor(tiles, machine),
+            "cycles": self.times * _replay(work, machine.memory, tiles.vthreads),
+            "floor": self.times * self.floor(tiles, machine),
         }  # fmt: skip
 
     def input_rows(self, rows: Each) -> Each:
@@ -249,6 +252,8 @@ class ProductShape(Shape):
     #: first.
     shift_h: int = 0
     shift_w: int = 0
+    #: Whether input channels may pass in chunks.
+    has_chunks: bool = True
     #: Whether the blocks of results are groups, each of ``ic_blocks`` blocks of its own.
     grouped: bool = False
     #: Whether the tensor core also sums the weights of each output channel, and the inputs of each
@@ -269,7 +274,8 @@ class ProductShape(Shape):
 
     @property
     def sizes(self) -> dict[str, list[int]]:
-        return {**super().sizes, "ic_blocks": even_sizes(self.ic_blocks)}
+        chunks = even_sizes(self.ic_blocks) if self.has_chunks else [self.ic_blocks]
+        return {**super().sizes, "ic_blocks": chunks}
 
     def reads_parts(self, tile: Tiling) -> Each:
         return super().reads_parts(tile) & (not self.grouped)
@@ -543,7 +549,8 @@ def plan_tiles(
         tiles = _pick(tiles, delivering)
     work = shape.work(tiles, machine)
     besides = _cost_besides(work, shape, context, machine) + shape.waits(tiles, context)
-    return _fastest(tiles, work, besides, machine.memory)
+    tile, cycles = _fastest(tiles, work, besides, machine.memory)
+    return tile, shape.times * cycles
 
 
 def load_price(context: Context) -> float:

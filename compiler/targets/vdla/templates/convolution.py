@@ -99,24 +99,24 @@ class Stages(NamedTuple):
 
 
 class FusedEpilogue(NamedTuple):
-    """The stages of an epilogue that is fused into products.
+    """An epilogue that is fused into products, as expressions of their rounded results.
 
     Attributes
     ----------
-    first : the int8 results of the products
-    in_tmp : the int32 stages that read them and lie in ``tmp``
-    par : the constants that the epilogue reads
-    rows : rows of ``in_tmp`` that are computed at a time
-    once : the epilogue reads the same entries of ``par`` for all channels; they are loaded once
-    other : a second image, and the stage in ``tmp`` that reads it
+    out : the result
+    par : the constants that it reads
+    in_tmp : the int32 stages that lie in ``tmp``: the rounded results, and others
+    inlined : the stage that ``out`` computes as it reads it, if any
+    other : a second image, if there is one, which the last stage in ``tmp`` reads
+    once : whether all channels read the same entries of ``par``, which are loaded once
     """
 
-    first: Tensor
-    in_tmp: tuple[Tensor, ...]
+    out: Tensor
     par: Tensor
-    rows: int
-    once: bool = False
-    other: tuple[Tensor, Tensor] | None = None
+    in_tmp: tuple[Tensor, ...]
+    inlined: Tensor | None = None
+    other: Tensor | None = None
+    once: bool = True
 
 
 class Products(PlannedTiles[ProductsWorkload]):
@@ -327,13 +327,14 @@ class ProductLoops(NamedTuple):
 
 def schedule_products(
     out: Tensor, stages: Stages, tiled: Sequence[int], tiling: Tiling, machine: Machine,
-    epilogue: FusedEpilogue | None = None,
+    epilogue: FusedEpilogue | None = None, rows_in_tmp: int = 0,
 ) -> ProductLoops:  # fmt: skip
     """Schedule products of blocks, which are summed in ``acc`` and requantised to ``out``.
 
     ``tiled`` has the dimensions of ``out`` that are channels, rows and columns, and before these
     perhaps one of groups, of which a tile has one. The sums of ``acc`` run over blocks of channels,
-    two taps and the channels of a block. A fused ``epilogue`` lies in ``tmp``, some rows at a time.
+    two taps and the channels of a block. A fused ``epilogue`` lies in ``tmp``, ``rows_in_tmp`` rows
+    at a time.
     """
     acc, image, weight = stages.acc, stages.image, stages.weight
     s = create_schedule(out)
@@ -345,14 +346,16 @@ def schedule_products(
     par_tiles = [s.cache_read(epilogue.par if epilogue else stages.par, "par", [local])]
     others = []
     if epilogue is not None:
+        [first] = epilogue.in_tmp[0].inputs  # the results as int8
         if epilogue.once:
             par_tiles.clear()
         if epilogue.other is not None:
-            image_read, reader = epilogue.other
-            others.append(s.cache_read(image_read, "inp", [reader]))
-        par_tiles.append(s.cache_read(stages.par, "par", [epilogue.first]))
-        s[epilogue.first].compute_inline()
-        part, _ = s[local].split(local.axes[tiled[1]], epilogue.rows)
+            others.append(s.cache_read(epilogue.other, "inp", [epilogue.in_tmp[-1]]))
+        if epilogue.inlined is not None:
+            s[epilogue.inlined].compute_inline()
+        par_tiles.append(s.cache_read(stages.par, "par", [first]))
+        s[first].compute_inline()
+        part, _ = s[local].split(local.axes[tiled[1]], rows_in_tmp)
         attach(s, dict.fromkeys(epilogue.in_tmp, "tmp"), s[local], part)
     s[acc].set_scope("acc")
     s[image].set_scope("inp")

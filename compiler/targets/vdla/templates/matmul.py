@@ -13,15 +13,14 @@ them in the pass that requantises.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import prod
 
 import numpy as np
 
 from .....isa.params import HwParams
 from .....runtime.layout import blocks
-from ....choose.space import Knobs, Refusal, Space
-from ....choose.template import Plan
+from ....choose.space import Knobs, Refusal
 from ....graph.ir import Graph, Node
 from ....graph.ir import Tensor as GraphTensor
 from ....graph.ops.group_matmul import QGroupMatMul
@@ -68,10 +67,11 @@ class ActivationsWorkload(PlannedWorkload):
 
     @property
     def shape(self) -> ProductShape:
-        """A group's products as the planner sees them."""
+        """The products as the planner sees them: those of a group, for each group."""
         return ProductShape(
             ic_blocks=self.ic_blocks, oc_blocks=self.oc_blocks, oh=self.places, ow=1, kh=1, kw=1,
-            sums_weights=self.sums_weights, sums_inputs=self.sums_inputs,
+            sums_weights=self.sums_weights, sums_inputs=self.sums_inputs, times=self.groups,
+            has_chunks=False,
         )  # fmt: skip
 
 
@@ -131,28 +131,6 @@ class Activations(PlannedTiles[ActivationsWorkload]):
             zero_points[0] != 0, zero_points[1] != 0, context, *zero_points,
             Epilogue.from_requant(op.requant),
         )  # fmt: skip
-
-    def space(self, workload: ActivationsWorkload) -> Space:
-        tilings = super().space(workload)
-        return replace(tilings, knobs={**tilings.knobs, "ic_blocks": [workload.ic_blocks]})
-
-    def plan(self, workload: ActivationsWorkload, fixed: Knobs) -> Plan | Refusal:
-        found = super().plan(workload, {**fixed, "ic_blocks": workload.ic_blocks})
-        if isinstance(found, Refusal):
-            return found
-        assert found.cycles is not None
-        return replace(found, cycles=workload.groups * found.cycles)
-
-    def predict(self, workload: ActivationsWorkload, knobs: Knobs) -> int:
-        return workload.groups * super().predict(workload, knobs)
-
-    def estimates(
-        self, workload: ActivationsWorkload, columns: Mapping[str, np.ndarray]
-    ) -> Mapping[str, np.ndarray]:
-        """Cycles of all groups; entries of scratchpads are those of a tile."""
-        found = super().estimates(workload, columns)
-        times = {name: workload.groups * found[name] for name in ("cycles", "floor")}
-        return {**found, **times}
 
     def schedule(self, workload: ActivationsWorkload, knobs: Knobs, name: str) -> PrimFunc:
         """The bias in ``param`` is the product of the zero points for each channel."""
