@@ -541,7 +541,8 @@ def plan_tiles(
     tiles = _list_tilings(shape, orders, vthreads, fixed)
     tiles = _pick(tiles, shape.fits(tiles, context.budget))
     if not len(tiles.rows):
-        least = replace(Tiling(1, 1, 1, 1, orders[-1], vthreads), **dict(fixed))
+        sizes = {name: values[0] for name, values in shape.sizes.items()}
+        least = make_tiling({**sizes, "order": orders[-1], "vthreads": vthreads, **dict(fixed)})
         reason = shape.misfit(least, context.budget)
         kernel = f"{shape.noun} {shape.kh}x{shape.kw}"
         return f"{kernel}: no tile fits with {least.vthreads} virtual threads, {reason}"
