@@ -39,7 +39,7 @@ from .rewrite.reshape_blocks import reshape_blocks
 from .templates.base import AcceleratorTemplate
 from .templates.channels import ChannelAddition, ChannelProducts
 from .templates.concat_slice import CopiedPositions
-from .templates.convolution import Grouped, Products
+from .templates.convolution import Products
 from .templates.elementwise import Addition
 from .templates.fused_products import FusedProducts
 from .templates.global_average import Means
@@ -55,10 +55,9 @@ from .templates.windows import Windows
 
 #: A node is computed by the first template that handles it; these have instructions.
 TEMPLATES: list[type[AcceleratorTemplate]] = [
-    Grouped, Products, FusedProducts, Activations,
-    GroupsTransposed, Transposed, Means, Windows, InvertedResiduals, Addition,
-    ChannelProducts, MaskedSoftmax, Softmax, RowFactors, Normalise, ChannelAddition,
-    CopiedPositions, LookupTables,
+    Products, FusedProducts, Activations, GroupsTransposed, Transposed, Means, Windows,
+    InvertedResiduals, Addition, ChannelProducts, MaskedSoftmax, Softmax, RowFactors, Normalise,
+    ChannelAddition, CopiedPositions, LookupTables,
 ]  # fmt: skip
 
 

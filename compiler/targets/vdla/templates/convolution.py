@@ -59,8 +59,8 @@ MOST_GROUPS, MOST_GROUPED_CHANNELS = 8, 128
 class ProductsWorkload(PlannedWorkload):
     """A convolution in blocks of channels; a dense layer is a convolution of a single pixel.
 
-    Each weight is the sum of ``parts`` int8 values. The image is padded with ``pad_value``, the
-    zero point.
+    Where there are several ``groups``, the blocks are those of each group. Each weight is the sum
+    of ``parts`` int8 values. The image is padded with ``pad_value``, the zero point.
     """
 
     ic_blocks: int
@@ -69,6 +69,7 @@ class ProductsWorkload(PlannedWorkload):
     oc_blocks: int
     window: Window
     parts: int
+    groups: int
     context: Context
     pad_value: int = field(compare=False)
     epilogue: Epilogue = field(compare=False)
@@ -77,15 +78,19 @@ class ProductsWorkload(PlannedWorkload):
     @property
     def groups_of_blocks(self) -> tuple[int, ...]:
         """The extent of the dimension of groups before the blocks of channels, if there is one."""
-        return ()
+        return (self.groups,) if self.groups > 1 else ()
 
     @property
     def shape(self) -> ProductShape:
-        """The convolution as the planner sees it."""
-        return ProductShape(
+        """The convolution as the planner sees it. Groups are in place of blocks of output channels,
+        and the blocks of a group are results that lie side by side."""
+        shape = ProductShape(
             ic_blocks=self.ic_blocks, oc_blocks=self.oc_blocks, parts=self.parts,
             skips_cols=self.skips_cols, **self.window.sizes(self.height, self.width),
         )  # fmt: skip
+        if self.groups == 1:
+            return shape
+        return replace(shape, oc_blocks=self.groups, phases=self.oc_blocks, grouped=True)
 
 
 class Stages(NamedTuple):
@@ -119,8 +124,21 @@ class FusedEpilogue(NamedTuple):
     once: bool = True
 
 
+@dataclass(frozen=True)
+class Groups:
+    """A convolution's groups, ``together`` of them as one: ``count`` of these, each with ``inputs``
+    blocks of input channels and ``outputs`` blocks of output channels.
+    """
+
+    together: int
+    count: int
+    inputs: int
+    outputs: int
+
+
 class Products(PlannedTiles[ProductsWorkload]):
-    """Convolution and dense layer: ``acc += inp . wgt``, block by block of channels."""
+    """Convolution and dense layer: ``acc += inp . wgt``, block by block of channels. In groups,
+    ``oc_blocks`` of a tile counts groups."""
 
     name = "products"
     ops = (QConv2d, QDense)
@@ -134,6 +152,8 @@ class Products(PlannedTiles[ProductsWorkload]):
         match node.op:
             case QConv2d(groups=1):
                 return "convolution on the tensor core"
+            case QConv2d(groups=groups) if self.find_groups(graph, node):
+                return f"on the tensor core, in {groups} groups"
             case QConv2d(groups=groups):
                 channels = graph[node.inputs[0]].shape[1]
                 if groups > MOST_GROUPS and channels > MOST_GROUPED_CHANNELS:
@@ -150,11 +170,13 @@ class Products(PlannedTiles[ProductsWorkload]):
             window = Window(kernel, op.strides, op.pads, op.dilations)
         ic_blocks, height, width = blocked_shape(graph[node.inputs[0]].shape, self.machine)
         oc_blocks, _, _ = blocked_shape(graph.result(node).shape, self.machine)
+        count, skipping = 1, skips_cols(window, width, oc_blocks, self.machine)
+        if (groups := self.find_groups(graph, node)) is not None:
+            ic_blocks, oc_blocks, count = groups.inputs, groups.outputs, groups.count
+            skipping = False
         return ProductsWorkload(
-            ic_blocks, height, width, oc_blocks, window,
-            len(split_int8(weight.data)), context, op.x_zero_point,
-            Epilogue.from_requant(op.requant),
-            skips_cols=skips_cols(window, width, oc_blocks, self.machine),
+            ic_blocks, height, width, oc_blocks, window, len(split_int8(weight.data)), count,
+            context, op.x_zero_point, Epilogue.from_requant(op.requant), skipping,
         )  # fmt: skip
 
     def schedule(self, workload: ProductsWorkload, knobs: Knobs, name: str) -> PrimFunc:
@@ -188,7 +210,9 @@ class Products(PlannedTiles[ProductsWorkload]):
         op, (weight, bias) = node.op, (graph[name].data for name in node.inputs[1:])
         assert isinstance(op, QConv2d | QDense) and weight is not None and bias is not None
         kernel = weight.reshape(*weight.shape, *(1,) * (4 - weight.ndim))
-        groups, together = op.groups if isinstance(op, QConv2d) else 1, self.together(graph, node)
+        # Groups that are not computed by themselves are one.
+        groups, found = op.groups if isinstance(op, QConv2d) else 1, self.find_groups(graph, node)
+        together = groups if found is None else found.together
         packed = [
             pack_weight(merge_groups(part, groups, together), self.machine.params)
             for part in split_int8(kernel)
@@ -199,69 +223,11 @@ class Products(PlannedTiles[ProductsWorkload]):
             "requantisation": requant_parameters(folded, op.requant, self.machine),
         }
 
-    def together(self, graph: Graph, node: Node) -> int:
-        """Groups that are computed as one: all."""
-        return node.op.groups if isinstance(node.op, QConv2d) else 1
-
-
-@dataclass(frozen=True)
-class Groups:
-    """A convolution's groups, ``together`` of them as one: ``count`` of these, each with ``inputs``
-    blocks of input channels and ``outputs`` blocks of output channels.
-    """
-
-    together: int
-    count: int
-    inputs: int
-    outputs: int
-
-
-@dataclass(frozen=True)
-class GroupedWorkload(ProductsWorkload):
-    """A convolution in groups of blocks of channels."""
-
-    groups: int
-
-    @property
-    def groups_of_blocks(self) -> tuple[int, ...]:
-        return (self.groups,)
-
-    @property
-    def shape(self) -> ProductShape:
-        """Groups are in place of blocks of output channels, and the blocks of a group are results
-        that lie side by side."""
-        return replace(super().shape, oc_blocks=self.groups, phases=self.oc_blocks, grouped=True)
-
-
-class Grouped(Products):
-    """Convolution in groups on the tensor core. ``oc_blocks`` of a tile counts groups."""
-
-    name = "grouped"
-    ops = (QConv2d,)
-
-    def handles(self, graph: Graph, node: Node) -> bool:
-        return super().handles(graph, node) and self.find_groups(graph, node) is not None
-
-    def takes(self, graph: Graph, node: Node) -> str | Refusal:
-        assert isinstance(node.op, QConv2d)
-        return f"on the tensor core, in {node.op.groups} groups"
-
-    def workload(self, graph: Graph, node: Node, context: Context) -> GroupedWorkload:
-        groups = self.find_groups(graph, node)
-        assert groups is not None
-        plain = vars(super().workload(graph, node, context))
-        of_a_group = {"ic_blocks": groups.inputs, "oc_blocks": groups.outputs, "skips_cols": False}
-        return GroupedWorkload(**plain | of_a_group, groups=groups.count)
-
-    def together(self, graph: Graph, node: Node) -> int:
-        groups = self.find_groups(graph, node)
-        assert groups is not None
-        return groups.together
-
     def find_groups(self, graph: Graph, node: Node) -> Groups | None:
         """How groups are taken together; None where they do not make several groups of whole
         blocks."""
-        assert isinstance(node.op, QConv2d)
+        if not isinstance(node.op, QConv2d):
+            return None
         params, count = self.machine.params, node.op.groups
         outputs, inputs, *_ = graph[node.inputs[1]].shape
         outputs //= count

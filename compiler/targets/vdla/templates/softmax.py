@@ -290,10 +290,10 @@ def softmax_constants(op: QTableSoftmax, machine: Machine) -> dict[str, np.ndarr
 def _refuse_rows(graph: Graph, node: Node, params: HwParams) -> Refusal | None:
     """Why the vector unit does not compute a softmax of such rows."""
     shape, axis = graph[node.inputs[0]].shape, node.op_as(QTableSoftmax).axis
-    if shape[axis] > (longest := longest_row(params)):
-        return Refusal(f"rows of {shape[axis]} elements; there is room for {longest}")
     if not (is_column(shape) and axis == POSITIONS):
         return Refusal("a softmax whose rows are not the places of an image")
+    if shape[axis] > (longest := longest_row(params)):
+        return Refusal(f"rows of {shape[axis]} elements; there is room for {longest}")
     return None
 
 
