@@ -24,7 +24,7 @@ from ....graph.ops.convolution import QConv2d
 from ....graph.ops.linear import QDense
 from ....te.expr import Expr
 from ....te.schedule import Schedule, create_schedule
-from ....te.tensor import IterVar, Tensor, compute, placeholder, reduce_axis, sum_of
+from ....te.tensor import IterVar, Tensor, compute, placeholder, reduce_axis
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
 from ..cost.tiling import ProductShape, Tiling, make_tiling, skips_cols
@@ -33,6 +33,7 @@ from ..expressions import (
     Epilogue,
     Window,
     attach,
+    dot,
     padded,
     part_axes,
     requantized,
@@ -273,9 +274,8 @@ def sums_of_products(
     def products(*index: Expr) -> Expr:
         *group, c, y, x, b, i = index
         row, col = y * (sh // row_step) + ky * dh, x * (sw // col_step) + kx * dw
-        element = image[(*group, cb, row, col, b, ci)].astype("int32")
-        factor = weight[(*group, c, cb, *part, ky, kx, i, ci)].astype("int32")
-        return sum_of(element * factor, (cb, *part, ky, kx, ci))
+        element, axes = image[(*group, cb, row, col, b, ci)], (cb, *part, ky, kx, ci)
+        return dot(element, weight[(*group, c, cb, *part, ky, kx, i, ci)], axes)
 
     size = (*groups, weight.shape[len(groups)], *window.output(height, width), batch, block)
     return compute(size, products, "acc"), image

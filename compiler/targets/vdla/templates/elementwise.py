@@ -23,7 +23,7 @@ from ....te import Expr, Tensor, compute, create_schedule, placeholder
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
 from ..cost.tiling import VTHREADS, row_cycles
-from ..expressions import REQUANT_ENTRIES, Epilogue, attach, requantized, tile_row
+from ..expressions import REQUANT_ENTRIES, Epilogue, attach, requantized, split_tiles, vthread_tiles
 from ..machine import Context
 from .base import Tiled, Track, WithinBudget, blocked_shape, uniform_parameters
 
@@ -141,7 +141,8 @@ class Addition(Tiled[AdditionWorkload]):
         for x, own in terms.items():
             scopes[s.cache_read(x, "inp", [step for step in own if x in step.inputs])] = "inp"
         s.cache_read(par, "par", [local])
-        tile = tile_row(s[out], int(knobs["size"]), int(knobs["vthreads"]))
+        outer, _ = split_tiles(s[out], (1, 1, int(knobs["size"])))
+        tile = vthread_tiles(s[out], outer, int(knobs["vthreads"]))
         attach(s, scopes | {local: "out"}, s[out], tile)
         return lower(s, [*operands, par, out], name)
 

@@ -26,7 +26,7 @@ from ....graph.ir import Tensor as GraphTensor
 from ....graph.ops.group_matmul import QGroupMatMul
 from ....graph.ops.linear import QMatMul
 from ....te.expr import Expr
-from ....te.tensor import Tensor, compute, placeholder, reduce_axis, sum_of
+from ....te.tensor import Tensor, compute, placeholder, reduce_axis
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
 from ..cost.tiling import ProductShape, make_tiling
@@ -35,6 +35,7 @@ from ..expressions import (
     Epilogue,
     Window,
     attach,
+    dot,
     requantized,
     schedule_sums,
 )
@@ -228,6 +229,19 @@ def weight_tiles(
     return compute((groups, tiles, channel_blocks, 1, 1, block, block), element, "tiles")
 
 
+def transposed_tiles(tiles: Tensor, unit: Tensor) -> Tensor:
+    """Tiles of weights with rows and columns exchanged, [groups, tiles, channel blocks, block, 1,
+    block] int32: products with the rows of ``unit``, the identity matrix [block, 1, block]."""
+    *size, _, _, _, block = tiles.shape
+    # Sums of one tile: their loop begins before the loops over rows.
+    once, ci = reduce_axis(1, "once"), reduce_axis(block, "ci")
+    return compute(
+        (*size, block, 1, block),
+        lambda g, t, k, e, b, i: dot(unit[e, b, ci], tiles[g, t, k, once, 0, i, ci], (once, ci)),
+        "transposed",
+    )
+
+
 @dataclass(frozen=True)
 class _Sums:
     """Sums of an operand: the ones that it is multiplied by, which lie in ``scope``, the sums in
@@ -245,12 +259,11 @@ class _Sums:
         """For each tile of weights, the sums of its rows: products with a vector of ones."""
         groups, oc_blocks, ic_blocks, *_, block = tiles.shape
         cb, ci = reduce_axis(ic_blocks, "cb"), reduce_axis(block, "ci")
-
-        def products(g: Expr, c: Expr, b: Expr, i: Expr) -> Expr:
-            weight = tiles[g, c, cb, 0, 0, i, ci].astype("int32")
-            return sum_of(one[b, ci].astype("int32") * weight, (cb, ci))
-
-        total = compute((groups, oc_blocks, *one.shape), products, "weight_sums")
+        total = compute(
+            (groups, oc_blocks, *one.shape),
+            lambda g, c, b, i: dot(one[b, ci], tiles[g, c, cb, 0, 0, i, ci], (cb, ci)),
+            "weight_sums",
+        )
         return cls(tiles, one, "inp", total, _times(total, -zero_point))
 
     @classmethod
@@ -259,12 +272,11 @@ class _Sums:
         ones."""
         groups, ic_blocks, positions, _, batch, block = image.shape
         cb, ci = reduce_axis(ic_blocks, "cb"), reduce_axis(block, "ci")
-
-        def products(g: Expr, y: Expr, b: Expr, i: Expr) -> Expr:
-            element = image[g, cb, y, 0, b, ci].astype("int32")
-            return sum_of(element * ones[i, ci].astype("int32"), (cb, ci))
-
-        total = compute((groups, positions, batch, block), products, "input_sums")
+        total = compute(
+            (groups, positions, batch, block),
+            lambda g, y, b, i: dot(image[g, cb, y, 0, b, ci], ones[i, ci], (cb, ci)),
+            "input_sums",
+        )
         return cls(image, ones, "wgt", total, _times(total, -zero_point))
 
     def at(self, dims: tuple[int, ...]) -> Callable[[tuple[Expr, ...]], Expr]:

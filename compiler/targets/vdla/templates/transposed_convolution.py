@@ -17,11 +17,11 @@ from ....choose.space import Knobs, Refusal
 from ....graph.arithmetic.subpixel import Subpixel, phase_weights, subpixels
 from ....graph.ir import Graph, Node
 from ....graph.ops.convolution import QConvTranspose2d
-from ....te import Expr, Tensor, compute, placeholder, reduce_axis, sum_of
+from ....te import Expr, Tensor, compute, placeholder, reduce_axis
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
 from ..cost.tiling import ProductShape, make_tiling
-from ..expressions import REQUANT_ENTRIES, Epilogue, padded, requantized
+from ..expressions import REQUANT_ENTRIES, Epilogue, dot, padded, requantized
 from ..machine import Context
 from .base import PlannedTiles, PlannedWorkload, Track, blocked_shape, requant_parameters
 from .convolution import Stages, folded_bias, schedule_products
@@ -131,8 +131,8 @@ def _sums(workload: TransposedWorkload, data: Tensor, weight: Tensor) -> tuple[T
     def products(c: Expr, y: Expr, p: Expr, x: Expr, q: Expr, b: Expr, i: Expr) -> Expr:
         row = y + p * rows.shift + u + (rows.first + top)
         col = x + q * cols.shift + v + (cols.first + left)
-        element = image[cb, row, col, b, ci].astype("int32")
-        return sum_of(element * weight[c, cb, p, q, u, v, i, ci].astype("int32"), (cb, u, v, ci))
+        element, axes = image[cb, row, col, b, ci], (cb, u, v, ci)
+        return dot(element, weight[c, cb, p, q, u, v, i, ci], axes)
 
     shape = (
         workload.oc_blocks, rows.positions, rows.stride, cols.positions, cols.stride, batch, block,
