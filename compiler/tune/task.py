@@ -145,7 +145,7 @@ def _by_steps(layers: Iterable[CpuLayer]) -> Iterator[CpuLayer]:
 def _products_by_steps(layers: Iterable[VdlaLayer]) -> Iterator[VdlaLayer]:
     """The layers that the accelerator's rules fit, scheduled by steps."""
     for layer in layers:
-        if (template := find_step_template(layer.template)) is not None:
+        if (template := find_step_template(layer.template, layer.workload)) is not None:
             yield replace(layer, template=template)
 
 

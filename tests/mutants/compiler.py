@@ -78,7 +78,7 @@ from vdla.compiler.targets.vdla.templates import (
     matmul as activations,
 )
 from vdla.compiler.targets.vdla.templates.channels import ChannelProducts, addition_constants
-from vdla.compiler.targets.vdla.templates.convolution import Grouped
+from vdla.compiler.targets.vdla.templates.convolution import Products
 from vdla.compiler.targets.vdla.templates.global_average import Means
 from vdla.compiler.targets.vdla.templates.layer_norm import Normalise, RowFactors
 from vdla.compiler.targets.vdla.templates.lookup_table import table_words
@@ -328,7 +328,7 @@ COMPILER = (
            "(size <= before) | (last <= behind)", "False",
            tests("compiler/targets/vdla/templates/test_grouped.py::test_no_tile_sees_padding_only"),
            (planner.plan_tiles,)),
-    Mutant("groups beyond the last block", "compiler", Grouped.find_groups,
+    Mutant("groups beyond the last block", "compiler", Products.find_groups,
            "if fits and", "if",
            tests("compiler/targets/vdla/templates/test_grouped.py::test_groups_fill_whole_blocks")),
     # ---- products of matrices, rows and functions on the processor

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 from ....isa.encoding import INT8_BITS, INT32_BITS
@@ -89,12 +90,13 @@ def gemm_intrin(params: HwParams) -> TensorIntrin:
     x = placeholder((params.batch, params.block_in), "int8", "x")
     w = placeholder((params.block_out, params.block_in), "int8", "w")
     k = reduce_axis(params.block_in, "k")
-    product = compute(
-        (params.batch, params.block_out),
-        lambda b, o: sum_of(x[b, k].astype("int32") * w[o, k].astype("int32"), k),
-        "y",
-    )
-    return TensorIntrin("gemm", product)
+    size = (params.batch, params.block_out)
+    return TensorIntrin("gemm", compute(size, lambda b, o: dot(x[b, k], w[o, k], (k,)), "y"))
+
+
+def dot(x: Expr, w: Expr, axes: tuple[IterVar, ...]) -> Expr:
+    """The int32 sum over ``axes`` of products of int8 elements."""
+    return sum_of(x.astype("int32") * w.astype("int32"), axes)
 
 
 def padded(data: Tensor, pads: Pads, value: int, row_step: int = 1, col_step: int = 1) -> Tensor:
@@ -207,9 +209,7 @@ def vthread_tiles(stage: Stage, loops: Sequence[IterVar], vthreads: int) -> Iter
     """Run the tiles of adjacent loops on alternating virtual threads, and return the loop over the
     threads.
     """
-    tile = loops[0]
-    for axis in loops[1:]:
-        tile = stage.fuse(tile, axis)
+    tile = reduce(stage.fuse, loops)
     _, thread = stage.split(tile, min(vthreads, tile.extent))
     stage.vthread(thread)
     return thread
@@ -225,13 +225,6 @@ def schedule_sums(s: Schedule, sums: Tensor, params: HwParams, chunk: int | None
     s[sums].reorder(outer, *positions, inner, *taps, b, i, channels)
     s[sums].tensorize(b, gemm_intrin(params))
     return outer
-
-
-def tile_row(stage: Stage, size: int, vthreads: int) -> IterVar:
-    """Tile a row of vectors, run tiles in order on alternating virtual threads, and return the loop
-    that a tile's producers are computed at."""
-    outer, _ = split_tiles(stage, (1, 1, size))
-    return vthread_tiles(stage, outer, vthreads)
 
 
 def tile_positions(stage: Stage, knobs: Knobs) -> IterVar:

@@ -32,8 +32,6 @@ from .plan.pack_windows import PACKED, Packing
 from .plan.planner import Planner
 from .plan.program import LinkedPart, build_func, link_part
 from .plan.scratchpads import share_scratchpads
-from .rewrite.absorb_flatten import absorb_flatten
-from .rewrite.dense_as_convolution import dense_as_convolution
 from .rewrite.fit_layout import fit_layout
 from .rewrite.matmul_as_convolution import Limits, matmul_as_convolution
 from .rewrite.pack_windows import pack_windows
@@ -41,13 +39,13 @@ from .rewrite.reshape_blocks import reshape_blocks
 from .templates.base import AcceleratorTemplate
 from .templates.channels import ChannelAddition, ChannelProducts
 from .templates.concat_slice import CopiedPositions
-from .templates.convolution import Grouped, Products
-from .templates.elementwise import ELEMENTWISE
+from .templates.convolution import Products
+from .templates.elementwise import Addition
 from .templates.fused_products import FusedProducts
 from .templates.global_average import Means
 from .templates.inverted_residual import InvertedResiduals
 from .templates.layer_norm import Normalise, RowFactors, most_norm_channels, normalised_by_host
-from .templates.lookup_table import LookupTables, TableMeans, TableProducts
+from .templates.lookup_table import LookupTables
 from .templates.matmul import Activations, tile_step
 from .templates.softmax import MaskedSoftmax, Softmax, longest_row, most_mask_rows
 from .templates.transpose import GroupsTransposed
@@ -57,10 +55,9 @@ from .templates.windows import Windows
 
 #: A node is computed by the first template that handles it; these have instructions.
 TEMPLATES: list[type[AcceleratorTemplate]] = [
-    Grouped, Products, FusedProducts, Activations,
-    GroupsTransposed, Transposed, Means, TableMeans, Windows, InvertedResiduals, *ELEMENTWISE,
-    ChannelProducts, TableProducts, MaskedSoftmax, Softmax, RowFactors, Normalise, ChannelAddition,
-    CopiedPositions, LookupTables,
+    Products, FusedProducts, Activations, GroupsTransposed, Transposed, Means, Windows,
+    InvertedResiduals, Addition, ChannelProducts, MaskedSoftmax, Softmax, RowFactors, Normalise,
+    ChannelAddition, CopiedPositions, LookupTables,
 ]  # fmt: skip
 
 
@@ -122,12 +119,11 @@ class Accelerator(Target):
         params = self.machine.params
         most_pixels = min(params.wgt_depth, params.inp_depth) // 8
         limits = Limits(
-            params.block, bool(params.vector_table), longest_row(params), most_mask_rows(params),
-            most_norm_channels(params), tile_step(params),
+            params.block, params.batch, most_pixels, bool(params.vector_table),
+            longest_row(params), most_mask_rows(params), most_norm_channels(params),
+            tile_step(params),
         )  # fmt: skip
         return (
-            ("absorb_flatten", partial(absorb_flatten, most_pixels=most_pixels)),
-            ("dense_as_convolution", partial(dense_as_convolution, batch=params.batch)),
             ("matmul_as_convolution", partial(matmul_as_convolution, limits=limits)),
             ("fit_layout", partial(fit_layout, params=params)),
             ("pack_windows", partial(pack_windows, packs=partial(self._packs, chooser))),

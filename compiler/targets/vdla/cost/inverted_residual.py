@@ -9,15 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from itertools import product
-from math import inf
 from typing import NamedTuple
 
 from ....choose.space import Knobs, KnobValue
 from ..expressions import REQUANT_ENTRIES, Window
-from ..machine import Budget, Context, Machine
-from .tiling import INSN_CYCLES, Fixed, even_sizes, load_price, slide_cols, steps_cycles
+from ..machine import Budget, Machine
+from .tiling import INSN_CYCLES, even_sizes, slide_cols, steps_cycles
 
 #: Virtual threads that the operator may have.
 VTHREADS = (1, 2, 3, 4)
@@ -136,17 +133,9 @@ class Expansion:
         rows = _covered(oh, part.rows, sh, kh, top, self.height)
         return rows * _covered(ow, part.cols, sw, kw, left, self.width)
 
-    def cycles(self, part: Part, budget: Budget, machine: Machine) -> int:
-        """The cycles that are predicted."""
-        return round(self._work(part, budget, machine)[0])
-
-    def cost(self, part: Part, budget: Budget, machine: Machine, price: float) -> float:
-        """The predicted cycles, and what its loads cost others."""
-        cycles, loads = self._work(part, budget, machine)
-        return cycles + price * loads
-
     def apart_cost(self, machine: Machine, price: float) -> float:
-        """As :meth:`cost`, for two operators, as if these worked side by side without a wait."""
+        """The cycles of two operators, as if these worked side by side without a wait, and what
+        their loads cost others."""
         params = machine.params
         beats = params.entry_bytes("inp") / params.bus_bytes
         oh, ow = self.size
@@ -160,7 +149,8 @@ class Expansion:
         each = max(self.ic_blocks * places, vector, (places + results) * beats)
         return max(self.blocks * each, load) + price * load
 
-    def _work(self, part: Part, budget: Budget, machine: Machine) -> tuple[float, float]:
+    def work(self, part: Part, budget: Budget, machine: Machine) -> tuple[float, float]:
+        """The cycles that are predicted, and those of its loads."""
         params, tiles = machine.params, self.tiles(part)
         beats = params.entry_bytes("inp") / params.bus_bytes
         oh, ow = self.size
@@ -194,31 +184,3 @@ def _covered(results: int, size: int, stride: int, kernel: int, before: int, ext
         low, high = first * stride - before, last * stride - before + kernel
         total += min(high, extent) - max(low, 0)
     return total
-
-
-def cost_ratio(expansion: Expansion, context: Context, machine: Machine) -> float:
-    """What one operator costs, for each cycle that two cost; infinity where it does not fit."""
-    found = plan_expansion(expansion, context, machine)
-    if isinstance(found, str):
-        return inf
-    price = load_price(context)
-    cost = expansion.cost(Part.of(found[0]), context.budget.for_tiles(), machine, price)
-    return cost / expansion.apart_cost(machine, price)
-
-
-@lru_cache(maxsize=1024)
-def plan_expansion(
-    expansion: Expansion, context: Context, machine: Machine, fixed: Fixed = ()
-) -> tuple[Knobs, int] | str:
-    """The cheapest part that has the ``fixed`` knobs, and its predicted cycles; or which
-    scratchpad is too small."""
-    budget, price = context.budget.for_tiles(), load_price(context)
-    wanted = {"vthreads": machine.vthreads, **dict(fixed)}
-    choices = [[wanted[name]] if name in wanted else values
-               for name, values in expansion.knobs.items()]  # fmt: skip
-    parts = [Part(*map(int, values)) for values in product(*choices)]
-    fitting = [p for p in parts if not budget.lack(expansion.needs(p, budget))]
-    if not fitting:
-        return f"windows of products: {budget.lack(expansion.needs(parts[0], budget))}"
-    best = min(fitting, key=lambda p: expansion.cost(p, budget, machine, price))
-    return best._asdict(), expansion.cycles(best, budget, machine)

@@ -11,7 +11,7 @@ from .....isa.native import Floats, Ints, native
 
 
 def replayed(
-    work: Sequence[Any], latency: float, write_latency: float, vthreads: int
+    work: Sequence[Any], latency: float, write_latency: float, vthreads: Any
 ) -> np.ndarray:
     """The cycles of one tiling, or of many.
 
@@ -20,27 +20,27 @@ def replayed(
     work : the fields of ``planner._Work`` in order, numbers or arrays [tilings]
     latency, write_latency : cycles from a request of a load to its data, and from the last data of
         a store to its end
-    vthreads : buffers of every kind
+    vthreads : buffers of every kind, a number or an array [tilings]
 
     Returns
     -------
     float64 [tilings]; a single element where all of ``work`` are numbers
     """
-    columns = np.broadcast_arrays(*map(np.atleast_1d, work))
-    counts = [np.ascontiguousarray(column, np.int64) for column in columns[:3]]
-    cycles = [np.ascontiguousarray(column, np.float64) for column in columns[3:]]
+    columns = np.broadcast_arrays(*map(np.atleast_1d, (vthreads, *work)))
+    counts = [np.ascontiguousarray(column, np.int64) for column in columns[:4]]
+    cycles = [np.ascontiguousarray(column, np.float64) for column in columns[4:]]
     found = np.zeros(len(columns[0]))
-    buffers = [np.zeros(vthreads) for _ in range(5)]
+    buffers = [np.zeros(counts[0].max(initial=1)) for _ in range(5)]
     _replay_each(*counts, *cycles, float(latency), float(write_latency), found, *buffers)
     return found
 
 
 @native
 def _replay_each(
-    changes: Ints, tiles: Ints, chunks: Ints, slices: Floats, staying: Floats, inp: Floats,
-    wgt: Floats, gemm: Floats, vector: Floats, store: Floats, fetch: Floats, latency: float,
-    write_latency: float, found: Floats, stays: Floats, operands: Floats, accumulators: Floats,
-    results: Floats, done: Floats,
+    vthreads: Ints, changes: Ints, tiles: Ints, chunks: Ints, slices: Floats, staying: Floats,
+    inp: Floats, wgt: Floats, gemm: Floats, vector: Floats, store: Floats, fetch: Floats,
+    latency: float, write_latency: float, found: Floats, stays: Floats, operands: Floats,
+    accumulators: Floats, results: Floats, done: Floats,
 ) -> None:  # fmt: skip
     """Replay each tiling in buffers that are free at cycle 0."""
     for index in range(len(found)):
@@ -50,29 +50,28 @@ def _replay_each(
             accumulators[buffer] = 0.0
             results[buffer] = 0.0
         found[index] = _replay(
-            changes[index], tiles[index], chunks[index], slices[index], staying[index], inp[index],
-            wgt[index], gemm[index], vector[index], store[index], fetch[index], latency,
-            write_latency, min(len(stays), tiles[index]), stays, operands, accumulators, results,
-            done,
+            vthreads[index], changes[index], tiles[index], chunks[index], slices[index],
+            staying[index], inp[index], wgt[index], gemm[index], vector[index], store[index],
+            fetch[index], latency, write_latency, stays, operands, accumulators, results, done,
         )  # fmt: skip
 
 
 @native
 def _replay(
-    changes: int, tiles: int, chunks: int, slices: float, staying: float, inp: float, wgt: float,
-    gemm_cycles: float, vector_cycles: float, store_cycles: float, fetch_cycles: float,
-    latency: float, write_latency: float, threads: int, stays: Floats, operands: Floats,
+    vthreads: int, changes: int, tiles: int, chunks: int, slices: float, staying: float,
+    inp: float, wgt: float, gemm_cycles: float, vector_cycles: float, store_cycles: float,
+    fetch_cycles: float, latency: float, write_latency: float, stays: Floats, operands: Floats,
     accumulators: Floats, results: Floats, done: Floats,
 ) -> float:  # fmt: skip
     """The cycles of one tiling. ``stays``, ``operands``, ``accumulators`` and ``results`` have, for
     each buffer, the cycle in which it is free again; buffers are used in turn. The threads share
     the tiles of a group; ``done`` is their workspace.
     """
-    part = 1 / slices
+    part, threads = 1 / slices, min(vthreads, tiles)
     load, gemm, vector, store, fetch = 0.0, 0.0, 0.0, 0.0, 0.0
     operand, accumulator, result = 0, 0, 0
     for change in range(changes):
-        stay = change % len(stays)
+        stay = change % vthreads
         load = max(load, stays[stay]) + staying
         # Weights come block by block, and the first block is enough to begin.
         stay_begin = load + latency - (staying * (1 - part) if wgt == 0.0 else 0.0)

@@ -24,7 +24,7 @@ of a :class:`Tiling`, and what follows from them, may be arrays with an element 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache, reduce
 from typing import Any, ClassVar, Literal, TypeVar, get_args
@@ -81,8 +81,8 @@ class Tiling:
     rows: Each
     cols: Each
     ic_blocks: Each
-    order: Order
-    vthreads: int
+    order: Each
+    vthreads: Each
 
 
 def make_tiling(knobs: Mapping[str, Each]) -> Tiling:
@@ -111,6 +111,8 @@ class Shape(ABC):
     #: Rows, and columns, of results whose windows see nothing but padding: before the others, and
     #: behind them.
     blank: tuple[Pair, Pair] = ((0, 0), (0, 0))
+    #: How often all of this is computed, one after the other.
+    times: int = 1
     #: Phases of a transposed convolution: results at every pixel, which lie side by side, each with
     #: its own weights and parameters.
     phases: int = 1
@@ -186,7 +188,8 @@ class Shape(ABC):
 
     def cycles(self, tile: Tiling, machine: Machine) -> int:
         """The cycles that the cost model predicts for a tiling."""
-        return round(_replay(self.work(tile, machine), machine.memory, tile.vthreads).item())
+        work = self.work(tile, machine)
+        return self.times * round(_replay(work, machine.memory, tile.vthreads).item())
 
     def estimates(self, tiles: Tiling, machine: Machine) -> dict[str, Each]:
         """What the cost model knows of many tilings: the work of each unit, the needs of
@@ -201,8 +204,8 @@ class Shape(ABC):
             "load of all": work.load_cycles, "gemm of all": count * work.chunks * work.gemm,
             "vector of all": count * work.vector, "store of all": count * work.store,
             "fetch of all": count * work.fetch, "bound": work.bound_cycles,
-            "cycles": _replay(work, machine.memory, tiles.vthreads),
-            "floor": self.floor(tiles, machine),
+            "cycles": self.times * _replay(work, machine.memory, tiles.vthreads),
+            "floor": self.times * self.floor(tiles, machine),
         }  # fmt: skip
 
     def input_rows(self, rows: Each) -> Each:
@@ -249,6 +252,8 @@ class ProductShape(Shape):
     #: first.
     shift_h: int = 0
     shift_w: int = 0
+    #: Whether input channels may pass in chunks.
+    has_chunks: bool = True
     #: Whether the blocks of results are groups, each of ``ic_blocks`` blocks of its own.
     grouped: bool = False
     #: Whether the tensor core also sums the weights of each output channel, and the inputs of each
@@ -269,7 +274,8 @@ class ProductShape(Shape):
 
     @property
     def sizes(self) -> dict[str, list[int]]:
-        return {**super().sizes, "ic_blocks": even_sizes(self.ic_blocks)}
+        chunks = even_sizes(self.ic_blocks) if self.has_chunks else [self.ic_blocks]
+        return {**super().sizes, "ic_blocks": chunks}
 
     def reads_parts(self, tile: Tiling) -> Each:
         return super().reads_parts(tile) & (not self.grouped)
@@ -323,14 +329,12 @@ class ProductShape(Shape):
     def needs(self, tile: Tiling) -> dict[str, Each]:
         vthreads = tile.vthreads
         results = tile.oc_blocks * tile.rows * tile.cols * self.phases
-        inp, wgt = (entries * vthreads for entries in self._entries(tile))
-        par = 3 * tile.oc_blocks * self.phases * vthreads
+        inp_entries, wgt_entries = self._entries(tile)
         (oc_tiles, pixel_tiles), chunks = self.count_tiles(tile), self._count_chunks(tile)
-        if tile.order == "weights":
-            copies = np.where(oc_tiles > 1, vthreads, 1)
-            wgt, par = wgt // vthreads * chunks * copies, par // vthreads * copies
-        elif tile.order == "pixels":
-            inp = inp // vthreads * chunks * np.where(pixel_tiles > 1, vthreads, 1)
+        # What stays has all chunks, and is there once if it is never replaced.
+        weights, pixels = tile.order == "weights", tile.order == "pixels"
+        wgt_copies = np.where(weights & (oc_tiles == 1), 1, vthreads)
+        inp_copies = np.where(pixels & (pixel_tiles == 1), 1, vthreads)
         uop = tile.ic_blocks * self.taps * tile.oc_blocks * self.phases
         # Results leave block by block of channels, through two buffers.
         leaving = tile.rows * tile.cols * self.phases * np.minimum(tile.oc_blocks, 2)
@@ -338,9 +342,11 @@ class ProductShape(Shape):
         needs = {
             "acc": (results + of_weights + of_inputs) * vthreads,
             "out": leaving * vthreads,
-            "inp": inp + int(self.sums_weights) + leaving * vthreads * int(self.adds_image),
-            "wgt": wgt + int(self.sums_inputs),
-            "par": par,
+            "inp": inp_entries * np.where(pixels, chunks, 1) * inp_copies
+            + int(self.sums_weights)
+            + leaving * vthreads * int(self.adds_image),
+            "wgt": wgt_entries * np.where(weights, chunks, 1) * wgt_copies + int(self.sums_inputs),
+            "par": 3 * tile.oc_blocks * self.phases * wgt_copies,
             "uop": uop,
         }
         if self.sums_weights or self.sums_inputs:
@@ -365,23 +371,23 @@ class ProductShape(Shape):
         passes = 1 + int(self.sums_weights and self.sums_inputs) + ADDING_PASSES * self.adds_image
         vector = passes * (results + INSN_CYCLES * tile.oc_blocks * self.phases) + sums
         store = _store_cycles(tile, self, machine)
-        counts, staying = (1, oc_tiles * pixel_tiles), 0.0
-        if tile.order == "weights":
-            counts, staying, wgt = (oc_tiles, pixel_tiles), wgt * chunks, 0.0
-        elif tile.order == "pixels":
-            counts, staying, inp = (pixel_tiles, oc_tiles), inp * chunks, 0.0
+        stay = [tile.order == "weights", tile.order == "pixels"]
+        changes = np.select(stay, [oc_tiles, pixel_tiles], 1)
+        staying = np.select(stay, [wgt * chunks, inp * chunks], 0.0)
+        wgt, inp = np.where(stay[0], 0.0, wgt), np.where(stay[1], 0.0, inp)
         if self.adds_image:
             inp = inp + results * params.entry_bytes("inp") / params.bus_bytes / chunks
         # Each chunk has loads and products; each block of results has a PARAM, a VECTOR and a
         # STORE.
-        weights = tile.oc_blocks if tile.order != "weights" else 0
+        weights = np.where(stay[0], 0, tile.oc_blocks)
         insns = chunks * (1 + weights + tile.oc_blocks) + 3 * tile.oc_blocks * self.phases
         if self.adds_image:
             parts = -(-tile.rows // np.clip(_room_in_tmp(tile, self), 1, tile.rows))
             insns = insns + tile.oc_blocks * (ADDING_INSNS * parts - 1)
         fetch = insns * _fetch_cycles(machine)
         return Work(
-            *counts, chunks, tile.oc_blocks, staying, inp, wgt, gemm, vector, store, fetch
+            changes, oc_tiles * pixel_tiles // changes, chunks, tile.oc_blocks, staying, inp, wgt,
+            gemm, vector, store, fetch,
         )  # fmt: skip
 
     def floor(self, tile: Tiling, machine: Machine) -> Each:
@@ -395,8 +401,8 @@ class ProductShape(Shape):
         if self.grouped:
             loaded = inp * self.oc_blocks
         else:
-            loaded = inp * (1 if tile.order == "pixels" else oc_tiles)
-        loaded = loaded + wgt * (1 if tile.order == "weights" else pixel_tiles)
+            loaded = inp * np.where(tile.order == "pixels", 1, oc_tiles)
+        loaded = loaded + wgt * np.where(tile.order == "weights", 1, pixel_tiles)
         insns = pixel_tiles * (2 * self.oc_blocks + oc_tiles * self._count_chunks(tile))
         loaded = loaded + insns * params.insn_bytes
         return _floor(loaded, results, self.ic_blocks * self.taps * results, machine)
@@ -479,10 +485,10 @@ class WindowShape(Shape):
         compute = tile.oc_blocks * (iterations + insn_cycles)
         store = _store_cycles(tile, self, machine)
         fetch = (1 + 2 * loaded + 3 * tile.oc_blocks) * _fetch_cycles(machine)
-        counts, loads = (1, channel_tiles * pixel_tiles), (0.0, inp, par)
-        if tile.order == "weights":
-            counts, loads = (channel_tiles, pixel_tiles), (par, inp, 0.0)
-        return Work(*counts, 1, 1, *loads, compute, 0.0, store, fetch)
+        stay = tile.order == "weights"
+        changes, tiles = np.where(stay, channel_tiles, 1), channel_tiles * pixel_tiles
+        loads = np.where(stay, par, 0.0), inp, np.where(stay, 0.0, par)
+        return Work(changes, tiles // changes, 1, 1, *loads, compute, 0.0, store, fetch)
 
     def estimates(self, tiles: Tiling, machine: Machine) -> dict[str, Each]:
         """The vector unit is busy nearly all the time, so that tilings differ by little, and the
@@ -532,24 +538,20 @@ def plan_tiles(
     """
     vthreads = int(dict(fixed).get("vthreads", machine.vthreads))
     orders = shape.orders if "order" in dict(fixed) else shape.orders_to_plan(context)
-    candidates: list[_Candidates] = []
-    for tiles in _tilings(shape, orders, vthreads, fixed):
-        tiles = _pick(tiles, shape.fits(tiles, context.budget))
-        work = shape.work(tiles, machine)
-        besides = _cost_besides(work, shape, context, machine) + shape.waits(tiles, context)
-        candidates.append((tiles, work, besides))
-    if not any(len(besides) for *_, besides in candidates):
-        least = replace(Tiling(1, 1, 1, 1, orders[-1], vthreads), **dict(fixed))  # type: ignore[arg-type]
+    tiles = _list_tilings(shape, orders, vthreads, fixed)
+    tiles = _pick(tiles, shape.fits(tiles, context.budget))
+    if not len(tiles.rows):
+        sizes = {name: values[0] for name, values in shape.sizes.items()}
+        least = make_tiling({**sizes, "order": orders[-1], "vthreads": vthreads, **dict(fixed)})
         reason = shape.misfit(least, context.budget)
         kernel = f"{shape.noun} {shape.kh}x{shape.kw}"
         return f"{kernel}: no tile fits with {least.vthreads} virtual threads, {reason}"
-    delivering = [shape.deliver(tiles, context) for tiles, *_ in candidates]
-    if any(mask.any() for mask in delivering):
-        candidates = [
-            (_pick(tiles, mask), _pick(work, mask), besides[mask])
-            for (tiles, work, besides), mask in zip(candidates, delivering, strict=True)
-        ]
-    return _fastest(candidates, machine.memory)
+    if (delivering := shape.deliver(tiles, context)).any():
+        tiles = _pick(tiles, delivering)
+    work = shape.work(tiles, machine)
+    besides = _cost_besides(work, shape, context, machine) + shape.waits(tiles, context)
+    tile, cycles = _fastest(tiles, work, besides, machine.memory)
+    return tile, shape.times * cycles
 
 
 def load_price(context: Context) -> float:
@@ -578,10 +580,6 @@ def _pick(record: _Record, which: np.ndarray | int) -> _Record:
     return replace(record, **picked)
 
 
-#: Tilings of one order of loops, their work, and what they cost besides their cycles.
-_Candidates = tuple[Tiling, "Work", np.ndarray]
-
-
 def _cost_besides(work: Work, shape: Shape, context: Context, machine: Machine) -> Each:
     """What all tiles cost other operators: the load unit's cycles, those in which instructions are
     fetched, and tiles that the vector unit takes over."""
@@ -590,24 +588,23 @@ def _cost_besides(work: Work, shape: Shape, context: Context, machine: Machine) 
     return load_price(context) * work.load_cycles + work.changes * work.tiles * each
 
 
-def _fastest(candidates: Sequence[_Candidates], memory: MemoryParams) -> tuple[Tiling, int]:
+def _fastest(
+    tiles: Tiling, work: Work, besides: np.ndarray, memory: MemoryParams
+) -> tuple[Tiling, int]:
     """Find the tiling of the least cost, and the cycles of its replay. The cost is these cycles,
-    and what the tiling costs besides. Tilings are tried in the order of a lower bound of their
+    and what the tiling costs ``besides``. Tilings are tried in the order of a lower bound of their
     cost, until that bound reaches the least cost so far.
     """
-    bounds = np.concatenate([work.bound_cycles + besides for _, work, besides in candidates])
+    bounds = work.bound_cycles + besides
     # Of equal bounds, the smaller tile comes first, then the earlier order of loops.
-    sizes = [np.concatenate([getattr(tiles, n) for tiles, *_ in candidates]) for n in _SIZES]
-    first = np.cumsum([0, *(len(besides) for *_, besides in candidates)])
+    sizes = [getattr(tiles, name) for name in _SIZES]
     best: tuple[float, Tiling, float] | None = None
     for chosen in np.lexsort((*reversed(sizes), bounds)).tolist():
         if best is not None and bounds[chosen] >= best[0]:
             break
-        group = int(np.searchsorted(first, chosen, "right")) - 1
-        (tiles, work, besides), index = candidates[group], chosen - int(first[group])
-        tile = _pick(tiles, index)
-        cycles = _replay(_pick(work, index), memory, tile.vthreads).item()
-        cost = cycles + besides[index]
+        tile = _pick(tiles, chosen)
+        cycles = _replay(_pick(work, chosen), memory, tile.vthreads).item()
+        cost = cycles + besides[chosen]
         if best is None or cost < best[0]:
             best = cost, tile, cycles
     assert best is not None
@@ -666,18 +663,15 @@ def read_cycles(read_bytes: int, machine: Machine) -> int:
     return round(read_bytes / machine.params.bus_bytes * machine.memory.cycles_per_beat)
 
 
-def _tilings(shape: Shape, orders: tuple[Order, ...], vthreads: int, fixed: Fixed) -> list[Tiling]:
-    """All candidates with the fixed knobs, those of one order together."""
-    meshes = (mesh.reshape(-1) for mesh in np.meshgrid(*shape.sizes.values(), indexing="ij"))
-    sizes = dict(zip(shape.sizes, meshes, strict=True))
-    made = []
-    for order in orders:
-        tiles = make_tiling({**sizes, "order": order, "vthreads": vthreads})
-        legal = np.ones(tiles.rows.size, bool)
-        for name, value in fixed:
-            legal &= getattr(tiles, name) == value
-        made.append(_pick(tiles, legal))
-    return made
+def _list_tilings(shape: Shape, orders: tuple[Order, ...], vthreads: int, fixed: Fixed) -> Tiling:
+    """All candidates with the fixed knobs."""
+    knobs = {"order": orders, **shape.sizes}
+    meshes = (mesh.reshape(-1) for mesh in np.meshgrid(*knobs.values(), indexing="ij"))
+    tiles = make_tiling({**dict(zip(knobs, meshes, strict=True)), "vthreads": vthreads})
+    legal = np.ones(tiles.rows.size, bool)
+    for name, value in fixed:
+        legal &= getattr(tiles, name) == value
+    return _pick(tiles, legal)
 
 
 def rows_through_tmp(tile: Tiling, shape: ProductShape) -> int:
@@ -770,7 +764,7 @@ def _store_cycles(tile: Tiling, shape: Shape, machine: Machine) -> Each:
     return results * beats + BURST_CYCLES * bursts
 
 
-def _replay(work: Work, memory: MemoryParams, vthreads: int) -> Each:
+def _replay(work: Work, memory: MemoryParams, vthreads: Each) -> Each:
     """Cycles of the operator when every unit works in order, waits for what it needs, and reuses a
     buffer ``vthreads`` steps later.
     """

@@ -12,15 +12,14 @@ from ....choose.chooser import Chooser
 from ....choose.space import Workload
 from ....graph.ir import Graph, Node
 from ...base import Part
-from ..cost.inverted_residual import cost_ratio
 from ..machine import ACCELERATOR, Machine
 from ..rewrite.fuse_epilogues import fuse_epilogues
 from ..rewrite.fuse_inverted_residuals import fuse_inverted_residuals
 from ..rewrite.fuse_tables_into_readers import fuse_tables_into_readers
 from ..rewrite.order_by_first_use import order_by_first_use
 from ..templates.base import AcceleratorTemplate
+from ..templates.global_average import Means
 from ..templates.inverted_residual import InvertedResiduals
-from ..templates.lookup_table import TableMeans
 from . import cache
 from .program import LinkedPart
 from .program_plan import (
@@ -106,7 +105,7 @@ class Planner:
         knobs."""
         chooser = self.chooser.copy()
         graph = self._fuse_epilogues(chooser, plan.addition)
-        graph = fuse_tables_into_readers(graph, TableMeans(self.machine).sums)
+        graph = fuse_tables_into_readers(graph, Means(self.machine).sums)
         graph = self._fuse_expansions(chooser, order_by_first_use(graph), plan.bound)
         nodes = []
         for node in graph.nodes:
@@ -139,8 +138,7 @@ class Planner:
             if not fused.handles(graph, node):
                 return False
             workload = fused.workload(graph, node, fused.usual_context)
-            ratio = cost_ratio(workload.expansion, workload.context, self.machine)
-            usual = {EXPANSION: JOINED if ratio <= bound else APART}
+            usual = {EXPANSION: JOINED if fused.cost_ratio(workload) <= bound else APART}
             return chooser.choose(Planned(usual), Workload(), node.name).knobs[EXPANSION] == JOINED
 
         return fuse_inverted_residuals(graph, pays)

@@ -44,7 +44,7 @@ _LEGAL: Mapping[str, Sequence[KnobValue]] = {
 }  # fmt: skip
 #: Parts of an image where no program decides.
 USUAL_PARTS = 1
-#: Bounds that are tried for :func:`~..cost.inverted_residual.cost_ratio`. Estimates of one operator
+#: Bounds that are tried for :meth:`.InvertedResiduals.cost_ratio`. Estimates of one operator
 #: do not know what its neighbours leave of the bus: where that is little, one that loads less is
 #: better than its own cycles say.
 BOUNDS = (0.0, 1.0, 1.1, 1.2)

@@ -145,7 +145,7 @@ def _attempt(
     """The choice for a layer, or why there is none: of steps where the user or the cheaper record
     says so, else of its template's knobs. With the template that computes it.
     """
-    by_steps = find_step_template(usual)
+    by_steps = find_step_template(usual, workload)
     if by_steps is not None and chooser.prefers(by_steps, usual, workload, layer):
         found = chooser.attempt(by_steps, workload, layer)
         if isinstance(found, Refusal) or found.knobs[STEPS]:

@@ -1,8 +1,24 @@
-"""Let the accelerator compute products of two activations, and what is element by element around
-them: their matrices become images.
+"""Let the accelerator compute matrix products, and what is element by element around them: their
+matrices become images.
 
-The leading dimensions of the matrices, such as heads, become groups of channels, rows become
-positions and the dimension that is summed becomes channels, in whole blocks (``'``)::
+A dense layer that reads a flattened image would wait for the host to move its elements. A
+convolution with a kernel of the image's size is the same product::
+
+    f = Reshape(x [N,C,H,W]) [N,C*H*W];  y = QDense(f, w [OC,C*H*W])
+      ->
+    p = QConv2d(x, w [OC,C,H,W]) [N,OC,1,1];  y = Reshape(p) [N,OC]
+
+Rows of any other dense layer, if they are more than the accelerator's batch, become positions of
+one image, and the layer becomes a 1x1 convolution::
+
+    y = QDense(x [N,K], w [OC,K]) [N,OC]
+      ->
+    x' = Transpose(Reshape(x)) [1,K,N,1];  y' = QConv2d(x', w [OC,K,1,1]) [1,OC,N,1]
+    y = Reshape(Transpose(y'))
+
+In a product of two activations, the leading dimensions of the matrices, such as heads, become
+groups of channels, rows become positions and the dimension that is summed becomes channels, in
+whole blocks (``'``)::
 
     y = QMatMul(a [..,M,K], b [..,K,N])
       ->
@@ -13,9 +29,10 @@ An operand that is an image of the accelerator with other dimensions, which it m
 that image: nothing moves. Where its channels and positions have changed roles, it is transposed on
 the accelerator (TransposeGroups). Any other operand is laid out by the host.
 
-Additions and tables of such images work on them, too, and so does the addition of a constant for
-each channel, which has no integer form elsewhere (QAddChannels). What is a function of one int8
-tensor becomes one table.
+Additions and tables of images work on them, too, so that nothing moves between two products. In a
+network with products of two activations, so does the addition of a constant for each channel, which
+has no integer form elsewhere (QAddChannels). What is a function of one int8 tensor becomes one
+table.
 
 A softmax between two products, where the vector unit has a table of 16 bits, wants its rows along
 positions: the product before it is that of its operands exchanged, and the one behind it transposes
@@ -34,9 +51,10 @@ import numpy as np
 
 from ....graph.ir import Graph, Node, Tensor, infer
 from ....graph.ops.base import Op
+from ....graph.ops.convolution import QConv2d
 from ....graph.ops.group_matmul import POSITIONS, QGroupMatMul, TransposeGroups
 from ....graph.ops.integer import QAdd, QAddFixed, QTable
-from ....graph.ops.linear import QMatMul
+from ....graph.ops.linear import QDense, QMatMul
 from ....graph.ops.movement import Concat, Identity, Pad, Reshape, Slice, Transpose
 from ....graph.ops.normalisation import QLayerNorm, QNormalise, RowDigits
 from ....graph.ops.softmax import QTableSoftmax
@@ -49,6 +67,8 @@ from .quantise_constant_add import match_constant_add
 MOVES = (Identity, Reshape, Slice, Transpose)
 #: Operators of single elements, whose operands have one shape.
 ELEMENTWISE = (QAdd, QAddFixed, QTable)
+#: From an image [1, C, N, 1] to a column [N, C, 1, 1], and back.
+TURN = (2, 1, 0, 3)
 WHY = "a matrix becomes the places of an image, or these become a matrix"
 FUNCTION = "a function of one tensor, whose steps are a table"
 FACTORS = "what a normalisation multiplies and adds, for each place"
@@ -62,6 +82,8 @@ class Limits:
     Attributes
     ----------
     block : channels of a block
+    batch : rows of a dense layer that stay rows
+    most_pixels : pixels of an image whose kernel fits the scratchpads
     has_table : a table takes the vector unit one pass
     longest_row : the most elements of a softmax on the vector unit
     most_mask_rows : the most different rows of its mask
@@ -70,6 +92,8 @@ class Limits:
     """
 
     block: int
+    batch: int = 1
+    most_pixels: int = 0
     has_table: bool = False
     longest_row: int = 0
     most_mask_rows: int = 0
@@ -78,23 +102,19 @@ class Limits:
 
 
 def matmul_as_convolution(graph: Graph, limits: Limits) -> Graph:
-    """Rewrite the products of two activations that are on the accelerator, and what is around
-    them."""
-    if not any(map(_is_product, graph.nodes)):
-        return graph
+    """Rewrite the dense layers and the products of two activations that are on the accelerator, and
+    what is around them."""
     images = _Images(graph, limits)
+    rules = [images.absorb_flatten, images.rewrite_dense, images.rewrite_elementwise]
+    if images.are_multiplied:
+        rules += [
+            images.product, images.rewrite_channel_bias, images.rewrite_softmax, images.normalise,
+            images.concatenate, images.flatten, images.read_directly,
+        ]  # fmt: skip
     for node in graph.nodes:
-        node = images.fold_table(node)
-        if _is_product(node):
-            images.product(node)
-        elif not any(
-            rule(node)
-            for rule in (
-                images.rewrite_elementwise, images.rewrite_channel_bias, images.rewrite_softmax,
-                images.normalise, images.concatenate, images.flatten,
-            )
-        ):  # fmt: skip
-            images.append(images.direct(node))
+        node = images.fold_table(node) if images.are_multiplied else node
+        if not any(rule(node) for rule in rules):
+            images.append(node)
     return dead_code(graph.with_nodes(images.nodes, *images.made.values()))
 
 
@@ -121,6 +141,8 @@ class _Images:
     producers: dict[str, Node] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        #: Whether there are products of two activations.
+        self.are_multiplied = any(map(_is_product, self.graph.nodes))
         self.before = self.graph.producers()
         softmaxes = filter(self.is_softmax_of_rows, self.graph.nodes)
         self.exchanged = set(map(self.find_scores, softmaxes))
@@ -164,10 +186,59 @@ class _Images:
             name = node.inputs[0]
         return name
 
-    def product(self, node: Node) -> None:
-        """Append the product of two images, and its way back to a matrix. Rows are its positions,
-        and columns its channels, in whole blocks; where a softmax follows, its operands are
-        exchanged, and so are rows and columns."""
+    def absorb_flatten(self, node: Node) -> bool:
+        """Append a convolution for a dense layer that reads an image of the accelerator which the
+        host would flatten; whether it does."""
+        if not (isinstance(node.op, QDense) and node.target == ACCELERATOR):
+            return False
+        image, order, moves = self.origin(node.inputs[0])
+        shape = self[image].shape
+        is_flattened = moves and self.is_made(image) and (np.diff(order.reshape(-1)) == 1).all()
+        if not (is_flattened and len(shape) == 4 and shape[0] == len(order)):
+            return False
+        if shape[2] * shape[3] > self.limits.most_pixels:
+            return False
+        product, inputs = self.make_convolution(node, image, shape[2:])
+        pixel = f"{node.output}.pixel"
+        self.add(node.name, product, inputs, pixel, ACCELERATOR, node.reason)
+        vector = Reshape(self.graph.result(node).shape)
+        name, reason = f"{node.name}.flat", "no data moves"
+        self.append(Node(name, vector, (pixel,), node.output, ACCELERATOR, reason))
+        return True
+
+    def rewrite_dense(self, node: Node) -> bool:
+        """Append a 1x1 convolution for a dense layer of more rows than the batch; whether it
+        does."""
+        if not (isinstance(node.op, QDense) and self.has_rows(node)):
+            return False
+        rows, channels = self[node.inputs[0]].shape
+        image = self.unmoved(self.lay_out_matrix(node.inputs[0], (1, channels, rows, 1)))
+        product, inputs = self.make_convolution(node, image, (1, 1))
+        moves = [Transpose(TURN), Reshape(self.graph.result(node).shape)]
+        self.on_images(node, product, inputs, moves, node.reason)
+        return True
+
+    def make_convolution(
+        self, node: Node, image: str, kernel: tuple[int, ...]
+    ) -> tuple[Op, tuple[str, ...]]:
+        """The convolution of an image with the weights of a dense layer, and its operands."""
+        op, (_, weight, bias) = node.op_as(QDense), self.graph.operands(node)
+        assert weight.data is not None
+        data = weight.data.reshape(len(weight.data), -1, *kernel)
+        inputs = (image, self.constant(f"{node.output}.kernel", data), bias.name)
+        return QConv2d((1, 1), (0, 0, 0, 0), (1, 1), 1, op.x_zero_point, op.requant), inputs
+
+    def has_rows(self, node: Node) -> bool:
+        """Whether a node on the accelerator makes a matrix of more rows than the batch."""
+        shape = self.graph.result(node).shape
+        return node.target == ACCELERATOR and len(shape) == 2 and shape[0] > self.limits.batch
+
+    def product(self, node: Node) -> bool:
+        """Append the product of two images, and its way back to a matrix; whether it does. Rows are
+        its positions, and columns its channels, in whole blocks; where a softmax follows, its
+        operands are exchanged, and so are rows and columns."""
+        if not _is_product(node):
+            return False
         op, (a, b) = node.op_as(QMatMul), node.inputs
         *lead, rows, depth = self[a].shape
         groups, columns = prod(lead), self[b].shape[-1]
@@ -195,6 +266,7 @@ class _Images:
         if not exchanged:
             made = self.moved(node, Transpose((0, 2, 1)), made, "rows")
         self.moved_back(node, Reshape(self.graph.result(node).shape), made)
+        return True
 
     def rewrite_softmax(self, node: Node) -> bool:
         """Append a softmax along the positions of an image that has the rows of its matrices as
@@ -214,9 +286,7 @@ class _Images:
         for name in node.inputs[1:]:
             mask = self.mask_rows(node, name)
             assert mask is not None
-            image = Tensor.constant(f"{node.output}.mask.image", mask[None, :, :, None])
-            self.made[image.name] = image
-            inputs.append(image.name)
+            inputs.append(self.constant(f"{node.output}.mask.image", mask[None, :, :, None]))
         reason = "on the vector unit, along the places of an image"
         self.on_images(node, replace(node.op, axis=2), tuple(inputs), moves, reason)
         return True
@@ -300,16 +370,19 @@ class _Images:
         or the host can lay them out in that order; whether it does."""
         if node.target != ACCELERATOR or not isinstance(node.op, ELEMENTWISE):
             return False
+        lays_out = self.are_multiplied and len(self.graph.result(node).shape) > 2
+        if not (lays_out or self.has_rows(node)):
+            return False
         found = [self.origin(name) for name in node.inputs]
         first = next((o for o in found if o[2] and self.is_column(o[0])), None)
-        if first is None or len(self.graph.result(node).shape) < 3:
+        if first is None:
             return False
         inputs = []
         for name, (source, order, _) in zip(node.inputs, found, strict=True):
             alike = self[source].shape == self[first[0]].shape and (order == first[1]).all()
             if alike and self.is_made(source):
                 inputs.append(source)
-            elif _is_matrix(first[1], self[first[0]].shape):
+            elif lays_out and _is_matrix(first[1], self[first[0]].shape):
                 inputs.append(self.lay_out_matrix(name, self[first[0]].shape))
             else:
                 return False
@@ -348,16 +421,15 @@ class _Images:
         may have made it for a dense layer already."""
         _, channels, positions, _ = shape
         source, order, _ = self.origin(name)
-        turned = Transpose((2, 1, 0, 3))
         for node in self.nodes:
-            if node.op == turned and self[node.output].shape == shape:
+            if node.op == Transpose(TURN) and self[node.output].shape == shape:
                 other, image, _ = self.origin(node.output)
                 same = image.reshape(channels, positions) == order.reshape(positions, channels).T
                 if other == source and same.all():
                     return node.output
         column = (positions, channels, 1, 1)
         x = self.add(f"{name}.places", Reshape(column), (name,), f"{name}.places.column", HOST)
-        return self.add(f"{name}.turned", turned, (x,), f"{name}.places.image", HOST)
+        return self.add(f"{name}.turned", Transpose(TURN), (x,), f"{name}.places.image", HOST)
 
     def is_column(self, name: str) -> bool:
         """Whether a tensor is an image [1, C, N, 1] that the accelerator makes."""
@@ -408,18 +480,18 @@ class _Images:
         groups, depth, positions = self[x].shape
         width = self.whole(depth)
         if width != depth:
-            fill = Tensor.constant(f"{node.output}.{label}.zero", np.array(zero_point, np.int8))
-            self.made[fill.name] = fill
+            fill = self.constant(f"{node.output}.{label}.zero", np.array(zero_point, np.int8))
             op = Pad("constant", (0, 0, 0, 0, width - depth, 0))
-            x = self.moved(node, op, x, f"{label}.blocks", fill.name)
+            x = self.moved(node, op, x, f"{label}.blocks", fill)
         return self.moved(node, Reshape((1, groups * width, positions, 1)), x, f"{label}.image")
 
-    def direct(self, node: Node) -> Node:
-        """The node. Where it is on the accelerator, and moves of the host change nothing between an
-        image of the accelerator and an operand, it reads that image."""
+    def read_directly(self, node: Node) -> bool:
+        """Append an operator of the accelerator that reads images of the accelerator where moves of
+        the host change nothing between these and its operands; whether it does."""
         if node.target != ACCELERATOR:
-            return node
-        return replace(node, inputs=tuple(map(self.unmoved, node.inputs)))
+            return False
+        self.append(replace(node, inputs=tuple(map(self.unmoved, node.inputs))))
+        return True
 
     def unmoved(self, name: str) -> str:
         """The image of the accelerator that holds exactly an operand, or a slice of such an image,
@@ -493,6 +565,11 @@ class _Images:
         self.made[output] = Tensor(output, shape, dtype)
         self.append(Node(name, op, inputs, output, target, reason))
         return output
+
+    def constant(self, name: str, data: np.ndarray) -> str:
+        """A new constant tensor."""
+        self.made[name] = Tensor.constant(name, data)
+        return name
 
     def append(self, node: Node) -> None:
         """Append a node."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from enum import IntEnum
 from fractions import Fraction
+from functools import lru_cache
 from typing import ClassVar, TypeVar
 
 import numpy as np
@@ -17,7 +19,7 @@ from ....graph.arithmetic.requant import Requant
 from ....graph.ir import Graph, Node
 from ....graph.ops.base import Shape
 from ....tir.ir import PrimFunc
-from ..cost.tiling import VTHREADS, Tiling, make_tiling, plan_tiles
+from ..cost.tiling import VTHREADS, Fixed, make_tiling, plan_tiles
 from ..cost.tiling import Shape as TiledShape
 from ..machine import Context, Machine
 
@@ -47,6 +49,8 @@ class AcceleratorTemplate(Template[W]):
     """A template whose operators become instructions."""
 
     track: ClassVar[Track]
+    #: How it computes a node, in words, if :meth:`takes` refuses none that it handles.
+    says: ClassVar[str]
     #: Whether an operator of the vector track uses the tensor core, too.
     multiplies: ClassVar[bool] = False
     #: Bytes of a value of the vector unit's table that its operators need at least.
@@ -64,6 +68,9 @@ class AcceleratorTemplate(Template[W]):
         """The largest share of each scratchpad that both tracks use which an operator of the vector
         track takes, in a program with operators of both."""
         return Fraction(3, 8)
+
+    def takes(self, graph: Graph, node: Node) -> str | Refusal:
+        return self.says
 
     @abstractmethod
     def workload(self, graph: Graph, node: Node, context: Context) -> W:
@@ -116,22 +123,37 @@ class Tiled(AcceleratorTemplate[V]):
         return Space(self.sizes(workload), lambda chosen: budget.lack(self.needs(workload, chosen)))
 
     def plan(self, workload: V, fixed: Knobs) -> Plan | Refusal:
-        """The legal knobs of the least cost, with the machine's virtual threads unless they are
-        ``fixed`` or no knob."""
-        space, usual = self.space(workload), {"vthreads": self.machine.vthreads}
-        wanted = {k: value for k, value in {**usual, **fixed}.items() if k in space.knobs}
-        plans = [
-            Plan(knobs, self.predict(workload, knobs))
-            for knobs in space.points()
-            if all(knobs[name] == value for name, value in wanted.items())
-        ]
-        if not plans:
-            return Refusal(f"{self.name}: no tile fits{f' with {wanted}' if wanted else ''}")
-        return min(plans, key=lambda plan: self.cost(workload, plan))
+        return _find_cheapest(type(self), self.machine, workload, tuple(sorted(fixed.items())))
 
     def cost(self, workload: V, plan: Plan) -> float:
         """What a plan costs: its predicted cycles."""
         return plan.cycles or 0
+
+
+@lru_cache(maxsize=1024)
+def _find_cheapest(
+    kind: type[Tiled], machine: Machine, workload: WithinBudget, fixed: Fixed
+) -> Plan | Refusal:
+    """The legal knobs of the least cost, with the machine's virtual threads unless they are
+    ``fixed`` or no knob."""
+    template = kind(machine)
+    space = template.space(workload)
+    usual = {"vthreads": machine.vthreads, **dict(fixed)}
+    wanted = {name: value for name, value in usual.items() if name in space.knobs}
+    knobs = {
+        name: [value for value in legal if value == wanted.get(name, value)]
+        for name, legal in space.knobs.items()
+    }
+    plans = [
+        Plan(point, template.predict(workload, point))
+        for point in replace(space, knobs=knobs).points()
+    ]
+    if not plans:
+        least = {name: legal[0] for name, legal in knobs.items() if legal}
+        lack = space.misfit(least) if len(least) == len(knobs) else ""
+        reason = f"{kind.name}: no tile fits{f' with {wanted}' if wanted else ''}"
+        return Refusal(f"{reason}, {lack}" if lack else reason)
+    return min(plans, key=lambda plan: template.cost(workload, plan))
 
 
 class PlannedWorkload(WithinBudget):
@@ -152,11 +174,12 @@ class PlannedTiles(AcceleratorTemplate[P]):
     def space(self, workload: P) -> Space:
         shape, budget = workload.shape, workload.context.budget
 
-        def check(columns: Mapping[str, np.ndarray]) -> np.ndarray:
-            return _by_tilings(columns, lambda t: {"fits": shape.fits(t, budget)})["fits"] > 0
-
         knobs = {**shape.sizes, "order": shape.orders, "vthreads": VTHREADS}
-        return Space(knobs, lambda knobs: shape.misfit(make_tiling(knobs), budget), check)
+        return Space(
+            knobs,
+            lambda knobs: shape.misfit(make_tiling(knobs), budget),
+            lambda columns: shape.fits(make_tiling(columns), budget),
+        )
 
     def plan(self, workload: P, fixed: Knobs) -> Plan | Refusal:
         shape, wanted = workload.shape, tuple(sorted(fixed.items()))
@@ -170,8 +193,11 @@ class PlannedTiles(AcceleratorTemplate[P]):
         return workload.shape.cycles(make_tiling(knobs), self.machine)
 
     def estimates(self, workload: P, columns: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        shape = workload.shape
-        return _by_tilings(columns, lambda tiles: shape.estimates(tiles, self.machine))
+        found = workload.shape.estimates(make_tiling(columns), self.machine)
+        count = len(columns["order"])
+        return {
+            name: np.broadcast_to(values, count).astype(float) for name, values in found.items()
+        }
 
     def rows_first(self, workload: P) -> bool:
         found = plan_tiles(workload.shape, workload.context, self.machine)
@@ -180,23 +206,6 @@ class PlannedTiles(AcceleratorTemplate[P]):
     def reads_parts(self, workload: P) -> bool:
         found = plan_tiles(workload.shape, workload.context, self.machine)
         return not isinstance(found, str) and bool(workload.shape.reads_parts(found[0]))
-
-
-def _by_tilings(
-    columns: Mapping[str, np.ndarray], estimate: Callable[[Tiling], Mapping[str, np.ndarray]]
-) -> dict[str, np.ndarray]:
-    """What is known of many tilings, [tilings] by name. ``columns`` are the knobs; ``estimate``
-    takes tilings of one order and number of threads at a time.
-    """
-    found: dict[str, np.ndarray] = {}
-    orders, vthreads = columns["order"], columns["vthreads"]
-    for order, threads in sorted(set(zip(orders.tolist(), vthreads.tolist(), strict=True))):
-        mine = (orders == order) & (vthreads == threads)
-        sizes = {n: v[mine] for n, v in columns.items() if n not in ("order", "vthreads")}
-        tiles = make_tiling({**sizes, "order": order, "vthreads": threads})
-        for name, values in estimate(tiles).items():
-            found.setdefault(name, np.zeros(len(orders)))[mine] = values
-    return found
 
 
 class InPlace(Template[Workload]):

@@ -3,7 +3,7 @@ made at run time, which squeeze-and-excitation ends with, and the sum with a con
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,11 +11,10 @@ import numpy as np
 from .....runtime.layout import pack_parameters
 from ....choose.space import Knobs, KnobValue, Refusal
 from ....graph.ir import Graph, Node
+from ....graph.ops.fused_pairs import QTableMul
 from ....graph.ops.group_matmul import QAddChannels
 from ....graph.ops.integer import QMul
-from ....te.expr import Expr
-from ....te.schedule import create_schedule
-from ....te.tensor import Tensor, compute, placeholder
+from ....te import compute, create_schedule, placeholder
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
 from ..cost.tiling import VTHREADS, even_sizes, read_cycles, row_cycles
@@ -31,17 +30,20 @@ from ..expressions import (
 )
 from ..machine import Context, Machine
 from .base import Tiled, Track, WithinBudget, blocked_shape, uniform_parameters
+from .lookup_table import element_reader, split_table, table_words
 
 
 @dataclass(frozen=True)
 class ChannelProductWorkload(WithinBudget):
-    """An image of ``channel_blocks`` times ``places`` vectors, and a vector for each block."""
+    """An image of ``channel_blocks`` times ``places`` vectors, which may be read through a LUT, and
+    a vector for each block."""
 
     channel_blocks: int
     places: int
     context: Context
     zeros: tuple[int, int] = field(compare=False)
     epilogue: Epilogue = field(compare=False)
+    has_table: bool
 
     @property
     def rows_first(self) -> bool:
@@ -53,14 +55,15 @@ class ChannelProductWorkload(WithinBudget):
 
 
 class ChannelProducts(Tiled[ChannelProductWorkload]):
-    """``requantize((x - zero) * (factor[c] - zero))``: some ``places`` of some ``blocks`` of
-    channels at a time. One pass subtracts the zero point, and a second one multiplies.
+    """``requantize((x - zero) * (factor[c] - zero))``, or with ``table[x]``: ``places`` of some
+    ``blocks`` of channels at a time. One pass subtracts the zero point, and a second one
+    multiplies.
 
     If results come rows first, positions are the outer loop, and the factors of all channels stay
     on chip. Else a tile has one block of channels."""
 
     name = "channel product"
-    ops = (QMul,)
+    ops = (QMul, QTableMul)
     track = Track.VECTOR
     suits_reader = True
     waits_for_image = True  # whose mean is in the factors
@@ -72,12 +75,15 @@ class ChannelProducts(Tiled[ChannelProductWorkload]):
         return "on the vector unit"
 
     def workload(self, graph: Graph, node: Node, context: Context) -> ChannelProductWorkload:
+        table, node = split_table(node)
+        if table is not None:
+            context = context.without({"par": self.machine.params.table_entries})
         op = node.op_as(QMul)
         channel_blocks, height, width = blocked_shape(graph[node.inputs[0]].shape, self.machine)
-        zeros = op.zero_a, op.zero_b
         return ChannelProductWorkload(
-            channel_blocks, height * width, context, zeros, Epilogue.from_requant(op.requant)
-        )
+            channel_blocks, height * width, context, (op.zero_a, op.zero_b),
+            Epilogue.from_requant(op.requant), table is not None,
+        )  # fmt: skip
 
     def sizes(self, workload: ChannelProductWorkload) -> Mapping[str, Sequence[KnobValue]]:
         blocks = even_sizes(workload.channel_blocks) if workload.rows_first else [1]
@@ -97,10 +103,6 @@ class ChannelProducts(Tiled[ChannelProductWorkload]):
         entries = workload.channel_blocks * workload.places
         return row_cycles(entries, count_vectors(knobs), 2, 1, int(knobs["vthreads"]), self.machine)
 
-    def reader(self) -> tuple[Callable[[Expr], Expr], tuple[Tensor, ...]]:
-        """What makes int32 of an element of the image, and the constants in par that it reads."""
-        return lambda element: element.astype("int32"), ()
-
     def context_used(self, workload: ChannelProductWorkload, knobs: Knobs) -> Hashable:
         return workload.rows_first
 
@@ -112,7 +114,7 @@ class ChannelProducts(Tiled[ChannelProductWorkload]):
         x = placeholder((w.channel_blocks, w.places, 1, *lanes), "int8", "x")
         factor = placeholder((w.channel_blocks, 1, 1, *lanes), "int8", "factor")
         par = placeholder((1, REQUANT_ENTRIES, params.block), "int32", "param")
-        read, constants = self.reader()
+        read, constants = element_reader(w.has_table, params)
         left = compute(x.shape, lambda *i: read(x[i]) - zero, "left")
         right = compute(factor.shape, lambda *i: factor[i].astype("int32") - of_factor, "right")
         product = compute(
@@ -143,9 +145,11 @@ class ChannelProducts(Tiled[ChannelProductWorkload]):
         return lower(s, [x, factor, par, *constants, out], name)
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
-        op = node.op_as(QMul)
-        multiplier, shift = int(op.requant.multiplier[0]), int(op.requant.shift[0])
-        return {"requantisation": uniform_parameters(0, multiplier, shift, self.machine)}
+        table, node = split_table(node)
+        requant = node.op_as(QMul).requant
+        multiplier, shift = int(requant.multiplier[0]), int(requant.shift[0])
+        found = {"requantisation": uniform_parameters(0, multiplier, shift, self.machine)}
+        return found if table is None else {**found, "table": table_words(table, self.machine)}
 
 
 @dataclass(frozen=True)
@@ -166,9 +170,7 @@ class ChannelAddition(Tiled[ChannelAdditionWorkload]):
     name = "channel addition"
     ops = (QAddChannels,)
     track = Track.VECTOR
-
-    def takes(self, graph: Graph, node: Node) -> str | Refusal:
-        return "on the vector unit, its constants as biases"
+    says = "on the vector unit, its constants as biases"
 
     def workload(self, graph: Graph, node: Node, context: Context) -> ChannelAdditionWorkload:
         op = node.op_as(QAddChannels)

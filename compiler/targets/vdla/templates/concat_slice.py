@@ -12,13 +12,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ....choose.space import Knobs, KnobValue, Refusal
+from ....choose.space import Knobs, KnobValue
 from ....graph.ir import Graph, Node
 from ....graph.ops.base import Shape
 from ....graph.ops.group_matmul import POSITIONS
 from ....graph.ops.movement import Concat, Slice
-from ....te.schedule import create_schedule
-from ....te.tensor import compute, placeholder
+from ....te import compute, create_schedule, placeholder
 from ....tir.ir import Buffer, PrimFunc, Stmt, Store, map_stmt, seq
 from ....tir.lower import lower
 from ..cost.tiling import VTHREADS, even_sizes, row_cycles
@@ -50,6 +49,7 @@ class CopiedPositions(Tiled[CopyWorkload]):
     name = "places moved"
     ops = (Concat, Slice)
     track = Track.VECTOR
+    says = "on the vector unit, places of images"
 
     def handles(self, graph: Graph, node: Node) -> bool:
         result, images = graph.result(node), [t.shape for t in graph.operands(node)]
@@ -61,9 +61,6 @@ class CopiedPositions(Tiled[CopyWorkload]):
             case Slice(steps=(_, 1, 1, _)):
                 return result.shape[1] == images[0][1]
         return False
-
-    def takes(self, graph: Graph, node: Node) -> str | Refusal:
-        return "on the vector unit, places of images"
 
     def workload(self, graph: Graph, node: Node, context: Context) -> CopyWorkload:
         counts = [t.shape[POSITIONS] for t in graph.operands(node)]

@@ -8,8 +8,9 @@ which lies in memory the same way.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from math import gcd, lcm
 from typing import NamedTuple
 
@@ -23,7 +24,7 @@ from ....graph.ops.convolution import QConv2d
 from ....graph.ops.linear import QDense
 from ....te.expr import Expr
 from ....te.schedule import Schedule, create_schedule
-from ....te.tensor import IterVar, Tensor, compute, placeholder, reduce_axis, sum_of
+from ....te.tensor import IterVar, Tensor, compute, placeholder, reduce_axis
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
 from ..cost.tiling import ProductShape, Tiling, make_tiling, skips_cols
@@ -32,6 +33,7 @@ from ..expressions import (
     Epilogue,
     Window,
     attach,
+    dot,
     padded,
     part_axes,
     requantized,
@@ -58,8 +60,8 @@ MOST_GROUPS, MOST_GROUPED_CHANNELS = 8, 128
 class ProductsWorkload(PlannedWorkload):
     """A convolution in blocks of channels; a dense layer is a convolution of a single pixel.
 
-    Each weight is the sum of ``parts`` int8 values. The image is padded with ``pad_value``, the
-    zero point.
+    Where there are several ``groups``, the blocks are those of each group. Each weight is the sum
+    of ``parts`` int8 values. The image is padded with ``pad_value``, the zero point.
     """
 
     ic_blocks: int
@@ -68,6 +70,7 @@ class ProductsWorkload(PlannedWorkload):
     oc_blocks: int
     window: Window
     parts: int
+    groups: int
     context: Context
     pad_value: int = field(compare=False)
     epilogue: Epilogue = field(compare=False)
@@ -76,15 +79,19 @@ class ProductsWorkload(PlannedWorkload):
     @property
     def groups_of_blocks(self) -> tuple[int, ...]:
         """The extent of the dimension of groups before the blocks of channels, if there is one."""
-        return ()
+        return (self.groups,) if self.groups > 1 else ()
 
     @property
     def shape(self) -> ProductShape:
-        """The convolution as the planner sees it."""
-        return ProductShape(
+        """The convolution as the planner sees it. Groups are in place of blocks of output channels,
+        and the blocks of a group are results that lie side by side."""
+        shape = ProductShape(
             ic_blocks=self.ic_blocks, oc_blocks=self.oc_blocks, parts=self.parts,
             skips_cols=self.skips_cols, **self.window.sizes(self.height, self.width),
         )  # fmt: skip
+        if self.groups == 1:
+            return shape
+        return replace(shape, oc_blocks=self.groups, phases=self.oc_blocks, grouped=True)
 
 
 class Stages(NamedTuple):
@@ -98,28 +105,41 @@ class Stages(NamedTuple):
 
 
 class FusedEpilogue(NamedTuple):
-    """The stages of an epilogue that is fused into products.
+    """An epilogue that is fused into products, as expressions of their rounded results.
 
     Attributes
     ----------
-    first : the int8 results of the products
-    in_tmp : the int32 stages that read them and lie in ``tmp``
-    par : the parameters of ``first``
-    rows : rows of ``in_tmp`` that are computed at a time
-    once : the epilogue reads the same entries of ``par`` for all channels; they are loaded once
-    other : a second image, and the stage in ``tmp`` that reads it
+    out : the result
+    par : the constants that it reads
+    in_tmp : the int32 stages that lie in ``tmp``: the rounded results, and others
+    inlined : the stage that ``out`` computes as it reads it, if any
+    other : a second image, if there is one, which the last stage in ``tmp`` reads
+    once : whether all channels read the same entries of ``par``, which are loaded once
     """
 
-    first: Tensor
-    in_tmp: tuple[Tensor, ...]
+    out: Tensor
     par: Tensor
-    rows: int
-    once: bool = False
-    other: tuple[Tensor, Tensor] | None = None
+    in_tmp: tuple[Tensor, ...]
+    inlined: Tensor | None = None
+    other: Tensor | None = None
+    once: bool = True
+
+
+@dataclass(frozen=True)
+class Groups:
+    """A convolution's groups, ``together`` of them as one: ``count`` of these, each with ``inputs``
+    blocks of input channels and ``outputs`` blocks of output channels.
+    """
+
+    together: int
+    count: int
+    inputs: int
+    outputs: int
 
 
 class Products(PlannedTiles[ProductsWorkload]):
-    """Convolution and dense layer: ``acc += inp . wgt``, block by block of channels."""
+    """Convolution and dense layer: ``acc += inp . wgt``, block by block of channels. In groups,
+    ``oc_blocks`` of a tile counts groups."""
 
     name = "products"
     ops = (QConv2d, QDense)
@@ -133,6 +153,8 @@ class Products(PlannedTiles[ProductsWorkload]):
         match node.op:
             case QConv2d(groups=1):
                 return "convolution on the tensor core"
+            case QConv2d(groups=groups) if self.find_groups(graph, node):
+                return f"on the tensor core, in {groups} groups"
             case QConv2d(groups=groups):
                 channels = graph[node.inputs[0]].shape[1]
                 if groups > MOST_GROUPS and channels > MOST_GROUPED_CHANNELS:
@@ -149,21 +171,22 @@ class Products(PlannedTiles[ProductsWorkload]):
             window = Window(kernel, op.strides, op.pads, op.dilations)
         ic_blocks, height, width = blocked_shape(graph[node.inputs[0]].shape, self.machine)
         oc_blocks, _, _ = blocked_shape(graph.result(node).shape, self.machine)
+        count, skipping = 1, skips_cols(window, width, oc_blocks, self.machine)
+        if (groups := self.find_groups(graph, node)) is not None:
+            ic_blocks, oc_blocks, count = groups.inputs, groups.outputs, groups.count
+            skipping = False
         return ProductsWorkload(
-            ic_blocks, height, width, oc_blocks, window,
-            len(split_int8(weight.data)), context, op.x_zero_point,
-            Epilogue.from_requant(op.requant),
-            skips_cols=skips_cols(window, width, oc_blocks, self.machine),
+            ic_blocks, height, width, oc_blocks, window, len(split_int8(weight.data)), count,
+            context, op.x_zero_point, Epilogue.from_requant(op.requant), skipping,
         )  # fmt: skip
 
     def schedule(self, workload: ProductsWorkload, knobs: Knobs, name: str) -> PrimFunc:
         """The bias in ``param`` contains ``-x_zero_point * sum(weight)``."""
         stages, out = self.expression(workload)
-        tensors = (out, stages.acc, stages.image, stages.weight, stages.par)
         rows = 1 + len(workload.groups_of_blocks)
         tiled = (0, rows, rows + 1)
-        s = schedule_products(*tensors, tiled, make_tiling(knobs), self.machine)
-        return lower(s, [stages.data, stages.weight, stages.par, out], name)
+        loops = schedule_products(out, stages, tiled, make_tiling(knobs), self.machine)
+        return lower(loops.schedule, [stages.data, stages.weight, stages.par, out], name)
 
     def expression(self, workload: ProductsWorkload) -> tuple[Stages, Tensor]:
         """What is computed: the sums with their operands, and the result."""
@@ -188,7 +211,9 @@ class Products(PlannedTiles[ProductsWorkload]):
         op, (weight, bias) = node.op, (graph[name].data for name in node.inputs[1:])
         assert isinstance(op, QConv2d | QDense) and weight is not None and bias is not None
         kernel = weight.reshape(*weight.shape, *(1,) * (4 - weight.ndim))
-        groups, together = op.groups if isinstance(op, QConv2d) else 1, self.together(graph, node)
+        # Groups that are not computed by themselves are one.
+        groups, found = op.groups if isinstance(op, QConv2d) else 1, self.find_groups(graph, node)
+        together = groups if found is None else found.together
         packed = [
             pack_weight(merge_groups(part, groups, together), self.machine.params)
             for part in split_int8(kernel)
@@ -199,69 +224,11 @@ class Products(PlannedTiles[ProductsWorkload]):
             "requantisation": requant_parameters(folded, op.requant, self.machine),
         }
 
-    def together(self, graph: Graph, node: Node) -> int:
-        """Groups that are computed as one: all."""
-        return node.op.groups if isinstance(node.op, QConv2d) else 1
-
-
-@dataclass(frozen=True)
-class Groups:
-    """A convolution's groups, ``together`` of them as one: ``count`` of these, each with ``inputs``
-    blocks of input channels and ``outputs`` blocks of output channels.
-    """
-
-    together: int
-    count: int
-    inputs: int
-    outputs: int
-
-
-@dataclass(frozen=True)
-class GroupedWorkload(ProductsWorkload):
-    """A convolution in groups of blocks of channels."""
-
-    groups: int
-
-    @property
-    def groups_of_blocks(self) -> tuple[int, ...]:
-        return (self.groups,)
-
-    @property
-    def shape(self) -> ProductShape:
-        """Groups are in place of blocks of output channels, and the blocks of a group are results
-        that lie side by side."""
-        return replace(super().shape, oc_blocks=self.groups, phases=self.oc_blocks, grouped=True)
-
-
-class Grouped(Products):
-    """Convolution in groups on the tensor core. ``oc_blocks`` of a tile counts groups."""
-
-    name = "grouped"
-    ops = (QConv2d,)
-
-    def handles(self, graph: Graph, node: Node) -> bool:
-        return super().handles(graph, node) and self.find_groups(graph, node) is not None
-
-    def takes(self, graph: Graph, node: Node) -> str | Refusal:
-        assert isinstance(node.op, QConv2d)
-        return f"on the tensor core, in {node.op.groups} groups"
-
-    def workload(self, graph: Graph, node: Node, context: Context) -> GroupedWorkload:
-        groups = self.find_groups(graph, node)
-        assert groups is not None
-        plain = vars(super().workload(graph, node, context))
-        of_a_group = {"ic_blocks": groups.inputs, "oc_blocks": groups.outputs, "skips_cols": False}
-        return GroupedWorkload(**plain | of_a_group, groups=groups.count)
-
-    def together(self, graph: Graph, node: Node) -> int:
-        groups = self.find_groups(graph, node)
-        assert groups is not None
-        return groups.together
-
     def find_groups(self, graph: Graph, node: Node) -> Groups | None:
         """How groups are taken together; None where they do not make several groups of whole
         blocks."""
-        assert isinstance(node.op, QConv2d)
+        if not isinstance(node.op, QConv2d):
+            return None
         params, count = self.machine.params, node.op.groups
         outputs, inputs, *_ = graph[node.inputs[1]].shape
         outputs //= count
@@ -307,63 +274,75 @@ def sums_of_products(
     def products(*index: Expr) -> Expr:
         *group, c, y, x, b, i = index
         row, col = y * (sh // row_step) + ky * dh, x * (sw // col_step) + kx * dw
-        element = image[(*group, cb, row, col, b, ci)].astype("int32")
-        factor = weight[(*group, c, cb, *part, ky, kx, i, ci)].astype("int32")
-        return sum_of(element * factor, (cb, *part, ky, kx, ci))
+        element, axes = image[(*group, cb, row, col, b, ci)], (cb, *part, ky, kx, ci)
+        return dot(element, weight[(*group, c, cb, *part, ky, kx, i, ci)], axes)
 
     size = (*groups, weight.shape[len(groups)], *window.output(height, width), batch, block)
     return compute(size, products, "acc"), image
 
 
+class ProductLoops(NamedTuple):
+    """A schedule of products: the loop over tiles, the operands that stay on chip, each with the
+    loop in whose body it stays, and the loop over the blocks of channels of a tile."""
+
+    schedule: Schedule
+    tile: IterVar
+    staying: dict[Tensor, IterVar]
+    channel: IterVar
+
+
 def schedule_products(
-    out: Tensor,
-    acc: Tensor,
-    image: Tensor,
-    weight: Tensor,
-    par: Tensor,
-    tiled: tuple[int, int, int],
-    tiling: Tiling,
-    machine: Machine,
-    epilogue: FusedEpilogue | None = None,
-) -> Schedule:
-    """The schedule of a convolution that sums products of blocks in ``acc`` and requantises them to
-    ``out``. ``tiled`` has the indices of the dimensions of ``out`` that are channels, rows and
-    columns. The sums of ``acc`` run over blocks of channels, two taps and the channels of a block.
-    A fused ``epilogue`` lies in ``tmp``, some rows at a time.
+    out: Tensor, stages: Stages, tiled: Sequence[int], tiling: Tiling, machine: Machine,
+    epilogue: FusedEpilogue | None = None, rows_in_tmp: int = 0,
+) -> ProductLoops:  # fmt: skip
+    """Schedule products of blocks, which are summed in ``acc`` and requantised to ``out``.
+
+    ``tiled`` has the dimensions of ``out`` that are channels, rows and columns, and before these
+    perhaps one of groups, of which a tile has one. The sums of ``acc`` run over blocks of channels,
+    two taps and the channels of a block. A fused ``epilogue`` lies in ``tmp``, ``rows_in_tmp`` rows
+    at a time.
     """
+    acc, image, weight = stages.acc, stages.image, stages.weight
     s = create_schedule(out)
     local = s.cache_write(out, "out")
-    weight_tile = s.cache_read(weight, "wgt", [acc])
-    par_tiles = [s.cache_read(par, "par", [local])]
+    if weight.inputs:  # tiles of an image
+        s[weight].set_scope("wgt")
+    else:
+        weight = s.cache_read(weight, "wgt", [acc])
+    par_tiles = [s.cache_read(epilogue.par if epilogue else stages.par, "par", [local])]
     others = []
     if epilogue is not None:
+        [first] = epilogue.in_tmp[0].inputs  # the results as int8
         if epilogue.once:
             par_tiles.clear()
         if epilogue.other is not None:
-            image_read, reader = epilogue.other
-            others.append(s.cache_read(image_read, "inp", [reader]))
-        par_tiles.append(s.cache_read(epilogue.par, "par", [epilogue.first]))
-        s[epilogue.first].compute_inline()
-        part, _ = s[local].split(local.axes[tiled[1]], epilogue.rows)
+            others.append(s.cache_read(epilogue.other, "inp", [epilogue.in_tmp[-1]]))
+        if epilogue.inlined is not None:
+            s[epilogue.inlined].compute_inline()
+        par_tiles.append(s.cache_read(stages.par, "par", [first]))
+        s[first].compute_inline()
+        part, _ = s[local].split(local.axes[tiled[1]], rows_in_tmp)
         attach(s, dict.fromkeys(epilogue.in_tmp, "tmp"), s[local], part)
     s[acc].set_scope("acc")
     s[image].set_scope("inp")
     sizes = (tiling.oc_blocks, tiling.rows, tiling.cols)
-    (channels, rows, cols), (channel, *_) = split_tiles(s[out], sizes, tiled)
+    one = (1,) * (len(tiled) - len(sizes))
+    (*groups, channels, rows, cols), inner = split_tiles(s[out], (*one, *sizes), tiled)
+    channel = inner[tiled[-3]]
     chunks = schedule_sums(s, acc, machine.params, tiling.ic_blocks)
-    # The tensors that stay on chip, and the loop in whose body each one stays.
     staying: dict[Tensor, IterVar] = {}
     match tiling.order:
         case "weights":
+            stay = reduce(s[out].fuse, [*groups, channels])
             tile = vthread_tiles(s[out], [rows, cols], tiling.vthreads)
-            staying = dict.fromkeys((weight_tile, *par_tiles), channels)
+            staying = dict.fromkeys((weight, *par_tiles), stay)
         case "pixels":
-            s[out].reorder(rows, cols, channels)
-            pixels = s[out].fuse(rows, cols)
+            s[out].reorder(*groups, rows, cols, channels)
+            pixels = reduce(s[out].fuse, [*groups, rows, cols])
             tile = vthread_tiles(s[out], [channels], tiling.vthreads)
             staying = {image: pixels}
         case _:
-            tile = vthread_tiles(s[out], [channels, rows, cols], tiling.vthreads)
+            tile = vthread_tiles(s[out], [*groups, channels, rows, cols], tiling.vthreads)
     for tensor in (acc, *par_tiles):
         s[tensor].compute_at(s[out], staying.get(tensor, tile))
     # Results are stored block by block of channels; a thread stores all its blocks in a row.
@@ -372,7 +351,7 @@ def schedule_products(
         s[tensor].compute_at(s[out], channel)
         if tiling.oc_blocks > 1:
             s[tensor].double_buffer()
-    for tensor in (image, weight_tile):
+    for tensor in (image, weight):
         if tensor in staying:
             s[tensor].compute_at(s[out], staying[tensor])
         else:
@@ -380,7 +359,7 @@ def schedule_products(
     if tiling.vthreads > 1:
         for tensor in staying:
             s[tensor].double_buffer()
-    return s
+    return ProductLoops(s, tile, staying, channel)
 
 
 # ---- weights -------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -28,25 +28,6 @@ from .convolution import FusedEpilogue, Products, ProductsWorkload, schedule_pro
 from .lookup_table import table_words
 
 
-class Expressed(NamedTuple):
-    """An epilogue as expressions of the rounded results.
-
-    Attributes
-    ----------
-    out : the result
-    par : its constants in ``par``
-    in_tmp : stages besides the rounded results that lie in ``tmp``
-    inlined : the stage that ``out`` computes as it reads it, if any
-    other : the other image, if one is added
-    """
-
-    out: Tensor
-    par: Tensor
-    in_tmp: tuple[Tensor, ...] = ()
-    inlined: Tensor | None = None
-    other: Tensor | None = None
-
-
 @dataclass(frozen=True)
 class FusedKind:
     """One epilogue.
@@ -59,36 +40,35 @@ class FusedKind:
     par : the entries of ``par`` for the products, of so many
     express : the expressions, from the rounded results, ``numbers`` and the blocks of channels
     constants : the constants in ``par`` of an operator's second part
-    once : whether all channels have the same constants, which are loaded once
     """
 
     says: str
     label: str
     numbers: Callable[[Any], tuple[Hashable, ...]]
     par: Callable[[int, HwParams], int]
-    express: Callable[[Tensor, Any, int, Machine], Expressed]
+    express: Callable[[Tensor, Any, int, Machine], FusedEpilogue]
     constants: Callable[[Any, Machine], np.ndarray]
-    once: bool = True
 
 
-def _add_constants(rounded: Tensor, numbers: Any, blocks: int, machine: Machine) -> Expressed:
+def _add_constants(rounded: Tensor, numbers: Any, blocks: int, machine: Machine) -> FusedEpilogue:
     mult, last = numbers
     par = placeholder((blocks, REQUANT_ENTRIES, machine.params.block), "int32", "constants")
     scaled = compute(rounded.shape, lambda *i: rounded[i] * mult, "scaled")
-    return Expressed(requantized(scaled, par, last), par, inlined=scaled)
+    out = requantized(scaled, par, last)
+    return FusedEpilogue(out, par, (rounded,), inlined=scaled, once=False)
 
 
-def _look_up(rounded: Tensor, numbers: Any, blocks: int, machine: Machine) -> Expressed:
+def _look_up(rounded: Tensor, numbers: Any, blocks: int, machine: Machine) -> FusedEpilogue:
     params = machine.params
     table = placeholder((params.table_entries, params.block), "int32", "table")
 
     def element(*i: Any) -> Any:
         return lookup_int8(rounded[i], lambda *w: table[w], params.block, params.vector_table)
 
-    return Expressed(compute(rounded.shape, element, "out"), table)
+    return FusedEpilogue(compute(rounded.shape, element, "out"), table, (rounded,))
 
 
-def _add_image(rounded: Tensor, numbers: Any, blocks: int, machine: Machine) -> Expressed:
+def _add_image(rounded: Tensor, numbers: Any, blocks: int, machine: Machine) -> FusedEpilogue:
     """The other image times its factor takes the place of the rounded results in ``tmp``."""
     (factor, of_other), last = numbers
     scaled = compute(rounded.shape, lambda *i: rounded[i] * factor, "scaled")
@@ -97,7 +77,7 @@ def _add_image(rounded: Tensor, numbers: Any, blocks: int, machine: Machine) -> 
     total = compute(rounded.shape, lambda *i: scaled[i] + added[i], "total")
     par = placeholder((1, REQUANT_ENTRIES, machine.params.block), "int32", "last")
     out = requantized(total, par, last, per_channel=False)
-    return Expressed(out, par, (scaled, added), total, other)
+    return FusedEpilogue(out, par, (rounded, scaled, added), total, other)
 
 
 EPILOGUES: dict[type[FusedPair], FusedKind] = {
@@ -105,7 +85,7 @@ EPILOGUES: dict[type[FusedPair], FusedKind] = {
         "constants added to its results", "constants",
         lambda last: (last.mult, Epilogue(last.zero_point)),
         lambda par, params: par // 2,
-        _add_constants, addition_constants, once=False,
+        _add_constants, addition_constants,
     ),
     QConvTable: FusedKind(
         "a table of its results", "table",
@@ -181,17 +161,8 @@ class FusedProducts(Products):
         first = requantized(stages.acc, stages.par, workload.epilogue)
         rounded = compute(stages.acc.shape, lambda *i: first[i].astype("int32"), "rounded")
         found = kind.express(rounded, workload.numbers, workload.oc_blocks, self.machine)
-        image = None if found.other is None else (found.other, found.in_tmp[-1])
-        fused = FusedEpilogue(
-            first, (rounded, *found.in_tmp), stages.par, rows_through_tmp(tiling, workload.shape),
-            kind.once, image,
-        )  # fmt: skip
-        s = schedule_products(
-            found.out, stages.acc, stages.image, stages.weight, found.par, (0, 1, 2), tiling,
-            self.machine, fused,
-        )  # fmt: skip
-        if found.inlined is not None:
-            s[found.inlined].compute_inline()
+        rows, tiled = rows_through_tmp(tiling, workload.shape), (0, 1, 2)
+        s = schedule_products(found.out, stages, tiled, tiling, self.machine, found, rows).schedule
         others = () if found.other is None else (found.other,)
         args = [stages.data, *others, stages.weight, stages.par, found.par, found.out]
         func = lower(s, args, name)

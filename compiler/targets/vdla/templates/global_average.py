@@ -3,47 +3,52 @@ the sum of these."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from .....isa.encoding import VECTOR_EXTENT_BITS
-from ....choose.space import Knobs, KnobValue, Refusal
+from ....choose.space import Knobs, KnobValue
 from ....choose.template import Plan
 from ....graph.ir import Graph, Node
+from ....graph.ops.fused_pairs import QTableMean
 from ....graph.ops.pooling import QAvgPool
-from ....te.expr import Expr
-from ....te.schedule import create_schedule
-from ....te.tensor import Tensor, compute, placeholder, reduce_axis, sum_of
+from ....te import compute, create_schedule, placeholder, reduce_axis, sum_of
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
 from ..cost.tiling import VTHREADS, insn_price, row_cycles
 from ..expressions import REQUANT_ENTRIES, Epilogue, attach, requantized, split_tiles, vthread_tiles
 from ..machine import Context
 from .base import Tiled, Track, WithinBudget, blocked_shape, uniform_parameters
+from .lookup_table import element_reader, split_table, table_words
 
 
 @dataclass(frozen=True)
 class MeanWorkload(WithinBudget):
-    """An image of ``channel_blocks`` times ``places`` vectors."""
+    """An image of ``channel_blocks`` times ``places`` vectors, which may be read through a LUT."""
 
     channel_blocks: int
     places: int
     context: Context
     epilogue: Epilogue = field(compare=False)
+    has_table: bool = False
 
 
 class Means(Tiled[MeanWorkload]):
-    """``requantize(sum of x)``: chunks of ``part`` positions of one block of channels are loaded
-    one after the other, and the sums of all chunks wait in tmp."""
+    """``requantize(sum of x)``, or of ``table[x]``: chunks of ``part`` positions of one block of
+    channels are loaded one after the other, and the sums of all chunks wait in tmp."""
 
     name = "mean"
-    ops = (QAvgPool,)
+    ops = (QAvgPool, QTableMean)
     track = Track.VECTOR
+    says = "on the vector unit, as sums of parts"
 
     def handles(self, graph: Graph, node: Node) -> bool:
-        """Windows take the image as a whole, where each virtual thread has room for it."""
+        """Windows take the image as a whole, where each virtual thread has room for it, but without
+        a LUT."""
+        if isinstance(node.op, QTableMean):
+            return True
         op = node.op_as(QAvgPool)
         _, height, width = blocked_shape(graph[node.inputs[0]].shape, self.machine)
         is_mean = op.kernel == (height, width) and not any(op.pads)
@@ -59,14 +64,14 @@ class Means(Tiled[MeanWorkload]):
         chunk = max(n for n in _chunk_sizes(positions) if n <= self._room)
         return positions // chunk <= self.machine.params.tmp_depth
 
-    def takes(self, graph: Graph, node: Node) -> str | Refusal:
-        return "on the vector unit, as sums of parts"
-
     def workload(self, graph: Graph, node: Node, context: Context) -> MeanWorkload:
-        op = node.op_as(QAvgPool)
+        table, node = split_table(node)
+        if table is not None:
+            context = context.without({"par": self.machine.params.table_entries})
+        epilogue = Epilogue.from_requant(node.op_as(QAvgPool).requant)
         channel_blocks, height, width = blocked_shape(graph[node.inputs[0]].shape, self.machine)
         return MeanWorkload(
-            channel_blocks, height * width, context, Epilogue.from_requant(op.requant)
+            channel_blocks, height * width, context, epilogue, has_table=table is not None
         )
 
     def sizes(self, workload: MeanWorkload) -> Mapping[str, Sequence[KnobValue]]:
@@ -94,10 +99,6 @@ class Means(Tiled[MeanWorkload]):
         entries = workload.channel_blocks * workload.places
         return row_cycles(entries, chunk, 1, 1, vthreads, self.machine)
 
-    def reader(self) -> tuple[Callable[[Expr], Expr], tuple[Tensor, ...]]:
-        """The function that reads an element as int32, and the constants in par that it reads."""
-        return lambda element: element.astype("int32"), ()
-
     def schedule(self, workload: MeanWorkload, knobs: Knobs, name: str) -> PrimFunc:
         """Parameters: x, par ([1, 3, block]: bias, multiplier, shift), what elements are read with,
         out."""
@@ -106,7 +107,7 @@ class Means(Tiled[MeanWorkload]):
         x = placeholder((w.channel_blocks, count, size, *lanes), "int8", "x")
         par = placeholder((1, REQUANT_ENTRIES, params.block), "int32", "param")
         position, chunk = reduce_axis(size, "place"), reduce_axis(count, "part")
-        read, constants = self.reader()
+        read, constants = element_reader(w.has_table, params)
         sums = compute(
             (w.channel_blocks, count, *lanes),
             lambda c, p, b, i: sum_of(read(x[c, p, position, b, i]), (position,)), "sums",
@@ -137,10 +138,12 @@ class Means(Tiled[MeanWorkload]):
         return lower(s, [x, par, *constants, out], name)
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
+        table, node = split_table(node)
         op = node.op_as(QAvgPool)
         bias = -op.x_zero_point * op.kernel[0] * op.kernel[1]
         multiplier, shift = int(op.requant.multiplier[0]), int(op.requant.shift[0])
-        return {"requantisation": uniform_parameters(bias, multiplier, shift, self.machine)}
+        found = {"requantisation": uniform_parameters(bias, multiplier, shift, self.machine)}
+        return found if table is None else {**found, "table": table_words(table, self.machine)}
 
 
 def _chunk_sizes(positions: int) -> list[int]:

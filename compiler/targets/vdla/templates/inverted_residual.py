@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from math import inf
 
 import numpy as np
 
@@ -15,13 +16,12 @@ from ....choose.template import Plan
 from ....graph.ir import Graph, Node
 from ....graph.ops.convolution import QConv2d
 from ....graph.ops.fused_pairs import QConvTable, QConvWindow
-from ....te.expr import Expr
-from ....te.schedule import create_schedule
-from ....te.tensor import Tensor, compute, placeholder, reduce_axis
+from ....te import Expr, Tensor, compute, create_schedule, placeholder, reduce_axis
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
 from ....tir.passes.share_buffers import share_buffers
-from ..cost.inverted_residual import Expansion, Part, plan_expansion
+from ..cost.inverted_residual import Expansion, Part
+from ..cost.tiling import load_price
 from ..expressions import (
     REQUANT_ENTRIES,
     Epilogue,
@@ -79,14 +79,12 @@ class InvertedResiduals(Tiled[InvertedResidualWorkload]):
     name = "windows of products"
     ops = (QConvWindow,)
     track = Track.VECTOR
+    says = "convolution on the tensor core, a depthwise one of its results"
     multiplies = True
 
     @property
     def share(self) -> Fraction:
         return Fraction(1, 2)
-
-    def takes(self, graph: Graph, node: Node) -> str | Refusal:
-        return "convolution on the tensor core, a depthwise one of its results"
 
     def handles(self, graph: Graph, node: Node) -> bool:
         """Whether a 1x1 convolution comes first, and a window slides over its result."""
@@ -133,14 +131,24 @@ class InvertedResiduals(Tiled[InvertedResidualWorkload]):
     def needs(self, workload: InvertedResidualWorkload, knobs: Knobs) -> Mapping[str, int]:
         return workload.expansion.needs(Part.of(knobs), workload.context.budget)
 
-    def plan(self, workload: InvertedResidualWorkload, fixed: Knobs) -> Plan | Refusal:
-        given = tuple(sorted(fixed.items()))
-        found = plan_expansion(workload.expansion, workload.context, self.machine, given)
-        return Refusal(found) if isinstance(found, str) else Plan(*found)
-
     def predict(self, workload: InvertedResidualWorkload, knobs: Knobs) -> int:
-        part, budget = Part.of(knobs), workload.context.budget
-        return workload.expansion.cycles(part, budget, self.machine)
+        return round(self._work(workload, knobs)[0])
+
+    def cost(self, workload: InvertedResidualWorkload, plan: Plan) -> float:
+        """The predicted cycles, and what its loads cost others."""
+        cycles, loads = self._work(workload, plan.knobs)
+        return cycles + load_price(workload.context) * loads
+
+    def _work(self, workload: InvertedResidualWorkload, knobs: Knobs) -> tuple[float, float]:
+        return workload.expansion.work(Part.of(knobs), workload.context.budget, self.machine)
+
+    def cost_ratio(self, workload: InvertedResidualWorkload) -> float:
+        """What one operator costs, for each cycle that two cost; infinity where it does not fit."""
+        plan = self.plan(workload, {})
+        if isinstance(plan, Refusal):
+            return inf
+        apart = workload.expansion.apart_cost(self.machine, load_price(workload.context))
+        return self.cost(workload, plan) / apart
 
     def context_used(self, workload: InvertedResidualWorkload, knobs: Knobs) -> Hashable:
         expansion, part, budget = workload.expansion, Part.of(knobs), workload.context.budget

@@ -18,7 +18,7 @@ import numpy as np
 
 from .....isa.params import HwParams
 from .....runtime.layout import blocks, pack_parameters
-from ....choose.space import Knobs, KnobValue, Refusal
+from ....choose.space import Knobs, KnobValue
 from ....graph.ir import Graph, Node
 from ....graph.ops.base import Shape
 from ....graph.ops.normalisation import (
@@ -48,6 +48,7 @@ from ..expressions import (
     REQUANT_ENTRIES,
     Epilogue,
     attach,
+    dot,
     lookup_int32,
     requantized,
     schedule_sums,
@@ -55,7 +56,7 @@ from ..expressions import (
 )
 from ..machine import Budget, Context, Machine
 from .base import Tiled, Track, WithinBudget
-from .matmul import find_tile_reach, tile_bytes, tile_step, weight_tiles
+from .matmul import find_tile_reach, tile_bytes, tile_step, transposed_tiles, weight_tiles
 
 #: Entries of tmp for each block of positions: the most values of the chain that live at one time.
 LIVE = 9
@@ -81,9 +82,7 @@ class RowFactors(Tiled[RowDigitsWorkload]):
     name = "row digits"
     ops = (RowDigits,)
     track = Track.TENSOR
-
-    def takes(self, graph: Graph, node: Node) -> str | Refusal:
-        return "sums on the tensor core and by a table, Newton's steps on the vector unit"
+    says = "sums on the tensor core and by a table, Newton's steps on the vector unit"
 
     def workload(self, graph: Graph, node: Node, context: Context) -> RowDigitsWorkload:
         op, [x], params = node.op_as(RowDigits), graph.operands(node), self.machine.params
@@ -121,25 +120,15 @@ class RowFactors(Tiled[RowDigitsWorkload]):
         cb, ci = reduce_axis(w.channel_blocks, "cb"), reduce_axis(block, "ci")
         total = compute(
             (w.tiles, 1, block),
-            lambda t, b, i: sum_of(
-                one[b, ci].astype("int32") * tiles[0, t, cb, 0, 0, i, ci].astype("int32"), (cb, ci)
-            ),
+            lambda t, b, i: dot(one[b, ci], tiles[0, t, cb, 0, 0, i, ci], (cb, ci)),
             "total",
         )
-        once, cj = reduce_axis(1, "once"), reduce_axis(block, "ci")
-        turned = compute(
-            (w.tiles, w.channel_blocks, block, 1, block),
-            lambda t, k, e, b, i: sum_of(
-                unit[e, b, cj].astype("int32") * tiles[0, t, k, once, 0, i, cj].astype("int32"),
-                (once, cj),
-            ),
-            "turned",
-        )
+        turned = transposed_tiles(tiles, unit)
         k, e = reduce_axis(w.channel_blocks, "k"), reduce_axis(block, "e")
         squares = compute(
             (w.tiles, 1, block),
             lambda t, b, i: sum_of(
-                lookup_int32(turned[t, k, e, b, i], _reader(tables[0]), block), (k, e)
+                lookup_int32(turned[0, t, k, e, b, i], _reader(tables[0]), block), (k, e)
             ),
             "squares_sum",
         )
@@ -259,9 +248,7 @@ class Normalise(Tiled[NormaliseWorkload]):
     name = "normalise"
     ops = (QNormalise,)
     track = Track.TENSOR
-
-    def takes(self, graph: Graph, node: Node) -> str | Refusal:
-        return "on the vector unit, its factors spread to all lanes by the tensor core"
+    says = "on the vector unit, its factors spread to all lanes by the tensor core"
 
     def workload(self, graph: Graph, node: Node, context: Context) -> NormaliseWorkload:
         op, x, params = node.op_as(QNormalise), graph[node.inputs[0]], self.machine.params
@@ -308,10 +295,7 @@ class Normalise(Tiled[NormaliseWorkload]):
         d, ci = reduce_axis(2, "d"), reduce_axis(block, "ci")
         pairs = compute(
             (VALUES, 2, w.tiles, block, 1, block),
-            lambda v, p, t, r, b, i: sum_of(
-                found[v, p, d, t, b, ci].astype("int32") * spreading[d, r, i, ci].astype("int32"),
-                (d, ci),
-            ),
+            lambda v, p, t, r, b, i: dot(found[v, p, d, t, b, ci], spreading[d, r, i, ci], (d, ci)),
             "pairs",
         )
         size = (VALUES, *pairs.shape[2:])

@@ -1,7 +1,8 @@
 """A function of one int8 on the vector unit of a configuration that has a table.
 
-It is computed by itself, or fused into its consumer: a mean of images or a product with a value for
-each channel, in squeeze-and-excitation behind SiLU or hard-swish.
+It is computed by itself, or fused into its consumer: a mean of images (``global_average.py``) or a
+product with a value for each channel (``channels.py``), in squeeze-and-excitation behind SiLU or
+hard-swish.
 """
 
 from __future__ import annotations
@@ -9,28 +10,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import TypeVar
 
 import numpy as np
 
-from ....choose.space import Knobs, KnobValue, Refusal, Workload
+from .....isa.params import HwParams
+from ....choose.space import Knobs, KnobValue, Refusal
 from ....choose.template import Plan
 from ....graph.ir import Graph, Node
-from ....graph.ops.fused_pairs import FusedPair, QTableMean, QTableMul
+from ....graph.ops.fused_pairs import QTableMean, QTableMul
 from ....graph.ops.integer import QTable
-from ....te.expr import Expr
-from ....te.schedule import create_schedule
-from ....te.tensor import Tensor, compute, placeholder
+from ....te import Expr, Tensor, compute, create_schedule, placeholder
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
 from ..cost.tiling import VTHREADS, row_cycles
 from ..expressions import attach, count_vectors, lookup_int8, lookup_int32, tile_positions
 from ..machine import Context, Machine
-from .base import AcceleratorTemplate, Tiled, Track, WithinBudget, blocked_shape
-from .channels import ChannelProducts, ChannelProductWorkload
-from .global_average import Means, MeanWorkload
-
-W = TypeVar("W", bound=Workload)
+from .base import Tiled, Track, WithinBudget, blocked_shape
 
 
 @dataclass(frozen=True)
@@ -52,11 +47,9 @@ class LookupTables(Tiled[LookupTableWorkload]):
     name = "look-up"
     ops = (QTable,)
     track = Track.VECTOR
+    says = "on the vector unit, by its table"
     table_bytes = 1
     suits_reader = True
-
-    def takes(self, graph: Graph, node: Node) -> str | Refusal:
-        return "on the vector unit, by its table"
 
     def workload(self, graph: Graph, node: Node, context: Context) -> LookupTableWorkload:
         blocks, *size = blocked_shape(graph[node.inputs[0]].shape, self.machine)
@@ -123,50 +116,23 @@ def table_words(op: QTable, machine: Machine) -> np.ndarray:
     return first.astype(f"<i{machine.params.vector_table}")
 
 
-class _FusedTable(AcceleratorTemplate[W]):
-    """The consumer of a fused pair: it reads its image through the LUT of the first operator."""
-
-    def workload(self, graph: Graph, node: Node, context: Context) -> W:
-        """The table is in ``par``, too."""
-        beside = context.without({"par": self.machine.params.table_entries})
-        return super().workload(graph, _last(node), beside)
-
-    def reader(self) -> tuple[Callable[[Expr], Expr], tuple[Tensor, ...]]:
-        """The function that looks up an element, and the table (int32 [entries of par, block])."""
-        params = self.machine.params
-        table = placeholder((params.table_entries, params.block), "int32", "table")
-
-        def read(element: Expr) -> Expr:
-            return lookup_int32(
-                element, lambda *word: table[word], params.block, params.vector_table
-            )
-
-        return read, (table,)
-
-    def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
-        assert isinstance(node.op, QTableMean | QTableMul)
-        table = table_words(node.op.first, self.machine)
-        return {**super().constants(graph, _last(node)), "table": table}
+def split_table(node: Node) -> tuple[QTable | None, Node]:
+    """The LUT through which a node reads its image, if there is one, and the node without it."""
+    if isinstance(node.op, QTableMean | QTableMul):
+        return node.op.first, replace(node, op=node.op.last)
+    return None, node
 
 
-class TableMeans(_FusedTable[MeanWorkload], Means):
-    """``requantize(sum of table[x])``."""
+def element_reader(
+    has_table: bool, params: HwParams
+) -> tuple[Callable[[Expr], Expr], tuple[Tensor, ...]]:
+    """The function that reads an element as int32, through a LUT if there is one, and the constants
+    in par that it needs: the table, int32 [entries of par, block]."""
+    if not has_table:
+        return lambda element: element.astype("int32"), ()
+    table = placeholder((params.table_entries, params.block), "int32", "table")
 
-    name = "mean of looked up values"
-    ops = (QTableMean,)
+    def read(element: Expr) -> Expr:
+        return lookup_int32(element, lambda *word: table[word], params.block, params.vector_table)
 
-    def handles(self, graph: Graph, node: Node) -> bool:
-        return True
-
-
-class TableProducts(_FusedTable[ChannelProductWorkload], ChannelProducts):
-    """``requantize((table[x] - zero) * (factor[c] - zero))``."""
-
-    name = "channel product of looked up values"
-    ops = (QTableMul,)
-
-
-def _last(node: Node) -> Node:
-    """The node of the consumer without the fused LUT."""
-    assert isinstance(node.op, FusedPair)
-    return replace(node, op=node.op.last)
+    return read, (table,)

@@ -12,39 +12,36 @@ them in the pass that requantises.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from math import prod
 
 import numpy as np
 
 from .....isa.params import HwParams
 from .....runtime.layout import blocks
-from ....choose.space import Knobs, Refusal, Space
-from ....choose.template import Plan
+from ....choose.space import Knobs, Refusal
 from ....graph.ir import Graph, Node
 from ....graph.ir import Tensor as GraphTensor
 from ....graph.ops.group_matmul import QGroupMatMul
 from ....graph.ops.linear import QMatMul
 from ....te.expr import Expr
-from ....te.schedule import Schedule, create_schedule
-from ....te.tensor import IterVar, Tensor, compute, placeholder, reduce_axis, sum_of
+from ....te.tensor import Tensor, compute, placeholder, reduce_axis
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
-from ..cost.tiling import ProductShape, Tiling, make_tiling
+from ..cost.tiling import ProductShape, make_tiling
 from ..expressions import (
     REQUANT_ENTRIES,
     Epilogue,
     Window,
     attach,
+    dot,
     requantized,
     schedule_sums,
-    split_tiles,
-    vthread_tiles,
 )
 from ..machine import Budget, Context
 from .base import PlannedTiles, PlannedWorkload, Track, requant_parameters
-from .convolution import sums_of_products
+from .convolution import Stages, schedule_products, sums_of_products
 
 
 @dataclass(frozen=True)
@@ -71,10 +68,11 @@ class ActivationsWorkload(PlannedWorkload):
 
     @property
     def shape(self) -> ProductShape:
-        """A group's products as the planner sees them."""
+        """The products as the planner sees them: those of a group, for each group."""
         return ProductShape(
             ic_blocks=self.ic_blocks, oc_blocks=self.oc_blocks, oh=self.places, ow=1, kh=1, kw=1,
-            sums_weights=self.sums_weights, sums_inputs=self.sums_inputs,
+            sums_weights=self.sums_weights, sums_inputs=self.sums_inputs, times=self.groups,
+            has_chunks=False,
         )  # fmt: skip
 
 
@@ -135,28 +133,6 @@ class Activations(PlannedTiles[ActivationsWorkload]):
             Epilogue.from_requant(op.requant),
         )  # fmt: skip
 
-    def space(self, workload: ActivationsWorkload) -> Space:
-        tilings = super().space(workload)
-        return replace(tilings, knobs={**tilings.knobs, "ic_blocks": [workload.ic_blocks]})
-
-    def plan(self, workload: ActivationsWorkload, fixed: Knobs) -> Plan | Refusal:
-        found = super().plan(workload, {**fixed, "ic_blocks": workload.ic_blocks})
-        if isinstance(found, Refusal):
-            return found
-        assert found.cycles is not None
-        return replace(found, cycles=workload.groups * found.cycles)
-
-    def predict(self, workload: ActivationsWorkload, knobs: Knobs) -> int:
-        return workload.groups * super().predict(workload, knobs)
-
-    def estimates(
-        self, workload: ActivationsWorkload, columns: Mapping[str, np.ndarray]
-    ) -> Mapping[str, np.ndarray]:
-        """Cycles of all groups; entries of scratchpads are those of a tile."""
-        found = super().estimates(workload, columns)
-        times = {name: workload.groups * found[name] for name in ("cycles", "floor")}
-        return {**found, **times}
-
     def schedule(self, workload: ActivationsWorkload, knobs: Knobs, name: str) -> PrimFunc:
         """The bias in ``param`` is the product of the zero points for each channel."""
         params, w = self.machine.params, workload
@@ -173,7 +149,7 @@ class Activations(PlannedTiles[ActivationsWorkload]):
         window = Window((1, 1), pads=(0, 0, w.places - w.image_places, 0))
         acc, copy = sums_of_products(window, 0, data, tiles, ())
         sums: list[_Sums] = []
-        products, addend = acc, None
+        products, addend, partial = acc, None, []
         if w.sums_weights:
             sums.append(_Sums.sum_weights(tiles, one, w.a_zero_point))
             addend = sums[-1].at((0, 1, 4, 5))
@@ -184,9 +160,21 @@ class Activations(PlannedTiles[ActivationsWorkload]):
                 addend = by_position
             else:  # sums of weights come on top
                 products = compute(acc.shape, lambda *i: acc[i] + by_position(i), "partial")
+                partial.append(products)
         out = requantized(products, par, w.epilogue, addend=addend)
-        partial = () if products is acc else (products,)
-        s = _schedule(out, acc, copy, tiles, par, sums, partial, make_tiling(knobs), params)
+        stages = Stages(data, tiles, par, copy, acc)
+        loops = schedule_products(out, stages, (0, 1, 2, 3), make_tiling(knobs), self.machine)
+        s, staying = loops.schedule, loops.staying
+        for operand in (copy, tiles):
+            s[operand].compute_at(s[out], staying.get(operand, loops.tile))
+        # Sums are made once for each operand, where that is loaded; the ones stay on chip from the
+        # start.
+        for of in sums:
+            s.cache_read(of.ones, of.scope, [of.total])
+            scopes = {of.total: "acc", of.share: "tmp"}
+            attach(s, scopes, s[out], staying.get(of.operand, loops.tile))
+            schedule_sums(s, of.total, params)
+        attach(s, dict.fromkeys(partial, "tmp"), s[out], loops.channel)
         return lower(s, [data, other, *(of.ones for of in sums), par, out], name)
 
     def reach(self, graph: Graph, node: Node) -> Mapping[str, int]:
@@ -241,6 +229,19 @@ def weight_tiles(
     return compute((groups, tiles, channel_blocks, 1, 1, block, block), element, "tiles")
 
 
+def transposed_tiles(tiles: Tensor, unit: Tensor) -> Tensor:
+    """Tiles of weights with rows and columns exchanged, [groups, tiles, channel blocks, block, 1,
+    block] int32: products with the rows of ``unit``, the identity matrix [block, 1, block]."""
+    *size, _, _, _, block = tiles.shape
+    # Sums of one tile: their loop begins before the loops over rows.
+    once, ci = reduce_axis(1, "once"), reduce_axis(block, "ci")
+    return compute(
+        (*size, block, 1, block),
+        lambda g, t, k, e, b, i: dot(unit[e, b, ci], tiles[g, t, k, once, 0, i, ci], (once, ci)),
+        "transposed",
+    )
+
+
 @dataclass(frozen=True)
 class _Sums:
     """Sums of an operand: the ones that it is multiplied by, which lie in ``scope``, the sums in
@@ -258,12 +259,11 @@ class _Sums:
         """For each tile of weights, the sums of its rows: products with a vector of ones."""
         groups, oc_blocks, ic_blocks, *_, block = tiles.shape
         cb, ci = reduce_axis(ic_blocks, "cb"), reduce_axis(block, "ci")
-
-        def products(g: Expr, c: Expr, b: Expr, i: Expr) -> Expr:
-            weight = tiles[g, c, cb, 0, 0, i, ci].astype("int32")
-            return sum_of(one[b, ci].astype("int32") * weight, (cb, ci))
-
-        total = compute((groups, oc_blocks, *one.shape), products, "weight_sums")
+        total = compute(
+            (groups, oc_blocks, *one.shape),
+            lambda g, c, b, i: dot(one[b, ci], tiles[g, c, cb, 0, 0, i, ci], (cb, ci)),
+            "weight_sums",
+        )
         return cls(tiles, one, "inp", total, _times(total, -zero_point))
 
     @classmethod
@@ -272,12 +272,11 @@ class _Sums:
         ones."""
         groups, ic_blocks, positions, _, batch, block = image.shape
         cb, ci = reduce_axis(ic_blocks, "cb"), reduce_axis(block, "ci")
-
-        def products(g: Expr, y: Expr, b: Expr, i: Expr) -> Expr:
-            element = image[g, cb, y, 0, b, ci].astype("int32")
-            return sum_of(element * ones[i, ci].astype("int32"), (cb, ci))
-
-        total = compute((groups, positions, batch, block), products, "input_sums")
+        total = compute(
+            (groups, positions, batch, block),
+            lambda g, y, b, i: dot(image[g, cb, y, 0, b, ci], ones[i, ci], (cb, ci)),
+            "input_sums",
+        )
         return cls(image, ones, "wgt", total, _times(total, -zero_point))
 
     def at(self, dims: tuple[int, ...]) -> Callable[[tuple[Expr, ...]], Expr]:
@@ -287,50 +286,3 @@ class _Sums:
 
 def _times(sums: Tensor, factor: int) -> Tensor:
     return compute(sums.shape, lambda *i: sums[i] * factor, f"{sums.name}_share")
-
-
-def _schedule(
-    out: Tensor, acc: Tensor, image: Tensor, tiles: Tensor, par: Tensor, sums: Sequence[_Sums],
-    partial: Sequence[Tensor], tiling: Tiling, params: HwParams,
-) -> Schedule:  # fmt: skip
-    """The schedule of products in ``acc`` for a tiling; products with one kind of sums added are
-    ``partial``."""
-    s = create_schedule(out)
-    local = s.cache_write(out, "out")
-    par = s.cache_read(par, "par", [local])
-    for tensor, scope in {tiles: "wgt", image: "inp", acc: "acc"}.items():
-        s[tensor].set_scope(scope)
-    (groups, channels, rows), (_, channel, *_) = split_tiles(
-        s[out], (1, tiling.oc_blocks, tiling.rows)
-    )
-    staying: dict[Tensor, IterVar] = {}
-    match tiling.order:
-        case "weights":
-            stay = s[out].fuse(groups, channels)
-            tile = vthread_tiles(s[out], [rows], tiling.vthreads)
-            staying = {tiles: stay, par: stay}
-        case "pixels":
-            s[out].reorder(groups, rows, channels)
-            stay = s[out].fuse(groups, rows)
-            tile = vthread_tiles(s[out], [channels], tiling.vthreads)
-            staying = {image: stay}
-        case _:
-            tile = vthread_tiles(s[out], [groups, channels, rows], tiling.vthreads)
-    for tensor in (image, tiles, acc, par):
-        s[tensor].compute_at(s[out], staying.get(tensor, tile))
-    for tensor in staying if tiling.vthreads > 1 else ():
-        s[tensor].double_buffer()
-    # Sums are made once for each operand, where that is loaded; the ones stay on chip from the
-    # start.
-    for of in sums:
-        s.cache_read(of.ones, of.scope, [of.total])
-        scopes = {of.total: "acc", of.share: "tmp"}
-        attach(s, scopes, s[out], staying.get(of.operand, tile))
-    attach(s, dict.fromkeys(partial, "tmp"), s[out], channel)
-    s[out].unroll(channel)
-    s[local].compute_at(s[out], channel)
-    if tiling.oc_blocks > 1:
-        s[local].double_buffer()
-    for tensor in (acc, *(of.total for of in sums)):
-        schedule_sums(s, tensor, params)
-    return s

@@ -10,14 +10,13 @@ from functools import lru_cache, partial
 import numpy as np
 
 from .....isa.errors import VdlaError
-from ....choose.space import Knobs, Refusal, Space
+from ....choose.space import Knobs, Refusal, Space, Workload
 from ....choose.steps import STEPS, steps_space
 from ....choose.template import Plan
 from ....dumps import Dumps
 from ....graph.ir import Graph, Node
-from ....te.schedule import create_schedule
+from ....te import Tensor, create_schedule
 from ....te.steps import from_text, replay
-from ....te.tensor import Tensor
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
 from ..expressions import gemm_intrin
@@ -87,8 +86,12 @@ class ProductsBySteps(AcceleratorTemplate[ProductsWorkload]):
 
 
 @lru_cache(maxsize=64)
-def find_step_template(template: AcceleratorTemplate) -> AcceleratorTemplate | None:
+def find_step_template(
+    template: AcceleratorTemplate, workload: Workload
+) -> AcceleratorTemplate | None:
     """The template by which the AutoScheduler computes what another template does; None where its
-    rules do not fit.
+    rules do not fit, which know no groups.
     """
-    return ProductsBySteps(template) if type(template) is Products else None
+    if type(template) is not Products or not isinstance(workload, ProductsWorkload):
+        return None
+    return ProductsBySteps(template) if workload.groups == 1 else None

@@ -23,6 +23,7 @@ from .....isa.params import HwParams
 from .....isa.timing import PARAM_ITERATIONS, VECTOR_DEPTH
 from ....choose.space import Knobs, KnobValue, Refusal
 from ....graph.ir import Graph, Node
+from ....graph.ops.group_matmul import POSITIONS
 from ....graph.ops.normalisation import Row
 from ....graph.ops.softmax import (
     MOST_KEYS,
@@ -34,9 +35,7 @@ from ....graph.ops.softmax import (
     newton_steps,
     sums,
 )
-from ....te.expr import Expr, minimum
-from ....te.schedule import Schedule, create_schedule
-from ....te.tensor import Tensor, compute, placeholder
+from ....te import Expr, Schedule, Tensor, compute, create_schedule, minimum, placeholder
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
 from ..attention_mask import VisibleKeys, find_visible_keys
@@ -51,6 +50,7 @@ from ..expressions import (
 )
 from ..machine import Budget, Context, Machine
 from .base import Tiled, Track, WithinBudget, blocked_shape, uniform_parameters
+from .concat_slice import is_column
 from .masked_softmax_loops import (
     APART,
     PARTS,
@@ -60,8 +60,6 @@ from .masked_softmax_loops import (
     group_tiles,
 )
 
-#: The axis of the positions of an image [1, C, N, 1].
-POSITIONS = 2
 #: Entries of tmp for each block: maximum, sum, inverse and limit, which stay; parts of the last of
 #: Newton's steps beside the inverses of all.
 STAYING, CHAIN_PARTS = 4, 10
@@ -97,13 +95,8 @@ class Softmax(Tiled[SoftmaxWorkload]):
         return Fraction(5, 8)
 
     def takes(self, graph: Graph, node: Node) -> str | Refusal:
-        assert isinstance(node.op, QTableSoftmax)
-        shape = graph[node.inputs[0]].shape
-        if not (len(shape) == 4 and shape[0] == shape[3] == 1 and node.op.axis == POSITIONS):
-            return Refusal("a softmax whose rows are not the places of an image")
-        if shape[POSITIONS] > (longest := longest_row(self.machine.params)):
-            return Refusal(f"rows of {shape[POSITIONS]} elements; there is room for {longest}")
-        return "on the vector unit, by its table and Newton's steps"
+        refused = _refuse_rows(graph, node, self.machine.params)
+        return refused or "on the vector unit, by its table and Newton's steps"
 
     def workload(self, graph: Graph, node: Node, context: Context) -> SoftmaxWorkload:
         op = node.op_as(QTableSoftmax)
@@ -202,14 +195,13 @@ class MaskedSoftmax(Tiled[MaskedSoftmaxWorkload]):
         params, (x, mask) = self.machine.params, graph.operands(node)
         if mask.data is None:
             return Refusal("a softmax whose mask is computed")
-        if (keys := x.shape[node.op.axis]) > (longest := longest_row(params)):
-            return Refusal(f"rows of {keys} elements; there is room for {longest}")
-        if prod(x.shape) // keys % params.block == 0:
+        keys = x.shape[node.op.axis]
+        if keys <= longest_row(params) and prod(x.shape) // keys % params.block == 0:
             _, rows = self._spans(graph, node)
             if len(rows) > (most := most_mask_rows(params)):
                 return Refusal(f"masks of {len(rows)} different rows; there is room for {most}")
-        if not (len(x.shape) == 4 and x.shape[0] == x.shape[3] == 1 and node.op.axis == POSITIONS):
-            return Refusal("a softmax whose rows are not the places of an image")
+        if refused := _refuse_rows(graph, node, params):
+            return refused
         return "on the vector unit, by its table and Newton's steps, without keys that are masked"
 
     def _spans(self, graph: Graph, node: Node) -> tuple[tuple[VisibleKeys, ...], np.ndarray]:
@@ -293,6 +285,16 @@ def softmax_constants(op: QTableSoftmax, machine: Machine) -> dict[str, np.ndarr
         "table": op.exponentials.astype("<i2"),
         "requantisation": uniform_parameters(0, -multiplier, shift, machine),
     }
+
+
+def _refuse_rows(graph: Graph, node: Node, params: HwParams) -> Refusal | None:
+    """Why the vector unit does not compute a softmax of such rows."""
+    shape, axis = graph[node.inputs[0]].shape, node.op_as(QTableSoftmax).axis
+    if not (is_column(shape) and axis == POSITIONS):
+        return Refusal("a softmax whose rows are not the places of an image")
+    if shape[axis] > (longest := longest_row(params)):
+        return Refusal(f"rows of {shape[axis]} elements; there is room for {longest}")
+    return None
 
 
 def longest_row(params: HwParams) -> int:

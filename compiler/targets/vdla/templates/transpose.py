@@ -11,13 +11,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from .....runtime.layout import blocks
-from ....choose.space import Knobs, KnobValue, Refusal
+from ....choose.space import Knobs, KnobValue
 from ....graph.arithmetic.requant import Requant
 from ....graph.ir import Graph, Node
 from ....graph.ops.group_matmul import TransposeGroups
-from ....te.expr import Expr
-from ....te.schedule import create_schedule
-from ....te.tensor import compute, placeholder, reduce_axis, sum_of
+from ....te import create_schedule, placeholder
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
 from ..cost.tiling import VTHREADS, even_sizes, read_cycles, row_cycles
@@ -31,7 +29,7 @@ from ..expressions import (
 )
 from ..machine import Context
 from .base import Tiled, Track, WithinBudget, requant_parameters
-from .matmul import find_tile_reach, tile_bytes, weight_tiles
+from .matmul import find_tile_reach, tile_bytes, transposed_tiles, weight_tiles
 
 #: Requantisation by one.
 MULTIPLIER, SHIFT = 1 << 30, 30
@@ -57,9 +55,7 @@ class GroupsTransposed(Tiled[TransposedWorkload]):
     name = "groups transposed"
     ops = (TransposeGroups,)
     track = Track.TENSOR
-
-    def takes(self, graph: Graph, node: Node) -> str | Refusal:
-        return "a product with the identity matrix on the tensor core"
+    says = "a product with the identity matrix on the tensor core"
 
     def workload(self, graph: Graph, node: Node, context: Context) -> TransposedWorkload:
         op, [x], params = node.op_as(TransposeGroups), graph.operands(node), self.machine.params
@@ -111,15 +107,7 @@ class GroupsTransposed(Tiled[TransposedWorkload]):
         unit = placeholder((block, 1, block), "int8", "identity")
         par = placeholder((w.groups, w.tiles, REQUANT_ENTRIES, block), "int32", "param")
         tiles = weight_tiles(x, w.groups, w.tiles, w.channel_blocks, w.places, block)
-        # Sums of one tile: their loop begins before the loops over rows.
-        once, ci = reduce_axis(1, "once"), reduce_axis(block, "ci")
-
-        def products(g: Expr, r: Expr, k: Expr, e: Expr, b: Expr, i: Expr) -> Expr:
-            weight = tiles[g, r, k, once, 0, i, ci].astype("int32")
-            return sum_of(unit[e, b, ci].astype("int32") * weight, (once, ci))
-
-        size = (w.groups, w.tiles, w.channel_blocks, block, 1, block)
-        acc = compute(size, products, "acc")
+        acc = transposed_tiles(tiles, unit)
         out = requantized(acc, par, Epilogue(w.fill))
         s = create_schedule(out)
         local = s.cache_write(out, "out")

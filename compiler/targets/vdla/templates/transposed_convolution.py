@@ -17,15 +17,14 @@ from ....choose.space import Knobs, Refusal
 from ....graph.arithmetic.subpixel import Subpixel, phase_weights, subpixels
 from ....graph.ir import Graph, Node
 from ....graph.ops.convolution import QConvTranspose2d
-from ....te.expr import Expr
-from ....te.tensor import Tensor, compute, placeholder, reduce_axis, sum_of
+from ....te import Expr, Tensor, compute, placeholder, reduce_axis
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
 from ..cost.tiling import ProductShape, make_tiling
-from ..expressions import REQUANT_ENTRIES, Epilogue, padded, requantized
+from ..expressions import REQUANT_ENTRIES, Epilogue, dot, padded, requantized
 from ..machine import Context
 from .base import PlannedTiles, PlannedWorkload, Track, blocked_shape, requant_parameters
-from .convolution import folded_bias, schedule_products
+from .convolution import Stages, folded_bias, schedule_products
 
 
 @dataclass(frozen=True)
@@ -88,9 +87,9 @@ class Transposed(PlannedTiles[TransposedWorkload]):
         par = placeholder((workload.oc_blocks, *phases, REQUANT_ENTRIES, block), "int32", "param")
         acc, image = _sums(workload, data, weight)
         out = requantized(acc, par, workload.epilogue)
-        tensors = (out, acc, image, weight, par)
-        s = schedule_products(*tensors, (0, 1, 3), make_tiling(knobs), self.machine)
-        return lower(s, [data, weight, par, out], name)
+        stages, tiling = Stages(data, weight, par, image, acc), make_tiling(knobs)
+        loops = schedule_products(out, stages, (0, 1, 3), tiling, self.machine)
+        return lower(loops.schedule, [data, weight, par, out], name)
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
         """Weights [O/block][I/block][phases][taps][block][block], and parameters
@@ -132,8 +131,8 @@ def _sums(workload: TransposedWorkload, data: Tensor, weight: Tensor) -> tuple[T
     def products(c: Expr, y: Expr, p: Expr, x: Expr, q: Expr, b: Expr, i: Expr) -> Expr:
         row = y + p * rows.shift + u + (rows.first + top)
         col = x + q * cols.shift + v + (cols.first + left)
-        element = image[cb, row, col, b, ci].astype("int32")
-        return sum_of(element * weight[c, cb, p, q, u, v, i, ci].astype("int32"), (cb, u, v, ci))
+        element, axes = image[cb, row, col, b, ci], (cb, u, v, ci)
+        return dot(element, weight[c, cb, p, q, u, v, i, ci], axes)
 
     shape = (
         workload.oc_blocks, rows.positions, rows.stride, cols.positions, cols.stride, batch, block,

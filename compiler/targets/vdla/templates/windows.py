@@ -222,11 +222,9 @@ class Windows(PlannedTiles[WindowWorkload]):
         wide = compute(weight.shape, lambda *i: weight[i].astype("int32"), "wide")
         sets = (blocks if weighted else 1, REQUANT_ENTRIES, params.block)
         par = placeholder(sets, "int32", "param")
-        reduced, image = _reduced(workload, data, wide, part, slide)
+        reduced, image = _reduced(workload, data, wide, part)
         out = requantized(reduced, par, workload.epilogue, per_channel=weighted)
-        tensors = (out, reduced, image, par, wide if weighted else None)
-        resident = workload.shape.resident
-        s = _schedule(*tensors, part, make_tiling(knobs), resident)
+        s = _schedule(workload, out, reduced, image, par, wide, make_tiling(knobs))
         return lower(s, [data, *([weight] if weighted else []), par, out], name)
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
@@ -258,14 +256,10 @@ class Windows(PlannedTiles[WindowWorkload]):
 
 
 def _reduced(
-    workload: WindowWorkload,
-    data: Tensor,
-    wide: Tensor,
-    part: tuple[IterVar, ...],
-    slide: Slide | None,
+    workload: WindowWorkload, data: Tensor, wide: Tensor, part: tuple[IterVar, ...]
 ) -> tuple[Tensor, Tensor]:
     """Every channel reduced over its windows, and the image with its border that they read."""
-    window = workload.window
+    window, slide = workload.window, workload.slide
     (kh, kw), (sh, sw), (dh, dw) = window.kernel, window.strides, window.dilations
     size = window.output(workload.height, workload.width)
     ky, kx = reduce_axis(kh, "ky"), reduce_axis(kw, "kx")
@@ -285,13 +279,9 @@ def _reduced(
 
 
 def slid(
-    window: Window,
-    size: tuple[int, int],
-    image: Tensor,
-    words: Tensor,
-    rows: tuple[IterVar, ...],
+    window: Window, size: tuple[int, int], image: Tensor, words: Tensor, rows: tuple[IterVar, ...],
     slide: Slide,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Every channel reduced over a window that slides to ``size`` rows and columns. ``image`` has
     its border (int8, or the lowest bytes of int32), ``words`` has the weights, and
     ``rows`` are the axes over the parts and the rows of the kernel."""
@@ -312,21 +302,15 @@ def slid(
 
 
 def _schedule(
-    out: Tensor,
-    reduced: Tensor,
-    image: Tensor,
-    par: Tensor,
-    wide: Tensor | None,
-    part: tuple[IterVar, ...],
-    tiling: Tiling,
-    resident: bool,
-) -> Schedule:
+    workload: WindowWorkload, out: Tensor, reduced: Tensor, image: Tensor, par: Tensor,
+    wide: Tensor, tiling: Tiling,
+) -> Schedule:  # fmt: skip
     """Tiles of channels, rows and columns; weights, if there are any, with their channels, or
-    ``resident``: those of all channels before all tiles."""
+    resident: those of all channels before all tiles."""
     s = create_schedule(out)
     local = s.cache_write(out, "out")
     constants = [s.cache_read(par, "par", [local])]
-    if wide is not None:
+    if workload.weighted:
         s[wide].set_scope("par")
         constants.append(wide)
     sizes = (tiling.oc_blocks, tiling.rows, tiling.cols)
@@ -341,11 +325,9 @@ def _schedule(
             passing = [channels, rows, cols]
     tile = vthread_tiles(s[out], passing, tiling.vthreads)
     attach(s, {reduced: "tmp", image: "inp", local: "out"}, s[out], tile)
-    c, y, x, b, i = reduced.axes
-    taps = reduced.reduce_axes[len(part) :]
-    s[reduced].reorder(*part, *taps, c, y, x, b, i)
+    s[reduced].reorder(*reduced.reduce_axes, *reduced.axes)
     # Parameters that all channels share are loaded once, so they are not attached to a tile.
-    for tensor in constants if wide is not None and not resident else ():
+    for tensor in constants if workload.weighted and not workload.shape.resident else ():
         s[tensor].compute_at(s[out], channels if tiling.order == "weights" else tile)
         if tiling.order == "weights" and tiling.vthreads > 1:
             s[tensor].double_buffer()

@@ -18,7 +18,7 @@ from vdla.compiler.graph.ops.convolution import QConv2d
 from vdla.compiler.targets.base import Options
 from vdla.compiler.targets.registry import find_target
 from vdla.compiler.targets.vdla.machine import Machine
-from vdla.compiler.targets.vdla.templates.convolution import Grouped, Groups
+from vdla.compiler.targets.vdla.templates.convolution import Groups, Products
 from vdla.isa.errors import VdlaError
 from vdla.isa.memory import MEMORY_PRESETS
 from vdla.isa.params import PRESETS, HwParams
@@ -96,7 +96,7 @@ TOGETHER = {
 def test_groups_fill_whole_blocks(case: str) -> None:
     (groups, inputs, outputs), expected = TOGETHER[case]
     graph = grouped(groups, (inputs, outputs), (4, 4), (1, 1))
-    found = Grouped(Machine(HwParams(), VTA, 2)).find_groups(graph, graph.nodes[0])
+    found = Products(Machine(HwParams(), VTA, 2)).find_groups(graph, graph.nodes[0])
     assert found == expected
 
 

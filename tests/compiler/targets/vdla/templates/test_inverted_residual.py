@@ -11,7 +11,8 @@ from vdla.bench.measure import measure
 from vdla.bench.net import Net
 from vdla.compiler.build import build
 from vdla.compiler.choose.chooser import Chooser
-from vdla.compiler.choose.space import Knobs
+from vdla.compiler.choose.space import Knobs, Refusal
+from vdla.compiler.choose.template import Plan
 from vdla.compiler.graph.interpret import interpret
 from vdla.compiler.graph.ir import Graph, Node, Tensor
 from vdla.compiler.graph.ops.convolution import QConv2d
@@ -19,12 +20,7 @@ from vdla.compiler.graph.ops.fused_pairs import QConvTable, QConvWindow
 from vdla.compiler.graph.ops.integer import QTable
 from vdla.compiler.targets.base import Options
 from vdla.compiler.targets.registry import find_target
-from vdla.compiler.targets.vdla.cost.inverted_residual import (
-    Expansion,
-    Part,
-    cost_ratio,
-    plan_expansion,
-)
+from vdla.compiler.targets.vdla.cost.inverted_residual import Expansion, Part
 from vdla.compiler.targets.vdla.expressions import Window
 from vdla.compiler.targets.vdla.machine import ACCELERATOR, HOST, Budget, Context, Machine
 from vdla.compiler.targets.vdla.plan import planner, program_plan
@@ -302,17 +298,18 @@ def expansion(**changed: int) -> Expansion:
 
 def test_needs_and_refusals() -> None:
     """A part has room, or the scratchpad is named that is too small."""
-    budget, machine = Budget.whole(DEFAULT), Machine(DEFAULT, VTA, 2)
-    context = Context(budget)
-    found = plan_expansion(expansion(), context, machine)
-    assert not isinstance(found, str)
-    assert not budget.lack(expansion().needs(Part.of(found[0]), budget))
+    budget, template = Budget.whole(DEFAULT), InvertedResiduals(Machine(DEFAULT, VTA, 2))
+    graph = block(32, 96, (28, 28))
+    workload = template.workload(graph, graph.nodes[0], Context(budget))
+    found = template.plan(workload, {})
+    assert isinstance(found, Plan)
+    assert not budget.lack(template.needs(workload, found.knobs))
     assert expansion().needs(Part(28, 28, 2), budget)["tmp"] == 30 * 30
     for name in ("tmp", "acc", "par", "out"):
-        little = Context(replace(budget, **{name: 1}))
-        refused = plan_expansion(expansion(), little, machine)
-        assert isinstance(refused, str) and f"{name} needs" in refused
-        assert cost_ratio(expansion(), little, machine) == np.inf
+        little = replace(workload, context=Context(replace(budget, **{name: 1})))
+        refused = template.plan(little, {})
+        assert isinstance(refused, Refusal) and f"{name} needs" in refused.reason
+        assert template.cost_ratio(little) == np.inf
 
 
 def test_parts_compute_what_they_share_twice() -> None:
