@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from struct import Struct
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -32,6 +33,8 @@ Value = Any
 
 _I1, _I32, _I64, _F64 = ir.IntType(1), ir.IntType(32), ir.IntType(64), ir.DoubleType()
 _SCALARS = {"int": _I64, "float": _F64}
+#: The letters that ``struct`` has for scalars.
+_LETTERS = {_I64: "q", _F64: "d"}
 #: Type of the elements and number of dimensions of each type of arrays.
 _ARRAYS = {"Ints": (_I64, 1), "Shorts": (_I32, 1), "Table": (_I64, 2), "Floats": (_F64, 1)}
 _DTYPES = {_I32: np.dtype(np.int32), _I64: np.dtype(np.int64), _F64: np.dtype(np.float64)}
@@ -54,25 +57,27 @@ def compile_native(function: Native) -> Callable[..., Any]:
     returns = _returns(_tree(function))
     engine = _engine(function)
     run = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(engine.get_function_address("entry"))
-    words = sum(3 if kind in _ARRAYS else 1 for _, kind in parameters)
+    # Each word has 8 bytes: the result; a scalar, or an array's address and extents.
+    words = ["qqq" if kind in _ARRAYS else _LETTERS[_SCALARS[kind]] for _, kind in parameters]
+    layout, result = Struct(f"q{''.join(words)}"), Struct(_LETTERS[returns])
+    buffer = ctypes.c_char * layout.size
 
     def call(*args: Any) -> Any:
-        packed = np.zeros(words + 1, np.int64)
-        at = 1
+        values: list[Any] = [0]
         for (what, kind), value in zip(parameters, args, strict=True):
-            if kind in _ARRAYS:
-                element, dims = _ARRAYS[kind]
-                right = value.dtype == _DTYPES[element] and value.ndim == dims
-                if not (right and value.flags.c_contiguous):
-                    raise TypeError(f"{name}: {what} is no contiguous array of {kind}")
-                packed[at : at + 1 + dims] = value.ctypes.data, *value.shape
-                at += 3
-            else:
-                packed[at : at + 1] = np.array([value], _DTYPES[_SCALARS[kind]]).view(np.int64)
-                at += 1
-        if run(packed.ctypes.data):
+            if kind not in _ARRAYS:
+                values.append(value)
+                continue
+            element, dims = _ARRAYS[kind]
+            right = value.dtype == _DTYPES[element] and value.ndim == dims
+            if not (right and value.flags.c_contiguous):
+                raise TypeError(f"{name}: {what} is no contiguous array of {kind}")
+            values += (value.__array_interface__["data"][0], *value.shape, 0)[:3]
+        packed = buffer()
+        layout.pack_into(packed, 0, *values)
+        if run(packed):
             raise IndexError(f"{name}: an index is outside of its array")
-        return int(packed[0]) if returns is not _F64 else float(packed[:1].view(np.float64)[0])
+        return result.unpack_from(packed)[0]
 
     call.engine = engine  # type: ignore[attr-defined]  # it owns the code
     return call

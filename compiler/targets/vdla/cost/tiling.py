@@ -27,6 +27,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache, reduce
+from math import inf
 from typing import Any, ClassVar, Literal, TypeVar, get_args
 
 import numpy as np
@@ -515,6 +516,8 @@ def slide_cols(cols: Each, sums: int) -> Each:
     return cols + sums - 1
 
 
+#: Tilings that are replayed in one call.
+REPLAYED_TOGETHER = 16
 #: Knobs of a tiling that are sizes, in the order in which candidates are listed.
 _SIZES = ("oc_blocks", "rows", "cols", "ic_blocks")
 
@@ -598,17 +601,19 @@ def _fastest(
     bounds = work.bound_cycles + besides
     # Of equal bounds, the smaller tile comes first, then the earlier order of loops.
     sizes = [getattr(tiles, name) for name in _SIZES]
-    best: tuple[float, Tiling, float] | None = None
-    for chosen in np.lexsort((*reversed(sizes), bounds)).tolist():
-        if best is not None and bounds[chosen] >= best[0]:
+    order = np.lexsort((*reversed(sizes), bounds))
+    best, found, least = -1, 0, inf
+    for begin in range(0, order.size, REPLAYED_TOGETHER):
+        several = order[begin : begin + REPLAYED_TOGETHER]
+        if bounds[several[0]] >= least:
             break
-        tile = _pick(tiles, chosen)
-        cycles = _replay(_pick(work, chosen), memory, tile.vthreads).item()
-        cost = cycles + besides[chosen]
-        if best is None or cost < best[0]:
-            best = cost, tile, cycles
-    assert best is not None
-    return best[1], round(best[2])
+        each = _replay(_pick(work, several), memory, _pick(tiles, several).vthreads)
+        for chosen, cycles in zip(several.tolist(), each.tolist(), strict=True):
+            if bounds[chosen] >= least:
+                break
+            if cycles + besides[chosen] < least:
+                best, found, least = chosen, cycles, cycles + besides[chosen]
+    return _pick(tiles, best), round(found)
 
 
 def _floor(loaded_bytes: Each, results: int, steps: int, machine: Machine) -> Each:
@@ -633,6 +638,7 @@ def row_cycles(
     return round(steps_cycles(1, tiles, 0.0, inp, compute, 0.0, store, insns, vthreads, machine))
 
 
+@lru_cache(maxsize=4096)
 def steps_cycles(
     changes: Each, tiles: Each, staying: Each, loaded: Each, gemm: Each, vector: Each, store: Each,
     insns: Each, vthreads: int, machine: Machine,
