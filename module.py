@@ -18,9 +18,8 @@ import numpy as np
 
 from . import plugins
 from .isa.errors import VdlaError
-from .isa.memory import MemoryParams
+from .isa.memory import MemoryParams, load_platform
 from .isa.params import HwParams
-from .isa.platform import load_platform
 from .isa.program import Program
 from .report.report import accelerator_report, host_report, join_programs, output_report
 from .runtime import bundle

@@ -14,9 +14,8 @@ from ..compiler.targets.base import Options
 from ..compiler.targets.registry import find_target
 from ..compiler.targets.vdla.target import Accelerator
 from ..compiler.tune.together import Together
-from ..isa.memory import MemoryParams
+from ..isa.memory import MemoryParams, load_platform
 from ..isa.params import HwParams
-from ..isa.platform import load_platform
 from ..module import check_options
 from ..runtime.files import whole_file
 

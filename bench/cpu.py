@@ -42,9 +42,8 @@ from .measure import Progress, random_inputs, told
 from .modern import MODERN
 from .networks import IN_FLOAT, make_model
 from .peak import fastest_instruction, peak_kernel, peak_ops, repeat_code
-from .peers import PEERS, REFERENCE, installed_peers
+from .peers import PEERS, REFERENCE, in_uint8, installed_peers
 from .table2 import choose_layers
-from .uint8 import in_uint8
 from .workloads import NETWORKS
 
 #: Turns whose medians count, and turns before these that only warm up caches.

@@ -31,8 +31,7 @@ from ..compiler.tune.candidates import Candidates, Point
 from ..compiler.tune.features import FLOOR
 from ..compiler.tune.task import Task, find_tasks
 from ..isa.errors import VdlaError
-from ..isa.memory import MEMORY_PRESETS
-from ..isa.platform import load_platform
+from ..isa.memory import MEMORY_PRESETS, load_platform
 from ..isa.program import Program
 from ..isa.text_files import read_text
 from ..sim.model.core import count_cycles

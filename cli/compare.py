@@ -25,7 +25,7 @@ def compare(
     b: Annotated[Path, typer.Argument(metavar="B.json", help="The report after."), Reads()],
     html: Html = None,
     json_file: JsonFile = None,
-) -> int:
+) -> None:
     """Two reports of `vdla run` or `vdla bench` side by side: what changed, and where most."""
     from ..report.compare import compare as compare_reports
     from ..report.compare import load_report
@@ -37,7 +37,6 @@ def compare(
 
         write_text(html, compare_page(before, after, compared, _file_names(a, b)))
     emit("compare", compared, json_file, lambda out, told: _show_compare(out, told, a.name, b.name))
-    return 0
 
 
 def _file_names(a: Path, b: Path) -> tuple[str, str]:

@@ -16,8 +16,8 @@ from rich.status import Status
 from ..isa.errors import VdlaError
 from ..runtime.files import whole_file
 from ..runtime.processor import host
-from .files import Fills, Merges, Reads, Writes
-from .options import MOST_ROUNDS, MOST_THREADS, Html, JsonFile, Scheduler, TimeLimit
+from .files import Fills, Reads, Writes
+from .options import MOST_ROUNDS, Html, JsonFile, Processes, ResultsFile, Scheduler, TimeLimit
 from .output import new_table, show_report, write_text
 
 if TYPE_CHECKING:
@@ -41,16 +41,9 @@ def explore(
     seed: Annotated[
         int | None, typer.Option(min=0, max=2**32 - 1, help="Seed of all that is random.")
     ] = None,
-    workers: Annotated[
-        int | None,
-        typer.Option(min=1, max=MOST_THREADS, help="Processes; as many as processors without it."),
-    ] = None,
+    workers: Processes = None,
     scheduler: Scheduler = None,
-    results: Annotated[
-        Path,
-        typer.Option(metavar="F", help="File of what was measured, to read and to add to."),
-        Merges(),
-    ] = DEFAULT_RESULTS,
+    results: ResultsFile = DEFAULT_RESULTS,
     prove: Annotated[
         int,
         typer.Option(min=0, max=MOST_ROUNDS, help="Run so many of the front in RTL, best first."),

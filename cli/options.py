@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..compiler.choose.records import RECORDS_VARIABLE
 from ..isa.memory import MEMORY_PRESETS
 from ..isa.params import PRESETS
 from .files import Merges, Reads, Writes
@@ -40,8 +41,6 @@ Knobs = Annotated[
     ),
     Reads(),
 ]
-#: The environment variable that names a file of records.
-RECORDS_VARIABLE = "VDLA_RECORDS"
 Records = Annotated[
     Path | None,
     typer.Option(
@@ -51,6 +50,18 @@ Records = Annotated[
         help="Measured choices (JSON lines), as vdla tune writes them.",
     ),
     Reads(),
+]
+Processes = Annotated[
+    int | None,
+    typer.Option(min=1, max=MOST_THREADS, help="Processes; as many as processors without it."),
+]
+ResultsFile = Annotated[
+    Path,
+    typer.Option(metavar="F", help="File of what was measured, to read and to add to."),
+    Merges(),
+]
+NamedModel = Annotated[
+    str, typer.Argument(help="A model's file, a network of vdla bench, or a layer such as C8.")
 ]
 Threads = Annotated[
     int, typer.Option(min=1, max=MOST_THREADS, help="Threads of the processor, for cpu.")

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from .dram import Beat, DramModel
     from .job import Job, Settings
     from .lines import LineCoverage
-    from .memory import ReadMemory
     from .places import find_bench
     from .recording import Recording
     from .replace import Replacement
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
     from .session import Session
     from .single import record, replay
     from .streams import StreamMonitor, StreamSink, StreamSource
-    from .units import UnitDriver
+    from .units import ReadMemory, UnitDriver
     from .words import insn_word, queued_word, stored_words
 
 __all__ = [

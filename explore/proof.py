@@ -12,7 +12,7 @@ from typing import Any
 from ..bench.measure import Measurement, measure
 from ..bench.workloads import find_model
 from ..hw.fpga import synthesis
-from ..hw.fpga.board import Board
+from ..hw.fpga.devices import Board
 from ..isa.errors import VdlaError
 from ..isa.memory import MemoryParams
 from ..isa.params import HwParams

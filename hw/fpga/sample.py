@@ -17,8 +17,7 @@ import numpy as np
 from ...isa.errors import VdlaError
 from ...isa.params import FEATURES, LEGAL, MEMORIES, HwParams
 from ...runtime.files import whole_file
-from .board import Board
-from .devices import Device
+from .devices import Board, Device
 from .resources import Sample, core_rams, load_samples, multipliers
 from .synthesis import nextpnr_of, place_and_route, synthesise, tool_versions
 

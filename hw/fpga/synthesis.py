@@ -24,8 +24,7 @@ from ..core.core import READ_PORTS
 from ..core.scratchpad import rows
 from ..core.verilog import to_verilog
 from .bitstream import pack
-from .board import Board
-from .devices import RESOURCES, Family, Nextpnr
+from .devices import RESOURCES, Board, Family, Nextpnr
 from .floorplan import Sites, place_lanes, place_other_memories
 from .tool import run_tool
 

@@ -6,8 +6,7 @@ from vdla.bench import sweep
 from vdla.compiler.targets.vdla.target import Accelerator
 from vdla.explore import front
 from vdla.explore.ladder import Ladder
-from vdla.explore.process import Prediction
-from vdla.explore.surrogate import SurrogateSearch
+from vdla.explore.surrogate import Prediction, SurrogateSearch
 from vdla.hw.fpga import resources
 from vdla.hw.fpga.resources import ClockModel
 from vdla.report import bounds
