@@ -30,7 +30,7 @@ from ..module import compile
 from ..runtime.gpu.cuda import CudaSession, capability_of_device, load_driver
 from ..runtime.gpu.program import KernelProgram
 from ..runtime.processor import host
-from .measure import Progress, random_inputs, told
+from .measure import Progress, check_some, random_inputs, told
 from .modern import MODERN
 from .torch_peer import WAYS, TorchPeer, check_installed, product_ms
 from .workloads import NETWORKS
@@ -81,8 +81,8 @@ def gpu_rows(
     VdlaError
         For an unknown name, without a GPU or its driver, and where a result is wrong.
     """
-    _check_names("models", models, MODELS)
-    _check_names("kinds", kinds, KINDS)
+    check_some("models", models, MODELS)
+    check_some("kinds", kinds, KINDS)
     for name in models:
         if name in TRANSFORMERS and ("int8" in kinds or max(batches) > 1):
             raise VdlaError(
@@ -111,7 +111,7 @@ def _choose_ways(peers: Sequence[str]) -> tuple[str, ...]:
     """The ways of PyTorch that these names stand for."""
     if not peers:
         return ()
-    _check_names("peers", peers, tuple(PEERS))
+    check_some("peers", peers, tuple(PEERS))
     check_installed()
     return tuple(way for peer, ways in PEERS.items() if peer in peers for way in ways)
 
@@ -147,13 +147,6 @@ def _model(name: str, kind: str, batch: int) -> onnx.ModelProto:
 def _precision(kind: str) -> str:
     """The precision that a network of this kind is compiled with; integers have none."""
     return PRECISIONS[0] if kind == "int8" else kind
-
-
-def _check_names(what: str, names: Sequence[str], known: Sequence[str]) -> None:
-    unknown = [name for name in names if name not in known]
-    if unknown or not names:
-        got = repr(unknown[0]) if unknown else "none"
-        raise VdlaError(f"{what}: expected some of {', '.join(known)}, got {got}")
 
 
 def _row(
@@ -239,9 +232,9 @@ def product_rows(
     VdlaError
         As :func:`gpu_rows`.
     """
-    _check_names("kinds", kinds, KINDS)
+    check_some("kinds", kinds, KINDS)
     if peers:
-        _check_names("peers", peers, tuple(PEERS)[:1])
+        check_some("peers", peers, tuple(PEERS)[:1])
         check_installed()
     cases = [(kind, size) for kind in kinds for size in sizes]
     return [

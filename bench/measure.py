@@ -69,6 +69,14 @@ def told(jobs: Sequence[Job], progress: Progress | None) -> Iterator[Job]:
             progress(done, len(jobs))
 
 
+def check_some(what: str, names: Sequence[str], known: Sequence[str]) -> None:
+    """Raise VdlaError unless there are names, all of them known."""
+    unknown = [name for name in names if name not in known]
+    if unknown or not names:
+        got = repr(unknown[0]) if unknown else "none"
+        raise VdlaError(f"{what}: expected some of {', '.join(known)}, got {got}")
+
+
 def random_inputs(inputs: Sequence[TensorType], seed: int = 0) -> list[np.ndarray]:
     """Normally distributed floats, and integers that are rows of any table of at least 100 rows."""
     rng = np.random.default_rng(seed)

@@ -181,8 +181,10 @@ class Net:
         integer = self._node("QuantizeLinear", [value, *grid], shape)
         return self._node("DequantizeLinear", [integer, *grid], shape)
 
-    def model(self) -> onnx.ModelProto:
-        """The finished model."""
+    def model(self, *output: str) -> onnx.ModelProto:
+        """The finished model; ``output`` is as of :meth:`output`, a last one."""
+        if output:
+            self.output(*output)
         graph = helper.make_graph(self.nodes, self.name, self.inputs, self.outputs, self.constants)
         opset = helper.make_opsetid("", OPSET)
         return helper.make_model(graph, opset_imports=[opset], ir_version=8)

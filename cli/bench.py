@@ -395,12 +395,15 @@ def bench_tuning(
     """Replay explorers on tables of exact cycles: trials until within 1 % of the optimum."""
 
     with progress_bar("starting"):  # imports take a second
+        from ..bench.measure import check_some
         from ..bench.tables import LAYERS, TABLES, layer_task, make_table
-        from ..bench.tuning import check_explorers, draw_replays, model_rows, tables_in, tuning_rows
+        from ..bench.tuning import REPLAYED, TREES, draw_replays, model_rows, tables_in, tuning_rows
 
     folder = tables or TABLES
     layers = LAYERS if make == "all" else split_names(make)
-    check_explorers(split_names(explorers))
+    wanted = split_names(explorers)
+    if wanted:
+        check_some("explorers", wanted, (*REPLAYED, TREES))
     for memory in split_names(memories):
         for layer in layers or LAYERS[:1]:
             layer_task(layer, memory)  # refuses unknown names before an hour's work
@@ -411,9 +414,9 @@ def bench_tuning(
                 make_table(layer, memory, folder, fixed, advance, part)
     found = tables_in(folder)
     with progress_bar("replays") as advance:
-        rows = tuning_rows(found, split_names(explorers), seeds, advance)
+        rows = tuning_rows(found, wanted, seeds, advance)
     if plot is not None:
-        draw_replays(found, split_names(explorers), plot)
+        draw_replays(found, wanted, plot)
     body = {"seeds": seeds, "rows": rows, "model": model_rows(found)}
     emit("bench tuning", body, json_file, _show_tuning)
 
