@@ -6,7 +6,7 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
@@ -173,10 +173,11 @@ def _row(
         peer = TorchPeer(_model(model, kind, batch), made.arrays, kind, ways)
     times_ms, theirs = _alternating(session, peer, rounds)
     medians = {way: statistics.median(times) for way, times in theirs.items()}
+    median_ms = statistics.median(times_ms)
     return {
         "name": model, "kind": kind, "batch": batch, "kernels": len(made.program.calls),
-        "error": error, "median_ms": statistics.median(times_ms), "least_ms": min(times_ms),
-        "torch_ms": medians, "ratio": _ratio(times_ms, medians),
+        "error": error, "median_ms": median_ms, "least_ms": min(times_ms),
+        "torch_ms": medians, "ratio": median_ms / min(medians.values()) if medians else None,
     }  # fmt: skip
 
 
@@ -197,11 +198,6 @@ def _alternating(
             for way, time_ms in found.items():
                 theirs[way].append(time_ms)
     return ours, theirs
-
-
-def _ratio(times_ms: Sequence[float], medians: Mapping[str, float]) -> float | None:
-    """Our median over that of the peer's fastest way."""
-    return statistics.median(times_ms) / min(medians.values()) if medians else None
 
 
 def error_of(got: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> float:

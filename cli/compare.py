@@ -8,9 +8,10 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from ..runtime.files import write_text
 from .files import Reads
 from .options import Html, JsonFile
-from .output import emit, new_table, write_text
+from .output import emit, new_table
 
 #: The table shows this many of the layers that changed most; JSON has all.
 MOVED_ROWS = 10

@@ -14,11 +14,11 @@ from rich.console import Console
 from rich.status import Status
 
 from ..isa.errors import VdlaError
-from ..runtime.files import whole_file
+from ..runtime.files import whole_file, write_text
 from ..runtime.processor import host
 from .files import Fills, Reads, Writes
 from .options import MOST_ROUNDS, Html, JsonFile, Processes, ResultsFile, Scheduler, TimeLimit
-from .output import new_table, show_report, write_text
+from .output import new_table, show_report
 
 if TYPE_CHECKING:
     from ..compiler.tune.pool import Pool

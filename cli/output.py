@@ -6,14 +6,13 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from ..runtime.files import whole_file
+from ..runtime.files import write_text
 
 if TYPE_CHECKING:
     from ..isa.memory import MemoryParams
@@ -50,12 +49,6 @@ def show_report(
         write_text(json_file, json.dumps(report, indent=2) + "\n")
     wide = None if sys.stdout.isatty() else 160  # pipes and files have no width to fit
     show(Console(width=wide, highlight=False, markup=False), report)
-
-
-def write_text(path: str | Path, text: str) -> None:
-    """Write a text file, whole or not at all."""
-    with whole_file(path) as place:
-        place.write_text(text)
 
 
 class Update(Protocol):

@@ -13,10 +13,10 @@ from rich.console import Console
 from ..isa.errors import VdlaError
 from ..isa.params import HwParams
 from ..isa.text_files import read_text
-from ..runtime.files import whole_file
+from ..runtime.files import whole_file, write_text
 from .files import Reads, Writes, check_files
 from .options import JsonFile, Memory, Output
-from .output import emit, new_table, write_text
+from .output import emit, new_table
 
 
 def check(

@@ -11,21 +11,11 @@ import typer
 from rich.console import Console
 
 from ..isa.errors import VdlaError
-from ..runtime.files import whole_file
+from ..runtime.files import whole_file, write_text
 from . import options
 from .arrays import model_inputs
 from .files import Fills, Reads, Writes
-from .output import (
-    count,
-    emit,
-    new_table,
-    percent,
-    progress_bar,
-    settings,
-    show_report,
-    show_table,
-    write_text,
-)  # fmt: skip
+from .output import count, emit, new_table, percent, progress_bar, settings, show_report, show_table
 
 if TYPE_CHECKING:
     from ..module import Module

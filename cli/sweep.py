@@ -11,11 +11,11 @@ from rich.console import Console
 from ..isa.errors import VdlaError
 from ..isa.memory import MEMORY_PRESETS
 from ..isa.params import PRESETS
-from ..runtime.files import whole_file
+from ..runtime.files import whole_file, write_text
 from ..runtime.processor import host
 from .files import Writes
 from .options import Clock, Html, JsonFile, Processes, Records, ResultsFile
-from .output import count, new_table, percent, progress_bar, show_report, write_text
+from .output import count, new_table, percent, progress_bar, show_report
 
 #: Where results go if nothing is said.
 DEFAULT_RESULTS = Path("sweep.jsonl")

@@ -90,19 +90,8 @@ __all__ = [
 #: The public names of each module. They are imported on first use: cocotb, and Amaranth for what
 #: knows the hardware's layouts, are needed by what needs them only.
 _MODULES = {
-    ".axi": (
-        "PAUSES",
-        "AxiMonitor",
-        "check_burst",
-        "pause_channels",
-        "pauses",
-        "unpack_burst",
-    ),
-    ".bench": (
-        "parameter",
-        "reset",
-        "until",
-    ),
+    ".axi": ("PAUSES", "AxiMonitor", "check_burst", "pause_channels", "pauses", "unpack_burst"),
+    ".bench": ("parameter", "reset", "until"),
     ".check": ("ProgramCheck",),
     ".cosimulation": ("CoSimulation",),
     ".divergence": ("Diverged", "Divergence"),
@@ -110,39 +99,18 @@ _MODULES = {
     ".dram": ("Beat", "DramModel"),
     ".job": ("Job", "Settings"),
     ".session": ("Session",),
-    ".core": (
-        "CoreBench",
-        "check_dram",
-    ),
+    ".core": ("CoreBench", "check_dram"),
     ".lines": ("LineCoverage",),
-    ".memory": ("ReadMemory",),
     ".places": ("find_bench",),
     ".sdram": ("SdramChip",),
     ".recording": ("Recording",),
     ".replace": ("Replacement",),
-    ".single": (
-        "record",
-        "replay",
-    ),
-    ".runner": (
-        "BenchFailure",
-        "Build",
-        "Design",
-        "build_simulator",
-        "run_bench",
-    ),
+    ".single": ("record", "replay"),
+    ".runner": ("BenchFailure", "Build", "Design", "build_simulator", "run_bench"),
     ".scoreboard": ("Scoreboard",),
-    ".streams": (
-        "StreamMonitor",
-        "StreamSink",
-        "StreamSource",
-    ),
-    ".units": ("UnitDriver",),
-    ".words": (
-        "insn_word",
-        "queued_word",
-        "stored_words",
-    ),
+    ".streams": ("StreamMonitor", "StreamSink", "StreamSource"),
+    ".units": ("ReadMemory", "UnitDriver"),
+    ".words": ("insn_word", "queued_word", "stored_words"),
 }
 _LATER = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -16,7 +16,7 @@ from ..hw.fpga.devices import Board
 from ..isa.errors import VdlaError
 from ..isa.memory import MemoryParams
 from ..isa.params import HwParams
-from ..runtime.files import whole_file
+from ..runtime.files import write_text
 from ..sim.rtl.toolchain import setup_yosys
 from ..sim.verify.campaign import verify
 from .exploration import Exploration, Outcome
@@ -81,7 +81,7 @@ def build(
     """
     params, memory = _machine(outcome)
     folder.mkdir(parents=True, exist_ok=True)
-    _write(folder / "design.toml", outcome.design.toml)
+    write_text(folder / "design.toml", outcome.design.toml)
     runs = run_in_rtl(exploration, outcome, progress)
     for name, run in runs.items():
         for number, program in enumerate(run.compiled.programs, 1):
@@ -102,7 +102,7 @@ def build(
         "missed": placed.missed,
         "folder": str(folder),
     }
-    _write(folder / "proof.json", json.dumps(proof, indent=2) + "\n")
+    write_text(folder / "proof.json", json.dumps(proof, indent=2) + "\n")
     return proof
 
 
@@ -133,8 +133,3 @@ def _machine(outcome: Outcome) -> tuple[HwParams, MemoryParams]:
     params, memory = outcome.design.params, outcome.design.memory
     assert params is not None and memory is not None
     return params, memory
-
-
-def _write(path: Path, text: str) -> None:
-    with whole_file(path) as place:
-        place.write_text(text)
