@@ -158,8 +158,7 @@ def _proofs(
     proofs = {}
     for number, outcome in enumerate(exploration.front[: max(proved, built)]):
         if number < built:
-            params = outcome.design.params
-            assert params is not None
+            params, _ = outcome.design.machine
             proofs[number] = proof.build(exploration, outcome, output / params.hash, progress)
         else:
             proofs[number] = proof.prove(exploration, outcome, progress)

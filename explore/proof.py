@@ -14,7 +14,6 @@ from ..bench.workloads import find_model
 from ..hw.fpga import synthesis
 from ..hw.fpga.devices import Board
 from ..isa.errors import VdlaError
-from ..isa.memory import MemoryParams
 from ..isa.params import HwParams
 from ..runtime.files import write_text
 from ..sim.rtl.toolchain import setup_yosys
@@ -38,7 +37,7 @@ def run_in_rtl(
 
     Raises VdlaError where they do not, and where the cycles are not those of the exploration.
     """
-    params, memory = _machine(outcome)
+    params, memory = outcome.design.machine
     found, records = {}, exploration.ladder.records(outcome.design)
     for name, row in zip(exploration.spec.networks, outcome.rows, strict=True):
         progress(f"{params.hash}: {Path(name).name} in RTL")
@@ -79,7 +78,7 @@ def build(
     VdlaError
         Where RTL, model and reference do not agree.
     """
-    params, memory = _machine(outcome)
+    params, memory = outcome.design.machine
     folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / "design.toml", outcome.design.toml)
     runs = run_in_rtl(exploration, outcome, progress)
@@ -127,9 +126,3 @@ def _in_words(placed: synthesis.Result, folder: Path) -> str:
     if placed.missed:
         return "no bitstream"
     return f"routed at {max(placed.body['fmax_mhz']):.1f} MHz, bitstream in {folder}"
-
-
-def _machine(outcome: Outcome) -> tuple[HwParams, MemoryParams]:
-    params, memory = outcome.design.params, outcome.design.memory
-    assert params is not None and memory is not None
-    return params, memory
