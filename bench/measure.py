@@ -94,7 +94,6 @@ def measure(
     memory: MemoryParams,
     simulators: tuple[str, ...],
     vthreads: int = 2,
-    seed: int = 0,
     records: Records | None = None,
 ) -> Measurement:
     """Run a model, or a file's, with one image of random input on some simulators. Choices of
@@ -105,7 +104,7 @@ def measure(
     cycle of an instruction.
     """
     compiled = build(model, find_target("sim", Options(hw, memory, vthreads)), records=records)
-    inputs = random_inputs(compiled.inputs, seed)
+    inputs = random_inputs(compiled.inputs)
     runs = {name: _Run(name, hw, memory) for name in simulators}
     outputs, host_s = {}, {name: list[float]() for name in runs}
     for name, run in runs.items():

@@ -28,10 +28,10 @@ class Net:
     the float values that those integers stand for, so that both models compute nearly the same.
     """
 
-    def __init__(self, name: str, quantized: bool = True, seed: int = 0):
+    def __init__(self, name: str, quantized: bool = True):
         self.name = name
         self.quantized = quantized
-        self.rng = np.random.default_rng([seed, *name.encode()])
+        self.rng = np.random.default_rng([0, *name.encode()])
         self.nodes: list[onnx.NodeProto] = []
         self.constants: list[onnx.TensorProto] = []
         self.inputs: list[onnx.ValueInfoProto] = []

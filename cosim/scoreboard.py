@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -16,12 +16,10 @@ class Scoreboard(Generic[T]):
     ----------
     name : str
         What is compared, for messages.
-    show : callable, optional
-        An item as text.
     """
 
-    def __init__(self, name: str, show: Callable[[T], str] = repr) -> None:
-        self.name, self._show = name, show
+    def __init__(self, name: str) -> None:
+        self.name = name
         self.matched = 0
         self._expected: deque[T] = deque()
 
@@ -36,9 +34,9 @@ class Scoreboard(Generic[T]):
         """
         for item in items:
             where = f"{self.name}: item {self.matched}{when and f', {when}'}"
-            assert self._expected, f"{where}: expected nothing more, got {self._show(item)}"
+            assert self._expected, f"{where}: expected nothing more, got {item!r}"
             wanted = self._expected.popleft()
-            assert item == wanted, f"{where}: expected {self._show(wanted)}, got {self._show(item)}"
+            assert item == wanted, f"{where}: expected {wanted!r}, got {item!r}"
             self.matched += 1
 
     @property
@@ -50,5 +48,5 @@ class Scoreboard(Generic[T]):
         """Raise AssertionError if something that was expected has not come."""
         assert self.empty, (
             f"{self.name}: {len(self._expected)} items have not come, the first is "
-            f"{self._show(self._expected[0])}"
+            f"{self._expected[0]!r}"
         )
