@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -16,10 +16,12 @@ class Scoreboard(Generic[T]):
     ----------
     name : str
         What is compared, for messages.
+    show : callable, optional
+        An item as text.
     """
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, show: Callable[[T], str] = repr) -> None:
+        self.name, self._show = name, show
         self.matched = 0
         self._expected: deque[T] = deque()
 
@@ -34,9 +36,9 @@ class Scoreboard(Generic[T]):
         """
         for item in items:
             where = f"{self.name}: item {self.matched}{when and f', {when}'}"
-            assert self._expected, f"{where}: expected nothing more, got {item!r}"
+            assert self._expected, f"{where}: expected nothing more, got {self._show(item)}"
             wanted = self._expected.popleft()
-            assert item == wanted, f"{where}: expected {wanted!r}, got {item!r}"
+            assert item == wanted, f"{where}: expected {self._show(wanted)}, got {self._show(item)}"
             self.matched += 1
 
     @property
@@ -48,5 +50,5 @@ class Scoreboard(Generic[T]):
         """Raise AssertionError if something that was expected has not come."""
         assert self.empty, (
             f"{self.name}: {len(self._expected)} items have not come, the first is "
-            f"{self._expected[0]!r}"
+            f"{self._show(self._expected[0])}"
         )

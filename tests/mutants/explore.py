@@ -60,7 +60,7 @@ EXPLORE = (
            "+ fetched}", "}",
            tests("explore/test_energy.py::test_counts_are_those_of_the_rtl")),
     Mutant("records of another machine", "explore", Ladder.records,
-           "self._records.where(machine=machine_key(design.params, design.memory))",
+           "self._records.where(machine=machine_key(*design.machine))",
            "self._records",
            tests("explore/test_records.py::"
                  "test_without_a_file_they_are_those_of_the_variable")),
