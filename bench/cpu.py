@@ -7,7 +7,7 @@ same turns (``peak.py``). The fraction of it that is reached is the median over 
 the core's clock is not the same in all. Our code runs twice in each turn; the *control* is the
 ratio of its two times, which is what a difference of ratios means. Operations are counted as for
 direct convolutions, so that Winograd's algorithm can exceed the peak. All libraries get the integer
-models of ``workloads.py`` in the form that ONNX Runtime runs fastest (``uint8.py``), and those of
+models of ``workloads.py`` in the form that ONNX Runtime runs fastest (``peers.py``), and those of
 ``modern.py`` as ``vdla quantize`` writes them.
 """
 
