@@ -26,13 +26,13 @@ from .runtime import bundle
 from .runtime.bundle import CodeFor, Settings
 from .runtime.executable import Executable, is_program
 from .runtime.native import TensorType, as_input
+from .runtime.result import SimResult, join
 from .sim.runner import PLACES, Runner
 
 if TYPE_CHECKING:
     import onnx
     from torch.export import ExportedProgram  # pyright: ignore[reportMissingImports]
 
-    from .runtime.result import SimResult
 
 Progress = Callable[[int, int], None]
 Model: TypeAlias = "str | Path | bytes | onnx.ModelProto | ExportedProgram"
@@ -493,8 +493,6 @@ class Module:
             from .sim.model.values import run as run_values
 
             return self.compiled.run(batch, run_values, host_s), None
-        from .runtime.result import join
-
         timings: list[SimResult] = []
         outputs = self.compiled.run(
             batch, lambda p, dram: timings.append(self._runner.run(p, dram)), host_s

@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from ..isa.errors import VdlaError
+from ..isa.memory import load_platform
 from ..runtime.files import whole_file
 from . import options
 from .bench_int8 import definition, quantised, split_names
@@ -50,7 +51,6 @@ def table2(
 ) -> None:
     """The convolutions of the TVM paper's table 2, each alone."""
     from ..bench.table2 import choose_layers, table2_rows
-    from ..isa.memory import load_platform
 
     params, memory_params = load_platform(hw, memory)
     chosen, simulators = choose_layers(split_names(layers)), _simulators(target, compare)
@@ -75,8 +75,6 @@ def networks(
     json_file: options.JsonFile = None,
 ) -> None:
     """Whole networks with random weights."""
-    from ..isa.memory import load_platform
-
     params, memory_params = load_platform(hw, memory)
     simulators = _simulators(target, compare)
     with progress_bar("networks") as advance:
@@ -101,7 +99,6 @@ def roofline(
     from ..bench.roofline import draw_roofline
     from ..bench.table2 import choose_layers, table2_rows
     from ..bench.workloads import TABLE_2
-    from ..isa.memory import load_platform
 
     params, memory_params = load_platform(hw, memory)
     names = split_names(layers) or [layer.name for layer in TABLE_2 if layer.groups == 1]
@@ -165,7 +162,6 @@ def speed(
 ) -> None:
     """The speed of the SimPy model and of the RTL, which take turns."""
     from ..bench.speed import speed_rows
-    from ..isa.memory import load_platform
 
     params, memory_params = load_platform(hw, memory)
     with progress_bar("speed") as advance:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, closing, nullcontext
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -69,8 +70,6 @@ def explore(
     Ctrl-C keeps all results; the same command goes on. The best are those with the least of the
     first objective; what is run in RTL must have the same cycles.
     """
-    from dataclasses import replace
-
     from ..bench.sweep import Results
     from ..explore.exploration import Exploration
     from ..explore.report import draw_front, make_report

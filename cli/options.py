@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from ..compiler.choose.records import RECORDS_VARIABLE
 from ..isa.memory import MEMORY_PRESETS
 from ..isa.params import PRESETS
+from ..runtime import workers as pool
 from .files import Merges, Reads, Writes
-
-if TYPE_CHECKING:
-    from ..runtime import workers as pool
 
 #: Bounds of numbers: what fits 64 bits, and repetitions and threads beyond which nobody waits.
 MOST = 2**63 - 1
@@ -134,8 +132,6 @@ def open_workers(device: str, scheduler: str | None, workers: int) -> Iterator[p
     VdlaError
         When there is no scheduler at that address, or none of its workers has the device.
     """
-    from ..runtime import workers as pool
-
     if scheduler is None and not workers:
         yield None
         return

@@ -6,17 +6,15 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from ..isa.memory import MemoryParams
+from ..isa.params import HwParams
 from ..runtime.files import write_text
-
-if TYPE_CHECKING:
-    from ..isa.memory import MemoryParams
-    from ..isa.params import HwParams
 
 
 def emit(

@@ -11,7 +11,9 @@ import typer
 from rich.console import Console
 
 from ..isa.errors import VdlaError
+from ..isa.memory import load_platform
 from ..isa.params import HwParams
+from ..isa.program import Program
 from ..isa.text_files import read_text
 from ..runtime.files import whole_file, write_text
 from .files import Reads, Writes, check_files
@@ -28,7 +30,6 @@ def check(
 ) -> int:
     """Look for illegal instructions, unbalanced tokens, deadlocks and hazards without running."""
     from ..isa.check import check as find
-    from ..isa.program import Program
 
     loaded = Program.load(program)
     if hw is not None:
@@ -83,7 +84,6 @@ def disasm(
 ) -> None:
     """A program file as assembly text, on standard output unless --output is given."""
     from ..isa.asm import disassemble
-    from ..isa.program import Program
 
     loaded = Program.load(program)
     text = disassemble(loaded)
@@ -100,8 +100,6 @@ def config(
     json_file: JsonFile = None,
 ) -> None:
     """Check a hardware configuration and show its knobs, its derived sizes and its hash."""
-    from ..isa.memory import load_platform
-
     params, memory_params = load_platform(hw, memory)
     names = ("peak_macs_per_cycle", "scratchpad_bytes", "insn_bytes", "uop_bits", "bus_bytes")
     derived = {name: getattr(params, name) for name in names}

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import typer
 from rich.console import Console
 
+from ..compiler.choose.records import Records
 from ..isa.errors import VdlaError
 from ..runtime.files import whole_file, write_text
 from . import options
@@ -85,8 +88,6 @@ def run(
     context: typer.Context,
 ) -> None:
     """Compile a model, run it, and report cycles and utilisation per layer."""
-    import numpy as np
-
     from ..module import compile, load
     from ..report.report import header
     from ..sim.trace import write_trace
@@ -151,8 +152,6 @@ def _check_against(against: str | None, model: Path) -> None:
 
 def _distances(model: Path, module: Module, arrays: list[Any]) -> list[dict[str, Any]]:
     """How far the operators are from their definitions, on the first batch."""
-    from dataclasses import asdict
-
     from ..bench.distance import distances
 
     first = [a[: t.shape[0]] if t.shape else a for a, t in zip(arrays, module.inputs, strict=True)]
@@ -172,7 +171,6 @@ def _note_records(path: Path | None, module: Module) -> None:
     """Say so if a file has records, but none of the machine that a module is for."""
     if path is None:
         return
-    from ..compiler.choose.records import Records
     from ..compiler.targets.base import Options
     from ..compiler.targets.registry import find_target
 

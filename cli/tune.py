@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from ..compiler.choose.records import RECORDS_VARIABLE
+from ..compiler.choose.records import RECORDS_VARIABLE, Records
+from ..compiler.choose.records import merge as merge_files
 from ..isa.errors import VdlaError
+from ..isa.memory import MemoryParams, load_platform
 from ..runtime.files import whole_file
 from . import options
 from .files import Merges, Reads, Writes
@@ -72,7 +74,6 @@ def tune(
     """Search the choices of a model's layers. Ctrl-C keeps all trials; run again to go on."""
     from ..api.tuning import tune as run_tune
     from ..bench.workloads import find_model
-    from ..isa.memory import load_platform
 
     params, memory_params = load_platform(hw, memory)
     found = find_model(model, params.batch, quantized=target in ("sim", "rtl"))
@@ -174,8 +175,6 @@ def merge(
     json_file: options.JsonFile = None,
 ) -> None:
     """Write the records of several files to one, each once."""
-    from ..compiler.choose.records import merge as merge_files
-
     found = merge_files(output, files)
     rows = _rows(found)
     told = f"{output}: {len(found.trials)} records of {len(rows)} workloads"
@@ -186,8 +185,6 @@ def merge(
 def _list(
     files: list[Path], target: str | None, template: str | None, json_file: str | None, what: str
 ) -> None:
-    from ..compiler.choose.records import Records
-
     found = Records(trial for file in files for trial in Records.load(file).trials)
     for field, wanted in (("target", target), ("template", template)):
         known = dict.fromkeys(getattr(trial.key, field) for trial in found.trials)
@@ -229,8 +226,6 @@ def _show_records(console: Console, rows: list[dict[str, Any]], with_knobs: bool
 
 def _machine(row: dict[str, Any]) -> str:
     """The machine of a record: the hash of the configuration and its memory, or the processor."""
-    from ..isa.memory import MemoryParams
-
     if row["target"] == "cpu":
         return row["machine"]
     with suppress(ValueError, TypeError, VdlaError):
@@ -268,7 +263,6 @@ def refine(
     """
     from ..api.refining import refine as run_refine
     from ..bench.workloads import find_model
-    from ..isa.memory import load_platform
 
     params, memory_params = load_platform(hw, memory)
     found = find_model(model, params.batch, quantized=True)

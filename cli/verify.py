@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from ..isa.memory import load_platform
 from . import options
 from .coverage import show_summary, summary
 from .files import Fills
@@ -35,7 +36,6 @@ def verify(
     """Random programs through reference, SimPy and RTL: bytes and cycles must be equal. With
     --coverage, further programs are drawn towards what the file's and these have not hit.
     """
-    from ..isa.memory import load_platform
     from ..sim.coverage.coverage import Coverage
     from ..sim.verify import campaign as verification
 
