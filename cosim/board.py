@@ -61,7 +61,7 @@ class BoardBench(CoreBench):
             return None
         return AxiMonitor(inside, self.params, "axi__", self.clk)
 
-    async def reset(self, watch: bool = True) -> None:
+    async def _restart(self) -> None:
         dut = self.dut
         dut.button.value, dut.rx.value, dut.chip_drives.value = 0, 1, 0
         cocotb.start_soon(Clock(self.clk, PERIOD_NS, "ns").start())
@@ -69,8 +69,6 @@ class BoardBench(CoreBench):
         dut.button.value = 1
         cocotb.start_soon(self._pins())
         await ClockCycles(self.clk, _RESET_CYCLES)  # the reset is released with the clock
-        if watch and self.axi is not None:
-            self.axi.start()
 
     async def _pins(self) -> None:
         """The chip at its pins. Its clock is half a cycle late, so it sees what the controller

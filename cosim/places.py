@@ -58,13 +58,11 @@ class IpBench(CoreBench):
     def _reset(self) -> dict[str, Any]:
         return {"reset": self.dut.aresetn, "reset_active_level": False}
 
-    async def reset(self, watch: bool = True) -> None:
+    async def _restart(self) -> None:
         self.dut.aresetn.value = 0
         cocotb.start_soon(Clock(self.clk, PERIOD_NS, "ns").start())
         await ClockCycles(self.clk, 4)
         self.dut.aresetn.value = 1
-        if watch and self.axi is not None:
-            self.axi.start()
 
     def attach_ram(self, dram: np.ndarray, pauses: str = "off", seed: int = 0) -> AxiRam:
         """As :meth:`CoreBench.attach_ram`; the host pauses, too."""
