@@ -34,26 +34,10 @@ if TYPE_CHECKING:
     from .module import Module, compile, load
 
 __all__ = [
-    "FoundSchedule",
-    "HwParams",
-    "Kernel",
-    "MemoryParams",
-    "Module",
-    "VdlaError",
-    "__version__",
-    "auto_schedule",
-    "build_schedule",
-    "compile",
-    "load",
-    "lower",
-    "plugins",
-    "print_func",
-    "quantize",
-    "refine",
-    "te",
-    "topi",
-    "tune",
-]
+    "FoundSchedule", "HwParams", "Kernel", "MemoryParams", "Module", "VdlaError", "__version__",
+    "auto_schedule", "build_schedule", "compile", "load", "lower", "plugins", "print_func",
+    "quantize", "refine", "te", "topi", "tune",
+]  # fmt: skip
 
 #: The modules of what is imported on first use.
 _LATER = {

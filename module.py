@@ -18,22 +18,21 @@ import numpy as np
 
 from . import plugins
 from .isa.errors import VdlaError
-from .isa.memory import MemoryParams
+from .isa.memory import MemoryParams, load_platform
 from .isa.params import HwParams
-from .isa.platform import load_platform
 from .isa.program import Program
 from .report.report import accelerator_report, host_report, join_programs, output_report
 from .runtime import bundle
 from .runtime.bundle import CodeFor, Settings
 from .runtime.executable import Executable, is_program
 from .runtime.native import TensorType, as_input
+from .runtime.result import SimResult, join
 from .sim.runner import PLACES, Runner
 
 if TYPE_CHECKING:
     import onnx
     from torch.export import ExportedProgram  # pyright: ignore[reportMissingImports]
 
-    from .runtime.result import SimResult
 
 Progress = Callable[[int, int], None]
 Model: TypeAlias = "str | Path | bytes | onnx.ModelProto | ExportedProgram"
@@ -494,8 +493,6 @@ class Module:
             from .sim.model.values import run as run_values
 
             return self.compiled.run(batch, run_values, host_s), None
-        from .runtime.result import join
-
         timings: list[SimResult] = []
         outputs = self.compiled.run(
             batch, lambda p, dram: timings.append(self._runner.run(p, dram)), host_s

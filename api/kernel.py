@@ -27,9 +27,8 @@ from ..compiler.tir.ir import Buffer, PrimFunc, written_params
 from ..compiler.tir.lower import lower
 from ..compiler.tir.printer import print_func
 from ..isa.errors import VdlaError
-from ..isa.memory import MemoryParams
+from ..isa.memory import MemoryParams, load_platform
 from ..isa.params import HwParams
-from ..isa.platform import load_platform
 from ..isa.program import Program
 from ..module import check_options
 from ..runtime.native import as_input, check_array

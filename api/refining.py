@@ -14,11 +14,10 @@ from ..compiler.targets.base import Options
 from ..compiler.targets.registry import find_target
 from ..compiler.targets.vdla.target import Accelerator
 from ..compiler.tune.together import Together
-from ..isa.memory import MemoryParams
+from ..isa.memory import MemoryParams, load_platform
 from ..isa.params import HwParams
-from ..isa.platform import load_platform
 from ..module import check_options
-from ..runtime.files import whole_file
+from ..runtime.files import write_text
 
 #: Called before the first trial and after each: trials made, of how many, the least cycles so far.
 Watch = Callable[[int, int, int], None]
@@ -87,8 +86,7 @@ def refine(
         nonlocal kept
         if kept != search.curve[-1]:
             kept = search.curve[-1]
-            with whole_file(path) as place:
-                place.write_text(json.dumps(search.knobs, indent=1) + "\n")
+            write_text(path, json.dumps(search.knobs, indent=1) + "\n")
         watch(len(search.curve) - 1, trials, search.curve[-1])
         return ends is None or time.monotonic() < ends
 

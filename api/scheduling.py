@@ -25,9 +25,8 @@ from ..compiler.tune.pool import Alone
 from ..compiler.tune.search import Outcome, Search, make_explorer
 from ..compiler.tune.task import Task
 from ..isa.errors import VdlaError
-from ..isa.memory import MemoryParams
+from ..isa.memory import MemoryParams, load_platform
 from ..isa.params import HwParams
-from ..isa.platform import load_platform
 from ..module import check_options
 from .tuning import STEPS as TRIALS
 from .tuning import new_record

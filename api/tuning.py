@@ -48,9 +48,8 @@ from ..compiler.tune.search import (
 )
 from ..compiler.tune.task import Task, find_tasks
 from ..isa.errors import VdlaError
-from ..isa.memory import MemoryParams
+from ..isa.memory import MemoryParams, load_platform
 from ..isa.params import HwParams
-from ..isa.platform import load_platform
 from ..isa.program import Program
 from ..module import check_options
 from ..runtime.gpu.cuda import load_driver

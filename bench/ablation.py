@@ -28,7 +28,7 @@ from ..compiler.te.expr import Const, Expr
 from ..compiler.te.schedule import create_schedule
 from ..compiler.te.tensor import compute, reduce_axis, sum_of
 from ..isa.errors import VdlaError
-from ..isa.platform import load_platform
+from ..isa.memory import load_platform
 from ..runtime.gpu.cuda import CudaSession, load_driver
 from .gpu import TOLERANCE, WARM_ROUNDS, Open, error_of, product_graph, random_operand
 from .measure import random_inputs

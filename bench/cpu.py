@@ -7,7 +7,7 @@ same turns (``peak.py``). The fraction of it that is reached is the median over 
 the core's clock is not the same in all. Our code runs twice in each turn; the *control* is the
 ratio of its two times, which is what a difference of ratios means. Operations are counted as for
 direct convolutions, so that Winograd's algorithm can exceed the peak. All libraries get the integer
-models of ``workloads.py`` in the form that ONNX Runtime runs fastest (``uint8.py``), and those of
+models of ``workloads.py`` in the form that ONNX Runtime runs fastest (``peers.py``), and those of
 ``modern.py`` as ``vdla quantize`` writes them.
 """
 
@@ -42,9 +42,8 @@ from .measure import Progress, random_inputs, told
 from .modern import MODERN
 from .networks import IN_FLOAT, make_model
 from .peak import fastest_instruction, peak_kernel, peak_ops, repeat_code
-from .peers import PEERS, REFERENCE, installed_peers
+from .peers import PEERS, REFERENCE, in_uint8, installed_peers
 from .table2 import choose_layers
-from .uint8 import in_uint8
 from .workloads import NETWORKS
 
 #: Turns whose medians count, and turns before these that only warm up caches.

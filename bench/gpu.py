@@ -6,7 +6,7 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
@@ -30,7 +30,7 @@ from ..module import compile
 from ..runtime.gpu.cuda import CudaSession, capability_of_device, load_driver
 from ..runtime.gpu.program import KernelProgram
 from ..runtime.processor import host
-from .measure import Progress, random_inputs, told
+from .measure import Progress, check_some, random_inputs, told
 from .modern import MODERN
 from .torch_peer import WAYS, TorchPeer, check_installed, product_ms
 from .workloads import NETWORKS
@@ -81,8 +81,8 @@ def gpu_rows(
     VdlaError
         For an unknown name, without a GPU or its driver, and where a result is wrong.
     """
-    _check_names("models", models, MODELS)
-    _check_names("kinds", kinds, KINDS)
+    check_some("models", models, MODELS)
+    check_some("kinds", kinds, KINDS)
     for name in models:
         if name in TRANSFORMERS and ("int8" in kinds or max(batches) > 1):
             raise VdlaError(
@@ -111,7 +111,7 @@ def _choose_ways(peers: Sequence[str]) -> tuple[str, ...]:
     """The ways of PyTorch that these names stand for."""
     if not peers:
         return ()
-    _check_names("peers", peers, tuple(PEERS))
+    check_some("peers", peers, tuple(PEERS))
     check_installed()
     return tuple(way for peer, ways in PEERS.items() if peer in peers for way in ways)
 
@@ -149,13 +149,6 @@ def _precision(kind: str) -> str:
     return PRECISIONS[0] if kind == "int8" else kind
 
 
-def _check_names(what: str, names: Sequence[str], known: Sequence[str]) -> None:
-    unknown = [name for name in names if name not in known]
-    if unknown or not names:
-        got = repr(unknown[0]) if unknown else "none"
-        raise VdlaError(f"{what}: expected some of {', '.join(known)}, got {got}")
-
-
 def _row(
     model: str,
     kind: str,
@@ -180,10 +173,11 @@ def _row(
         peer = TorchPeer(_model(model, kind, batch), made.arrays, kind, ways)
     times_ms, theirs = _alternating(session, peer, rounds)
     medians = {way: statistics.median(times) for way, times in theirs.items()}
+    median_ms = statistics.median(times_ms)
     return {
         "name": model, "kind": kind, "batch": batch, "kernels": len(made.program.calls),
-        "error": error, "median_ms": statistics.median(times_ms), "least_ms": min(times_ms),
-        "torch_ms": medians, "ratio": _ratio(times_ms, medians),
+        "error": error, "median_ms": median_ms, "least_ms": min(times_ms),
+        "torch_ms": medians, "ratio": median_ms / min(medians.values()) if medians else None,
     }  # fmt: skip
 
 
@@ -204,11 +198,6 @@ def _alternating(
             for way, time_ms in found.items():
                 theirs[way].append(time_ms)
     return ours, theirs
-
-
-def _ratio(times_ms: Sequence[float], medians: Mapping[str, float]) -> float | None:
-    """Our median over that of the peer's fastest way."""
-    return statistics.median(times_ms) / min(medians.values()) if medians else None
 
 
 def error_of(got: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> float:
@@ -239,9 +228,9 @@ def product_rows(
     VdlaError
         As :func:`gpu_rows`.
     """
-    _check_names("kinds", kinds, KINDS)
+    check_some("kinds", kinds, KINDS)
     if peers:
-        _check_names("peers", peers, tuple(PEERS)[:1])
+        check_some("peers", peers, tuple(PEERS)[:1])
         check_installed()
     cases = [(kind, size) for kind in kinds for size in sizes]
     return [

@@ -69,6 +69,14 @@ def told(jobs: Sequence[Job], progress: Progress | None) -> Iterator[Job]:
             progress(done, len(jobs))
 
 
+def check_some(what: str, names: Sequence[str], known: Sequence[str]) -> None:
+    """Raise VdlaError unless there are names, all of them known."""
+    unknown = [name for name in names if name not in known]
+    if unknown or not names:
+        got = repr(unknown[0]) if unknown else "none"
+        raise VdlaError(f"{what}: expected some of {', '.join(known)}, got {got}")
+
+
 def random_inputs(inputs: Sequence[TensorType], seed: int = 0) -> list[np.ndarray]:
     """Normally distributed floats, and integers that are rows of any table of at least 100 rows."""
     rng = np.random.default_rng(seed)
@@ -86,7 +94,6 @@ def measure(
     memory: MemoryParams,
     simulators: tuple[str, ...],
     vthreads: int = 2,
-    seed: int = 0,
     records: Records | None = None,
 ) -> Measurement:
     """Run a model, or a file's, with one image of random input on some simulators. Choices of
@@ -97,7 +104,7 @@ def measure(
     cycle of an instruction.
     """
     compiled = build(model, find_target("sim", Options(hw, memory, vthreads)), records=records)
-    inputs = random_inputs(compiled.inputs, seed)
+    inputs = random_inputs(compiled.inputs)
     runs = {name: _Run(name, hw, memory) for name in simulators}
     outputs, host_s = {}, {name: list[float]() for name in runs}
     for name, run in runs.items():

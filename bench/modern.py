@@ -182,8 +182,7 @@ def bert() -> onnx.ModelProto:
     for _ in range(4):
         x = net.layer_norm(net.binary("Add", x, net.attention(x, 4)))
         x = net.layer_norm(net.binary("Add", x, net.mlp(x, 1024)))
-    net.output(x)
-    return net.model()
+    return net.model(x)
 
 
 def gpt2() -> onnx.ModelProto:
@@ -194,8 +193,7 @@ def gpt2() -> onnx.ModelProto:
     for _ in range(4):
         x = net.binary("Add", x, net.attention(net.layer_norm(x), 4, mask))
         x = net.binary("Add", x, net.mlp(net.layer_norm(x), 1024))
-    net.output(net.linear(net.layer_norm(x), 1000))
-    return net.model()
+    return net.model(net.linear(net.layer_norm(x), 1000))
 
 
 def vit_tiny(
@@ -210,8 +208,7 @@ def vit_tiny(
         x = net.binary("Add", x, net.attention(net.layer_norm(x), heads))
         x = net.binary("Add", x, net.mlp(net.layer_norm(x), 4 * width))
     first = net.reshape(net.cut(net.layer_norm(x), 0, 1, 1), 1, width)
-    net.output(net.dense(first, 1000))
-    return net.model()
+    return net.model(net.dense(first, 1000))
 
 
 def mixer_s32() -> onnx.ModelProto:
@@ -222,8 +219,7 @@ def mixer_s32() -> onnx.ModelProto:
         mixed = net.mlp(net.transpose(net.layer_norm(x), 0, 2, 1), 256)
         x = net.binary("Add", x, net.transpose(mixed, 0, 2, 1))
         x = net.binary("Add", x, net.mlp(net.layer_norm(x), 2048))
-    net.output(net.dense(net.token_mean(net.layer_norm(x)), 1000))
-    return net.model()
+    return net.model(net.dense(net.token_mean(net.layer_norm(x)), 1000))
 
 
 def swin_tiny() -> onnx.ModelProto:
@@ -244,8 +240,7 @@ def swin_tiny() -> onnx.ModelProto:
                 y = net.rolled(y, -moved, axis)
             x = net.binary("Add", x, net.reshape(y, 1, side * side, width))
             x = net.binary("Add", x, net.mlp(net.layer_norm(x), 4 * width))
-    net.output(net.dense(net.token_mean(net.layer_norm(x)), 1000))
-    return net.model()
+    return net.model(net.dense(net.token_mean(net.layer_norm(x)), 1000))
 
 
 def _in_windows(net: FloatNet, x: str, side: int, window: int, heads: int, moved: int) -> str:
@@ -290,8 +285,7 @@ def convnext_atto() -> onnx.ModelProto:
             y = net.mlp(net.layer_norm(net.transpose(y, 0, 2, 3, 1)), 4 * width)
             y = net.times(y, net.random("scale", width))
             x = net.binary("Add", x, net.transpose(y, 0, 3, 1, 2))
-    net.output(net.dense(net.global_average(x), 1000))
-    return net.model()
+    return net.model(net.dense(net.global_average(x), 1000))
 
 
 def _channels_normed(net: FloatNet, x: str) -> str:
@@ -334,8 +328,7 @@ def _efficientnet(
             y = net.conv(gate(y, before), channels, 1, relu=False)
             x = net.binary("Add", y, x) if stride == 1 and before == channels else y
     x = activation(net.conv(x, 1280, 1, relu=False))
-    net.output(net.dense(net.global_average(x), 1000))
-    return net.model()
+    return net.model(net.dense(net.global_average(x), 1000))
 
 
 def mobilenet_v3(side: int = 224) -> onnx.ModelProto:
@@ -364,8 +357,7 @@ def mobilenet_v3(side: int = 224) -> onnx.ModelProto:
         x = net.binary("Add", y, x) if stride == 1 and before == channels else y
     x = activated(net.conv(x, 960, 1, relu=False), "h")
     x = activated(net.dense(net.global_average(x), 1280), "h")
-    net.output(net.dense(x, 1000))
-    return net.model()
+    return net.model(net.dense(x, 1000))
 
 
 def regnety_002() -> onnx.ModelProto:
@@ -381,8 +373,7 @@ def regnety_002() -> onnx.ModelProto:
             y = net.conv(y, width, 1, relu=False)
             x = x if layer else net.conv(x, width, 1, stride, relu=False)
             x = net.add(y, x)
-    net.output(net.dense(net.global_average(x), 1000))
-    return net.model()
+    return net.model(net.dense(net.global_average(x), 1000))
 
 
 def resnet50(side: int = 224) -> onnx.ModelProto:
@@ -396,8 +387,7 @@ def resnet50(side: int = 224) -> onnx.ModelProto:
             y = net.conv(y, 4 * width, 1, relu=False)
             x = x if layer else net.conv(x, 4 * width, 1, stride, relu=False)
             x = net.add(y, x)
-    net.output(net.dense(net.global_average(x), 1000))
-    return net.model()
+    return net.model(net.dense(net.global_average(x), 1000))
 
 
 def densenet121() -> onnx.ModelProto:
@@ -418,8 +408,7 @@ def densenet121() -> onnx.ModelProto:
         for _ in range(count):
             y = net.conv(net.conv(normed(x), 4 * growth, 1), growth, 3, relu=False)
             x = net.concat(x, y, axis=1)
-    net.output(net.dense(net.global_average(normed(x)), 1000))
-    return net.model()
+    return net.model(net.dense(net.global_average(normed(x)), 1000))
 
 
 # ---- recurrent -----------------------------------------------------------------------------------
@@ -428,8 +417,7 @@ def densenet121() -> onnx.ModelProto:
 def gru() -> onnx.ModelProto:
     """Two GRU layers of width 128 over 50 steps."""
     net = FloatNet("gru")
-    net.output(net.gru(net.gru(net.input(50, 1, 128))))
-    return net.model()
+    return net.model(net.gru(net.gru(net.input(50, 1, 128))))
 
 
 #: Builders by name; all are in float32, for one image or sentence.

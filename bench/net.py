@@ -28,10 +28,10 @@ class Net:
     the float values that those integers stand for, so that both models compute nearly the same.
     """
 
-    def __init__(self, name: str, quantized: bool = True, seed: int = 0):
+    def __init__(self, name: str, quantized: bool = True):
         self.name = name
         self.quantized = quantized
-        self.rng = np.random.default_rng([seed, *name.encode()])
+        self.rng = np.random.default_rng([0, *name.encode()])
         self.nodes: list[onnx.NodeProto] = []
         self.constants: list[onnx.TensorProto] = []
         self.inputs: list[onnx.ValueInfoProto] = []
@@ -181,8 +181,10 @@ class Net:
         integer = self._node("QuantizeLinear", [value, *grid], shape)
         return self._node("DequantizeLinear", [integer, *grid], shape)
 
-    def model(self) -> onnx.ModelProto:
-        """The finished model."""
+    def model(self, *output: str) -> onnx.ModelProto:
+        """The finished model; ``output`` is as of :meth:`output`, a last one."""
+        if output:
+            self.output(*output)
         graph = helper.make_graph(self.nodes, self.name, self.inputs, self.outputs, self.constants)
         opset = helper.make_opsetid("", OPSET)
         return helper.make_model(graph, opset_imports=[opset], ir_version=8)

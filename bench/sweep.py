@@ -32,9 +32,8 @@ from ..compiler.targets.vdla.target import machine_key
 from ..compiler.tune.pool import Pool
 from ..compiler.tune.sandbox import Sandbox, TrialFailed
 from ..isa.errors import VdlaError
-from ..isa.memory import MemoryParams
+from ..isa.memory import MemoryParams, load_platform
 from ..isa.params import MEMORIES, NOT_IN_PROGRAMS, PRESETS, HwParams
-from ..isa.platform import load_platform
 from ..isa.program import Program
 from ..isa.status import Status
 from ..isa.text_files import read_text

@@ -31,8 +31,7 @@ from ..compiler.tune.candidates import Candidates, Point
 from ..compiler.tune.features import FLOOR
 from ..compiler.tune.task import Task, find_tasks
 from ..isa.errors import VdlaError
-from ..isa.memory import MEMORY_PRESETS
-from ..isa.platform import load_platform
+from ..isa.memory import MEMORY_PRESETS, load_platform
 from ..isa.program import Program
 from ..isa.text_files import read_text
 from ..sim.model.core import count_cycles
@@ -49,7 +48,7 @@ VERSION = 2
 HOPELESS = 1.5
 
 
-def layer_task(layer: str, memory: str, fixed: Knobs | None = None, hw: str = MACHINE) -> Task:
+def layer_task(layer: str, memory: str, fixed: Knobs | None = None) -> Task:
     """The task of a layer of table 2 by itself."""
     found = next((row for row in TABLE_2 if row.name == layer), None)
     if found is None or memory not in MEMORY_PRESETS:
@@ -57,7 +56,7 @@ def layer_task(layer: str, memory: str, fixed: Knobs | None = None, hw: str = MA
             f"tables: expected a layer of table 2 and one of {', '.join(MEMORY_PRESETS)}, got"
             f" {layer!r} and {memory!r}"
         )
-    params, memory_params = load_platform(hw, memory)
+    params, memory_params = load_platform(MACHINE, memory)
     target = find_target("sim", Options(params, memory_params))
     (task,) = find_tasks(found.model(params.batch), target)
     return replace(task, fixed=fixed or {})

@@ -59,14 +59,6 @@ def whole(tables: Sequence[Table]) -> list[Table]:
     return [table for table in tables if not table.part]
 
 
-def check_explorers(names: Sequence[str]) -> None:
-    """Raise VdlaError for an explorer that there is not."""
-    for name in names:
-        if name not in (*REPLAYED, TREES):
-            known = ", ".join((*REPLAYED, TREES))
-            raise VdlaError(f"explorers: expected some of {known}, got {name!r}")
-
-
 def tuning_rows(
     tables: Sequence[Table],
     explorers: Sequence[str],

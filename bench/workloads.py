@@ -36,8 +36,7 @@ class ConvLayer:
         """The layer as a model of its own."""
         net = Net(self.name, quantized)
         x = net.input(batch, self.in_channels, self.size, self.size)
-        net.output(net.conv(x, self.out_channels, self.kernel, self.stride, self.groups))
-        return net.model()
+        return net.model(net.conv(x, self.out_channels, self.kernel, self.stride, self.groups))
 
 
 def _depthwise(name: str, size: int, channels: int, stride: int) -> ConvLayer:
@@ -82,8 +81,7 @@ def resnet18(batch: int = 1, quantized: bool = True) -> onnx.ModelProto:
         if stride != 1:
             x = net.conv(x, channels, 1, stride, relu=False)
         x = net.add(y, x)
-    net.output(net.dense(net.global_average(x), 1000))
-    return net.model()
+    return net.model(net.dense(net.global_average(x), 1000))
 
 
 def mobilenet_v1(batch: int = 1, quantized: bool = True) -> onnx.ModelProto:
@@ -94,8 +92,7 @@ def mobilenet_v1(batch: int = 1, quantized: bool = True) -> onnx.ModelProto:
     for channels, stride in (*pairs, (1024, 2), (1024, 1)):
         depth = net.shapes[x][1]
         x = net.conv(net.conv(x, depth, 3, stride, groups=depth), channels, 1)
-    net.output(net.dense(net.global_average(x), 1000))
-    return net.model()
+    return net.model(net.dense(net.global_average(x), 1000))
 
 
 def mobilenet_v2(batch: int = 1, quantized: bool = True, side: int = 224) -> onnx.ModelProto:
@@ -113,8 +110,7 @@ def mobilenet_v2(batch: int = 1, quantized: bool = True, side: int = 224) -> onn
             y = net.conv(x, wide, 1) if expansion > 1 else x
             y = net.conv(net.conv(y, wide, 3, stride, groups=wide), channels, 1, relu=False)
             x = net.add(y, x, relu=False) if stride == 1 and before == channels else y
-    net.output(net.dense(net.global_average(net.conv(x, 1280, 1)), 1000))
-    return net.model()
+    return net.model(net.dense(net.global_average(net.conv(x, 1280, 1)), 1000))
 
 
 def dcgan(batch: int = 1, quantized: bool = True) -> onnx.ModelProto:
@@ -124,8 +120,7 @@ def dcgan(batch: int = 1, quantized: bool = True) -> onnx.ModelProto:
     x = net.reshape(x, batch, 1024, 4, 4)
     for channels in (512, 256, 128):
         x = net.conv_transpose(x, channels, 4, 2, 1)
-    net.output(net.unary("Tanh", net.conv_transpose(x, 3, 4, 2, 1, relu=False)))
-    return net.model()
+    return net.model(net.unary("Tanh", net.conv_transpose(x, 3, 4, 2, 1, relu=False)))
 
 
 def dqn(batch: int = 1, quantized: bool = True) -> onnx.ModelProto:
@@ -134,8 +129,7 @@ def dqn(batch: int = 1, quantized: bool = True) -> onnx.ModelProto:
     x = net.input(batch, 4, 84, 84)
     for channels, kernel, stride in ((32, 8, 4), (64, 4, 2), (64, 3, 1)):
         x = net.conv(x, channels, kernel, stride, pad=0)
-    net.output(net.dense(net.dense(net.flatten(x), 512, relu=True), 18))
-    return net.model()
+    return net.model(net.dense(net.dense(net.flatten(x), 512, relu=True), 18))
 
 
 def lstm_lm(batch: int = 1, quantized: bool = True) -> onnx.ModelProto:
@@ -157,8 +151,7 @@ def lstm_lm(batch: int = 1, quantized: bool = True) -> onnx.ModelProto:
         x = net.binary("Mul", net.unary("Sigmoid", o), net.unary("Tanh", cell))
         net.output(x, f"h{layer}_out")
         net.output(cell, f"c{layer}_out")
-    net.output(net.dense(x, vocabulary), "logits")
-    return net.model()
+    return net.model(net.dense(x, vocabulary), "logits")
 
 
 #: Builders of whole networks, by batch and whether quantised.

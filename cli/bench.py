@@ -9,11 +9,12 @@ import typer
 from rich.console import Console
 
 from ..isa.errors import VdlaError
+from ..isa.memory import load_platform
 from ..runtime.files import whole_file
 from . import options
 from .bench_int8 import definition, quantised, split_names
 from .files import Fills, Merges, Reads, Writes
-from .output import count, emit, new_table, percent, progress_bar
+from .output import count, decimals, emit, new_table, percent, progress_bar, show_table
 
 app = typer.Typer(help="Layers and networks that accelerators are compared on.")
 for command in (quantised, definition):
@@ -24,6 +25,9 @@ BenchTarget = Annotated[str, typer.Option("--target", help="sim or rtl.")]
 MOST_BATCH = 1024
 #: Rows of a product that is measured, at most.
 MOST_SIZE = 32768
+Kinds = Annotated[
+    str, typer.Option(help="Of int8, float32, tf32, float16 and bfloat16; by default all.")
+]
 Compare = Annotated[
     bool, typer.Option("--compare", help="Both simulators, which must agree in every cycle.")
 ]
@@ -44,17 +48,15 @@ def table2(
     vthreads: options.Vthreads = 2,
     compare: Compare = False,
     json_file: options.JsonFile = None,
-) -> int:
+) -> None:
     """The convolutions of the TVM paper's table 2, each alone."""
     from ..bench.table2 import choose_layers, table2_rows
-    from ..isa.platform import load_platform
 
     params, memory_params = load_platform(hw, memory)
     chosen, simulators = choose_layers(split_names(layers)), _simulators(target, compare)
     with progress_bar("table 2") as advance:
         rows = table2_rows(chosen, params, memory_params, simulators, (vthreads,), advance)
     emit("bench table2", {"rows": rows}, json_file, _show_layers, params, memory_params, 0)
-    return 0
 
 
 @app.command()
@@ -71,10 +73,8 @@ def networks(
     ] = None,
     records: options.Records = None,
     json_file: options.JsonFile = None,
-) -> int:
+) -> None:
     """Whole networks with random weights."""
-    from ..isa.platform import load_platform
-
     params, memory_params = load_platform(hw, memory)
     simulators = _simulators(target, compare)
     with progress_bar("networks") as advance:
@@ -84,7 +84,6 @@ def networks(
             split_names(models), params, memory_params, simulators, advance, save, records
         )
     emit("bench networks", {"rows": rows}, json_file, _show_networks, params, memory_params, 0)
-    return 0
 
 
 @app.command()
@@ -95,12 +94,11 @@ def roofline(
     hw: options.Hw = "16x16",
     layers: Annotated[str, typer.Option(help="Names such as C2,C3; by default all C layers.")] = "",
     json_file: options.JsonFile = None,
-) -> int:
+) -> None:
     """The paper's figure 10: layers with one and two virtual threads under the roofline."""
     from ..bench.roofline import draw_roofline
     from ..bench.table2 import choose_layers, table2_rows
     from ..bench.workloads import TABLE_2
-    from ..isa.platform import load_platform
 
     params, memory_params = load_platform(hw, memory)
     names = split_names(layers) or [layer.name for layer in TABLE_2 if layer.groups == 1]
@@ -111,7 +109,6 @@ def roofline(
         draw_roofline(rows, params, memory_params, place)
     body = {"rows": rows, "png": str(png)}
     emit("bench roofline", body, json_file, _show_layers, params, memory_params, 0)
-    return 0
 
 
 @app.command("cpu")
@@ -125,7 +122,7 @@ def bench_cpu(
     rounds: options.Rounds = 15,
     threads: options.Threads = 1,
     json_file: options.JsonFile = None,
-) -> int:
+) -> None:
     """The host's machine code against ONNX Runtime, and OpenVINO if it is installed, in turns."""
     from ..bench.cpu import INT8, MODELS, cpu_rows, peaks
     from ..bench.workloads import TABLE_2
@@ -138,24 +135,19 @@ def bench_cpu(
         rows = cpu_rows(networks, layers, rounds, advance, threads)
     body = {"threads": threads, "rounds": rounds, "peak": peaks(rows), "rows": rows}
     emit("bench cpu", body, json_file, _show_cpu)
-    return 0
 
 
 def _show_cpu(console: Console, report: dict[str, Any]) -> None:
     peers = list(report["rows"][0]["peers_ms"]) if report["rows"] else []
-    table = new_table(
-        f"bench cpu: threads {report['threads']}, medians", "", "ms",
-        *(f"{peer} ms" for peer in peers), "ratio", "control", "kernel ms", "GOP/s",
-        "of peak",
+    columns = ("", "ms", *(f"{peer} ms" for peer in peers), "ratio", "control", "kernel ms")
+    rows = (
+        (row["name"], *map(decimals, (row["ours_ms"], *map(row["peers_ms"].get, peers),
+         row["ratio"], row["control"], row["kernel_ms"])), f"{row['gflops']:.1f}",
+         f"{percent(row['peak_fraction'])} ({row['instruction']})")
+        for row in report["rows"]
     )  # fmt: skip
-    for row in report["rows"]:
-        table.add_row(
-            row["name"], f"{row['ours_ms']:.3f}", *(f"{row['peers_ms'][p]:.3f}" for p in peers),
-            f"{row['ratio']:.3f}", f"{row['control']:.3f}",
-            "" if row["kernel_ms"] is None else f"{row['kernel_ms']:.3f}",
-            f"{row['gflops']:.1f}", f"{percent(row['peak_fraction'])} ({row['instruction']})",
-        )  # fmt: skip
-    console.print(table)
+    title = f"bench cpu: threads {report['threads']}, medians"
+    show_table(console, title, (*columns, "GOP/s", "of peak"), rows)
 
 
 @app.command()
@@ -167,31 +159,29 @@ def speed(
     ] = "resnet18",
     rounds: options.Rounds = 3,
     json_file: options.JsonFile = None,
-) -> int:
+) -> None:
     """The speed of the SimPy model and of the RTL, which take turns."""
     from ..bench.speed import speed_rows
-    from ..isa.platform import load_platform
 
     params, memory_params = load_platform(hw, memory)
     with progress_bar("speed") as advance:
         rows = speed_rows(split_names(models), params, memory_params, rounds, advance)
     emit("bench speed", {"rows": rows}, json_file, _show_speed, params, memory_params, 0)
-    return 0
 
 
 def _show_speed(console: Console, report: dict[str, Any]) -> None:
-    table = new_table(
-        _bench_title(report), "model", "instructions", "cycles", "SimPy", "first", "timing only",
-        "RTL", "RTL cycles/s", "RTL / SimPy", "RTL / timing",
+    columns = (
+        "model", "instructions", "cycles", "SimPy", "first", "timing only", "RTL", "RTL cycles/s",
+        "RTL / SimPy", "RTL / timing",
     )  # fmt: skip
-    for row in report["rows"]:
-        seconds = (f"{row[key]:.3f} s" for key in ("sim_s", "first_s", "timing_s", "rtl_s"))
-        table.add_row(
-            Path(row["model"]).stem, count(row["instructions"]), count(row["cycles"]), *seconds,
-            count(round(row["rtl_cycles_per_s"])), f"{row['ratio']:.1f}x",
-            f"{row['timing_ratio']:.1f}x",
-        )  # fmt: skip
-    console.print(table)
+    rows = (
+        (Path(row["model"]).stem, count(row["instructions"]), count(row["cycles"]),
+         *(f"{row[key]:.3f} s" for key in ("sim_s", "first_s", "timing_s", "rtl_s")),
+         count(round(row["rtl_cycles_per_s"])), f"{row['ratio']:.1f}x",
+         f"{row['timing_ratio']:.1f}x")
+        for row in report["rows"]
+    )  # fmt: skip
+    show_table(console, _bench_title(report), columns, rows)
 
 
 def _bench_title(report: dict[str, Any]) -> str:
@@ -247,16 +237,14 @@ def bench_gpu(
         str,
         typer.Option(help="Names such as resnet18 and bert; by default the paper's networks."),
     ] = "",
-    kinds: Annotated[
-        str, typer.Option(help="Of int8, float32, tf32, float16 and bfloat16; by default all.")
-    ] = "",
+    kinds: Kinds = "",
     peers: Annotated[
         str, typer.Option(help="PyTorch's times beside ours: torch, and torch.compile.")
     ] = "",
     batches: Annotated[str, typer.Option(help="Images at once, such as 1,64.")] = "1",
     rounds: options.Rounds = 15,
     json_file: options.JsonFile = None,
-) -> int:
+) -> None:
     """Networks on an NVIDIA GPU: compared with the CPU's results, then timed."""
     from ..bench.gpu import KINDS, gpu_rows
     from ..bench.workloads import NETWORKS
@@ -265,43 +253,36 @@ def bench_gpu(
     sizes = _read_numbers("batches", batches, MOST_BATCH, "1,64")
     with progress_bar("gpu") as advance:
         rows = gpu_rows(
-            split_names(models) or list(NETWORKS),
-            split_names(kinds) or list(KINDS),
-            sizes,
-            rounds,
-            advance,
-            peers=split_names(peers),
-        )
+            split_names(models) or list(NETWORKS), split_names(kinds) or list(KINDS), sizes, rounds,
+            advance, peers=split_names(peers),
+        )  # fmt: skip
     body = {"device": device_text(), "rounds": rounds, "rows": rows}
     emit("bench gpu", body, json_file, _show_gpu)
-    return 0
 
 
 def _show_gpu(console: Console, report: dict[str, Any]) -> None:
-    table = new_table(
-        f"bench gpu: {report['device']}, medians of {report['rounds']}", "", "numbers", "batch",
-        "kernels", "ms", "least ms", "difference", "PyTorch's best ms", "ratio",
+    columns = (
+        "", "numbers", "batch", "kernels", "ms", "least ms", "difference", "PyTorch's best ms",
+        "ratio",
     )  # fmt: skip
-    for row in report["rows"]:
-        table.add_row(
-            row["name"], row["kind"], count(row["batch"]), count(row["kernels"]),
-            f"{row['median_ms']:.3f}", f"{row['least_ms']:.3f}", f"{row['error']:.1g}",
-            f"{min(row['torch_ms'].values()):.3f}" if row["torch_ms"] else "",
-            f"{row['ratio']:.2f}" if row["torch_ms"] else "",
-        )  # fmt: skip
-    console.print(table)
+    rows = (
+        (row["name"], row["kind"], count(row["batch"]), count(row["kernels"]),
+         decimals(row["median_ms"]), decimals(row["least_ms"]), f"{row['error']:.1g}",
+         decimals(min(row["torch_ms"].values(), default=None)), decimals(row["ratio"], 2))
+        for row in report["rows"]
+    )  # fmt: skip
+    title = f"bench gpu: {report['device']}, medians of {report['rounds']}"
+    show_table(console, title, columns, rows)
 
 
 @app.command("gpu-products")
 def bench_gpu_products(
-    kinds: Annotated[
-        str, typer.Option(help="Of int8, float32, tf32, float16 and bfloat16; by default all.")
-    ] = "",
+    kinds: Kinds = "",
     sizes: Annotated[str, typer.Option(help="Rows and columns, such as 4096,8192.")] = "4096",
     peers: Annotated[str, typer.Option(help="torch: PyTorch's times beside ours.")] = "",
     rounds: options.Rounds = 15,
     json_file: options.JsonFile = None,
-) -> int:
+) -> None:
     """Products of square matrices on an NVIDIA GPU: compared with NumPy's, then timed."""
     from ..bench.gpu import KINDS, product_rows
     from ..runtime.gpu.cuda import device_text
@@ -313,7 +294,6 @@ def bench_gpu_products(
         )
     body = {"device": device_text(), "rounds": rounds, "rows": rows}
     emit("bench gpu-products", body, json_file, _show_gpu_products)
-    return 0
 
 
 def _read_numbers(option: str, text: str, most: int, such_as: str) -> list[int]:
@@ -326,18 +306,14 @@ def _read_numbers(option: str, text: str, most: int, such_as: str) -> list[int]:
 
 
 def _show_gpu_products(console: Console, report: dict[str, Any]) -> None:
-    table = new_table(
-        f"bench gpu-products: {report['device']}, medians of {report['rounds']}", "numbers",
-        "size", "ms", "TFLOP/s", "difference", "PyTorch ms", "ratio",
+    columns = ("numbers", "size", "ms", "TFLOP/s", "difference", "PyTorch ms", "ratio")
+    rows = (
+        (row["kind"], count(row["size"]), decimals(row["median_ms"]), decimals(row["tflops"], 1),
+         f"{row['error']:.1g}", decimals(row["torch_ms"]), decimals(row["ratio"], 2))
+        for row in report["rows"]
     )  # fmt: skip
-    for row in report["rows"]:
-        table.add_row(
-            row["kind"], count(row["size"]), f"{row['median_ms']:.3f}", f"{row['tflops']:.1f}",
-            f"{row['error']:.1g}",
-            f"{row['torch_ms']:.3f}" if row["torch_ms"] else "",
-            f"{row['ratio']:.2f}" if row["ratio"] else "",
-        )  # fmt: skip
-    console.print(table)
+    title = f"bench gpu-products: {report['device']}, medians of {report['rounds']}"
+    show_table(console, title, columns, rows)
 
 
 @app.command("gpu-ablation")
@@ -350,7 +326,7 @@ def bench_gpu_ablation(
     ] = "2048",
     rounds: options.Rounds = 15,
     json_file: options.JsonFile = None,
-) -> int:
+) -> None:
     """What fusion and shared memory give on an NVIDIA GPU, in float32."""
     from ..bench.ablation import cooperation_rows, fusion_rows
     from ..runtime.gpu.cuda import device_text
@@ -359,7 +335,6 @@ def bench_gpu_ablation(
     rows = [*fusion_rows(split_names(models), rounds), *cooperation_rows(found, rounds)]
     body = {"device": device_text(), "rounds": rounds, "rows": rows}
     emit("bench gpu-ablation", body, json_file, _show_gpu_ablation)
-    return 0
 
 
 def _show_gpu_ablation(console: Console, report: dict[str, Any]) -> None:
@@ -412,16 +387,19 @@ def bench_tuning(
         Path | None, typer.Option(help="A picture of the curves."), Writes(".png")
     ] = None,
     json_file: options.JsonFile = None,
-) -> int:
+) -> None:
     """Replay explorers on tables of exact cycles: trials until within 1 % of the optimum."""
 
     with progress_bar("starting"):  # imports take a second
+        from ..bench.measure import check_some
         from ..bench.tables import LAYERS, TABLES, layer_task, make_table
-        from ..bench.tuning import check_explorers, draw_replays, model_rows, tables_in, tuning_rows
+        from ..bench.tuning import REPLAYED, TREES, draw_replays, model_rows, tables_in, tuning_rows
 
     folder = tables or TABLES
     layers = LAYERS if make == "all" else split_names(make)
-    check_explorers(split_names(explorers))
+    wanted = split_names(explorers)
+    if wanted:
+        check_some("explorers", wanted, (*REPLAYED, TREES))
     for memory in split_names(memories):
         for layer in layers or LAYERS[:1]:
             layer_task(layer, memory)  # refuses unknown names before an hour's work
@@ -432,12 +410,11 @@ def bench_tuning(
                 make_table(layer, memory, folder, fixed, advance, part)
     found = tables_in(folder)
     with progress_bar("replays") as advance:
-        rows = tuning_rows(found, split_names(explorers), seeds, advance)
+        rows = tuning_rows(found, wanted, seeds, advance)
     if plot is not None:
-        draw_replays(found, split_names(explorers), plot)
+        draw_replays(found, wanted, plot)
     body = {"seeds": seeds, "rows": rows, "model": model_rows(found)}
     emit("bench tuning", body, json_file, _show_tuning)
-    return 0
 
 
 @app.command("explore")
@@ -469,7 +446,7 @@ def bench_explore(
         int, typer.Option(min=1, max=options.MOST_ROUNDS, help="Replays of each method.")
     ] = 20,
     json_file: options.JsonFile = None,
-) -> int:
+) -> None:
     """Replay the searches of vdla explore on a space whose designs are all known: how much of the
     front's hypervolume each has after how many of them.
     """
@@ -495,7 +472,6 @@ def bench_explore(
         "objectives": list(found.spec.objectives), "rows": rows,
     }  # fmt: skip
     emit("bench explore", body, json_file, _show_explore)
-    return 0
 
 
 def _show_explore(console: Console, report: dict[str, Any]) -> None:
@@ -504,35 +480,29 @@ def _show_explore(console: Console, report: dict[str, Any]) -> None:
         f"part of the hypervolume of all {report['designs']:,} designs of {report['table']} after"
         f" so many trials, medians of {report['seeds']} seeds"
     )
-    table = new_table(title, "method", *marks, "regret", "trials to 99 %")
-    for row in report["rows"]:
-        parts = [percent(part) for part in row["part_after"].values()]
-        needed = row["trials_to_99pct"]
-        table.add_row(
-            row["method"], *parts, percent(row["regret"]),
-            f"over {report['trials']}" if needed is None else count(needed),
-        )  # fmt: skip
-    console.print(table)
+    rows = (
+        (row["method"], *map(percent, (*row["part_after"].values(), row["regret"])),
+         count(row["trials_to_99pct"]) or f"over {report['trials']}")
+        for row in report["rows"]
+    )  # fmt: skip
+    show_table(console, title, ("method", *marks, "regret", "trials to 99 %"), rows)
 
 
 def _show_tuning(console: Console, report: dict[str, Any]) -> None:
-    names = ("layer", "memory", "explorer")
-    columns = ("choices", "optimum", "planner", "median", "90 %", "regret")
+    names, numbers = ("layer", "memory", "explorer"), ("choices", "optimum", "planner")
+    rows = (
+        (*map(row.get, names), *map(count, map(row.get, numbers)),
+         *(count(row["trials_to_1pct"][k]) or "never" for k in ("median", "p90")),
+         percent(row["regret_area"]))
+        for row in report["rows"]
+    )  # fmt: skip
     title = f"trials until within 1 % of the optimum, {report['seeds']} seeds"
-    table = new_table(title, *names, *columns, left=3)
-    for row in report["rows"]:
-        needed = row["trials_to_1pct"]
-        numbers = [row["choices"], row["optimum"], row["planner"]]
-        told = ["never" if needed[k] is None else count(needed[k]) for k in ("median", "p90")]
-        table.add_row(
-            *(row[name] for name in names), *map(count, numbers), *told, percent(row["regret_area"])
-        )
-    console.print(table)
-    names = ("layer", "memory", "learned from")
-    columns = ("pairs", "30 of 600", "30 of all", "ms")
-    table = new_table("how models rank what they have not seen", *names, *columns, left=3)
-    for row in report["model"]:
-        measures = ("pairwise_accuracy", "recall_at_30", "recall_of_all")
-        found = (*(percent(row[name]) for name in measures), f"{row['ms']:.3f}")
-        table.add_row(row["layer"], row["memory"], row["learned_from"], *found)
-    console.print(table)
+    show_table(console, title, (*names, *numbers, "median", "90 %", "regret"), rows, left=3)
+    columns = ("layer", "memory", "learned from", "pairs", "30 of 600", "30 of all", "ms")
+    measures = ("pairwise_accuracy", "recall_at_30", "recall_of_all")
+    rows = (
+        (row["layer"], row["memory"], row["learned_from"], *map(percent, map(row.get, measures)),
+         decimals(row["ms"]))
+        for row in report["model"]
+    )  # fmt: skip
+    show_table(console, "how models rank what they have not seen", columns, rows, left=3)

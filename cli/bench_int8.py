@@ -10,7 +10,7 @@ from rich.console import Console
 
 from .files import Fills
 from .options import JsonFile
-from .output import count, emit, new_table, progress_bar
+from .output import count, decimals, emit, new_table, progress_bar, show_table
 
 #: The largest side of images; larger ones take more than the memory of most machines.
 MOST_SIDE = 4096
@@ -33,23 +33,23 @@ def quantised(
         Fills(),
     ] = None,
     json_file: JsonFile = None,
-) -> int:
+) -> None:
     """What vdla quantize loses on networks with random weights, with smoothing and without."""
     from ..bench.quantised import quantised_rows
 
     with progress_bar("quantised") as progress:
         rows = quantised_rows(split_names(models), progress, save)
     emit("bench quantised", {"rows": rows}, json_file, _show_quantised, seed=0)
-    return 0
 
 
 def _show_quantised(console: Console, report: dict[str, Any]) -> None:
     columns = ("network", "options", "SQNR dB", "nodes in int8", "in float", "smoothed")
-    table = new_table("bench quantised", *columns, left=2)
-    for row in report["rows"]:
-        numbers = (str(row[name]) for name in ("int8", "float32", "smoothed"))
-        table.add_row(row["network"], row["options"], f"{row['sqnr_db']:.1f}", *numbers)
-    console.print(table)
+    rows = (
+        (row["network"], row["options"], decimals(row["sqnr_db"], 1),
+         *(str(row[name]) for name in ("int8", "float32", "smoothed")))
+        for row in report["rows"]
+    )  # fmt: skip
+    show_table(console, "bench quantised", columns, rows, left=2)
 
 
 def definition(
@@ -59,7 +59,7 @@ def definition(
     side: Annotated[int, typer.Option(min=32, max=MOST_SIDE, help="Side of images.")] = 224,
     images: Annotated[int, typer.Option(min=1, max=MOST_IMAGES, help="To compare answers.")] = 8,
     json_file: JsonFile = None,
-) -> int:
+) -> None:
     """How far int8 networks are from ONNX's float definition, and ONNX Runtime's optimised run."""
     from ..bench.definition import definition_rows
 
@@ -67,7 +67,6 @@ def definition(
         rows = definition_rows(split_names(models), side, images, progress)
     body = {"side": side, "images": images, "rows": rows}
     emit("bench definition", body, json_file, _show_definition, seed=0)
-    return 0
 
 
 def _show_definition(console: Console, report: dict[str, Any]) -> None:

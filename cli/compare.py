@@ -8,9 +8,10 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from ..runtime.files import write_text
 from .files import Reads
 from .options import Html, JsonFile
-from .output import emit, new_table, write_text
+from .output import emit, new_table
 
 #: The table shows this many of the layers that changed most; JSON has all.
 MOVED_ROWS = 10
@@ -25,7 +26,7 @@ def compare(
     b: Annotated[Path, typer.Argument(metavar="B.json", help="The report after."), Reads()],
     html: Html = None,
     json_file: JsonFile = None,
-) -> int:
+) -> None:
     """Two reports of `vdla run` or `vdla bench` side by side: what changed, and where most."""
     from ..report.compare import compare as compare_reports
     from ..report.compare import load_report
@@ -37,7 +38,6 @@ def compare(
 
         write_text(html, compare_page(before, after, compared, _file_names(a, b)))
     emit("compare", compared, json_file, lambda out, told: _show_compare(out, told, a.name, b.name))
-    return 0
 
 
 def _file_names(a: Path, b: Path) -> tuple[str, str]:

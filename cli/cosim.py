@@ -8,10 +8,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import typer
 from rich.console import Console
 
 from ..isa.errors import VdlaError
+from ..isa.memory import MemoryParams
+from ..isa.params import HwParams
+from ..isa.program import Program
 from .arrays import model_inputs
 from .coverage import show_lines, show_summary, summary
 from .files import Merges, Reads, Writes
@@ -20,13 +24,8 @@ from .output import count, emit, progress_bar
 from .replay import recorded_block, replacements, replay_block, save_recording, show_divergence
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from ..cosim.replace import Replacement
     from ..cosim.runner import Design
-    from ..isa.memory import MemoryParams
-    from ..isa.params import HwParams
-    from ..isa.program import Program
 
     #: Runs everything by a function that runs one program on its memory.
     RunAll = Callable[[Callable[[Program, np.ndarray], object]], object]
@@ -236,9 +235,6 @@ def _load(
     source: Path, hw: str | None, memory: str, input_file: Path | None, seed: int
 ) -> tuple[HwParams, MemoryParams, RunAll]:
     """Configuration, memory, and what runs all programs of a model or the one of a file."""
-    from ..isa.memory import MemoryParams
-    from ..isa.params import HwParams
-    from ..isa.program import Program
     from ..module import compile
 
     if source.suffix != PROGRAM_SUFFIX:
@@ -264,8 +260,6 @@ def _load(
 
 def _random_inputs(program: Program, seed: int) -> np.ndarray:
     """DRAM before the run, with random bytes where the host puts tensors."""
-    import numpy as np
-
     dram, rng = program.dram_image(), np.random.default_rng(seed)
     for region in program.meta.get("inputs", ()):
         end = region["address"] + region["bytes"]

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from ..runtime.files import write_text
 from .files import Reads, Writes
 from .options import JsonFile
-from .output import count, emit, new_table, percent, write_text
+from .output import count, emit, new_table, percent
 
 if TYPE_CHECKING:
     from ..sim.coverage.coverage import Coverage

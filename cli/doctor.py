@@ -18,6 +18,7 @@ from rich.console import Console
 from .._version import __version__
 from ..runtime.cache import cache_dir
 from ..runtime.files import check_writable
+from ..runtime.processor import host as machine
 from .options import JsonFile
 from .output import emit, new_table
 
@@ -70,7 +71,6 @@ def _processor() -> dict[str, Any]:
         if importlib.util.find_spec(package) is None:
             return _check("processor", False, f"{package} is missing", needed=True)
     from ..compiler.targets.cpu.processor import host_processor
-    from ..runtime.processor import host as machine
 
     found = host_processor()
     wide = [name for name in VECTOR_FEATURES if found.has(name)]

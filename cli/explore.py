@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, closing, nullcontext
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,11 +15,11 @@ from rich.console import Console
 from rich.status import Status
 
 from ..isa.errors import VdlaError
-from ..runtime.files import whole_file
+from ..runtime.files import whole_file, write_text
 from ..runtime.processor import host
-from .files import Fills, Merges, Reads, Writes
-from .options import MOST_ROUNDS, MOST_THREADS, Html, JsonFile, Scheduler, TimeLimit
-from .output import new_table, show_report, write_text
+from .files import Fills, Reads, Writes
+from .options import MOST_ROUNDS, Html, JsonFile, Processes, ResultsFile, Scheduler, TimeLimit
+from .output import new_table, show_report
 
 if TYPE_CHECKING:
     from ..compiler.tune.pool import Pool
@@ -41,16 +42,9 @@ def explore(
     seed: Annotated[
         int | None, typer.Option(min=0, max=2**32 - 1, help="Seed of all that is random.")
     ] = None,
-    workers: Annotated[
-        int | None,
-        typer.Option(min=1, max=MOST_THREADS, help="Processes; as many as processors without it."),
-    ] = None,
+    workers: Processes = None,
     scheduler: Scheduler = None,
-    results: Annotated[
-        Path,
-        typer.Option(metavar="F", help="File of what was measured, to read and to add to."),
-        Merges(),
-    ] = DEFAULT_RESULTS,
+    results: ResultsFile = DEFAULT_RESULTS,
     prove: Annotated[
         int,
         typer.Option(min=0, max=MOST_ROUNDS, help="Run so many of the front in RTL, best first."),
@@ -76,8 +70,6 @@ def explore(
     Ctrl-C keeps all results; the same command goes on. The best are those with the least of the
     first objective; what is run in RTL must have the same cycles.
     """
-    from dataclasses import replace
-
     from ..bench.sweep import Results
     from ..explore.exploration import Exploration
     from ..explore.report import draw_front, make_report
@@ -165,8 +157,7 @@ def _proofs(
     proofs = {}
     for number, outcome in enumerate(exploration.front[: max(proved, built)]):
         if number < built:
-            params = outcome.design.params
-            assert params is not None
+            params, _ = outcome.design.machine
             proofs[number] = proof.build(exploration, outcome, output / params.hash, progress)
         else:
             proofs[number] = proof.prove(exploration, outcome, progress)

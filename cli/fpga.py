@@ -16,7 +16,7 @@ from ..isa.params import HwParams
 from ..isa.program import Program
 from .files import Fills, Merges, Reads
 from .options import MOST_ROUNDS, JsonFile, Scheduler, Workers, open_workers
-from .output import count, emit, new_table, percent
+from .output import count, decimals, emit, new_table, percent, show_table
 
 app = typer.Typer(help="Bitstreams for boards.", no_args_is_help=False)
 BoardName = Annotated[
@@ -62,7 +62,7 @@ def fpga_build(
 
 
 @app.command("table")
-def fpga_table(board: BoardName, output: BuildDir = None, json_file: JsonFile = None) -> int:
+def fpga_table(board: BoardName, output: BuildDir = None, json_file: JsonFile = None) -> None:
     """Show what every block size takes of a device, and its clock after placement."""
 
     with _fpga_tools("table") as (synthesis, progress):
@@ -70,7 +70,6 @@ def fpga_table(board: BoardName, output: BuildDir = None, json_file: JsonFile = 
 
         result = synthesis.table(find_board(board), output or Path("build") / board, progress)
     emit("fpga table", result.body, json_file, _show_sizes)
-    return 0
 
 
 @app.command("sample")
@@ -127,10 +126,9 @@ def _show_sample(console: Console, report: dict[str, Any]) -> None:
         console.print(report["error"])
         return
     fitted = report["model"]["coefficients"]
-    table = new_table("a unit of this takes", "", *fitted)
-    for name in next(iter(fitted.values())):
-        table.add_row(name, *(f"{one[name]:,.1f}" for one in fitted.values()))
-    console.print(table)
+    names = next(iter(fitted.values()))
+    rows = ((name, *(f"{one[name]:,.1f}" for one in fitted.values())) for name in names)
+    show_table(console, "a unit of this takes", ("", *fitted), rows)
     for name, (median, most) in report["model"]["error"].items():
         console.print(
             f"{name}: off by {percent(median)} in the median, {percent(most)} at most, at samples"
@@ -153,14 +151,13 @@ def fpga_export(
         Reads(),
     ] = None,
     json_file: JsonFile = None,
-) -> int:
+) -> None:
     """Write a directory for Xilinx' tools: Verilog with AXI ports, constraints, IP packaging."""
 
     if program_file is not None and not bench:
         raise VdlaError("program: expected --bench with it; without a bench nothing is run")
     with _fpga_tools("export"):
-        from ..hw.boards.export import NAME, export
-        from ..hw.boards.pynq_z1 import BOARD, PART
+        from ..hw.boards.pynq_z1 import BOARD, NAME, PART, export
 
         params = BOARD.hw if hw is None else HwParams.load(hw)
         program = None if program_file is None else Program.load(program_file)
@@ -174,7 +171,6 @@ def fpga_export(
         files = [str(path) for path in paths]
     body = {"part": PART, "files": files, "vendor_tools": "never run"}
     emit("fpga export", body, json_file, _show_export, params)
-    return 0
 
 
 def _show_export(console: Console, report: dict[str, Any]) -> None:
@@ -214,12 +210,13 @@ def _fpga_tools(what: str) -> Iterator[tuple[Any, Callable[[str], None]]]:
 
 def _show_sizes(console: Console, report: dict[str, Any]) -> None:
     names = ("lut", "ff", "dsp", "bram")
-    table = new_table(f"{report['board']}, {report['device']}", "block", *names, "fmax MHz")
-    for row in report["rows"]:
-        rate = "" if row["fmax_mhz"] is None else f"{row['fmax_mhz']:.1f}"
-        numbers = [count(row[name]) for name in names]
-        table.add_row(row["hw"], *numbers, "does not fit" if row["missed"] else rate)
-    console.print(table)
+    rows = (
+        (row["hw"], *(count(row[name]) for name in names),
+         "does not fit" if row["missed"] else decimals(row["fmax_mhz"], 1))
+        for row in report["rows"]
+    )  # fmt: skip
+    title = f"{report['board']}, {report['device']}"
+    show_table(console, title, ("block", *names, "fmax MHz"), rows)
 
 
 def _show_fpga(console: Console, report: dict[str, Any]) -> None:
@@ -238,10 +235,9 @@ def _show_fpga(console: Console, report: dict[str, Any]) -> None:
             f"target {report['target_mhz']:g} MHz"
         )
     if report.get("critical_path"):
-        path = new_table("critical path", "ns", "signal", "source", left=3)
-        for step in report["critical_path"]:
-            path.add_row(f"{step['ns']:.2f}", step["signal"], step["source"] or "")
-        console.print(path)
+        path = report["critical_path"]
+        rows = ((decimals(s["ns"], 2), s["signal"], s["source"] or "") for s in path)
+        show_table(console, "critical path", ("ns", "signal", "source"), rows, left=3)
     if report.get("bitstream"):
         console.print(f"{report['bitstream']}: sha256 {report['bitstream_sha256']}")
     console.print(", ".join(f"{name} {version}" for name, version in report["tools"].items()))

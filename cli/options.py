@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from ..compiler.choose.records import RECORDS_VARIABLE
 from ..isa.memory import MEMORY_PRESETS
 from ..isa.params import PRESETS
+from ..runtime import workers as pool
 from .files import Merges, Reads, Writes
-
-if TYPE_CHECKING:
-    from ..runtime import workers as pool
 
 #: Bounds of numbers: what fits 64 bits, and repetitions and threads beyond which nobody waits.
 MOST = 2**63 - 1
@@ -40,8 +39,6 @@ Knobs = Annotated[
     ),
     Reads(),
 ]
-#: The environment variable that names a file of records.
-RECORDS_VARIABLE = "VDLA_RECORDS"
 Records = Annotated[
     Path | None,
     typer.Option(
@@ -51,6 +48,18 @@ Records = Annotated[
         help="Measured choices (JSON lines), as vdla tune writes them.",
     ),
     Reads(),
+]
+Processes = Annotated[
+    int | None,
+    typer.Option(min=1, max=MOST_THREADS, help="Processes; as many as processors without it."),
+]
+ResultsFile = Annotated[
+    Path,
+    typer.Option(metavar="F", help="File of what was measured, to read and to add to."),
+    Merges(),
+]
+NamedModel = Annotated[
+    str, typer.Argument(help="A model's file, a network of vdla bench, or a layer such as C8.")
 ]
 Threads = Annotated[
     int, typer.Option(min=1, max=MOST_THREADS, help="Threads of the processor, for cpu.")
@@ -123,8 +132,6 @@ def open_workers(device: str, scheduler: str | None, workers: int) -> Iterator[p
     VdlaError
         When there is no scheduler at that address, or none of its workers has the device.
     """
-    from ..runtime import workers as pool
-
     if scheduler is None and not workers:
         yield None
         return

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from ..runtime.files import whole_file
-
-if TYPE_CHECKING:
-    from ..isa.memory import MemoryParams
-    from ..isa.params import HwParams
+from ..isa.memory import MemoryParams
+from ..isa.params import HwParams
+from ..runtime.files import write_text
 
 
 def emit(
@@ -52,12 +49,6 @@ def show_report(
     show(Console(width=wide, highlight=False, markup=False), report)
 
 
-def write_text(path: str | Path, text: str) -> None:
-    """Write a text file, whole or not at all."""
-    with whole_file(path) as place:
-        place.write_text(text)
-
-
 class Update(Protocol):
     """Shows how much is done, of how much in all, what else is told of it, and of what."""
 
@@ -87,12 +78,32 @@ def progress_bar(what: str) -> Iterator[Update]:
         yield update
 
 
+def show_table(
+    out: Console, title: str, columns: Iterable[str], rows: Iterable[Iterable[str]], left: int = 1
+) -> None:
+    """Print a table of these rows; ``left`` as of :func:`new_table`."""
+    table = new_table(title, *columns, left=left)
+    for row in rows:
+        table.add_row(*row)
+    out.print(table)
+
+
 def new_table(title: str, *columns: str, left: int = 1) -> Table:
     """A table whose first ``left`` columns hold text; the others hold numbers."""
     table = Table(title=title, title_justify="left")
     for index, column in enumerate(columns):
         table.add_column(column, justify="left" if index < left else "right")
     return table
+
+
+def decimals(value: float | None, places: int = 3) -> str:
+    """A number with so many decimals; nothing for None."""
+    return "" if value is None else f"{value:.{places}f}"
+
+
+def settings(values: Mapping[str, object]) -> str:
+    """Names and their values, in a line."""
+    return " ".join(f"{name}={value}" for name, value in values.items())
 
 
 def percent(value: float | None) -> str:

@@ -39,7 +39,7 @@ def quantize(
         typer.Option(help="0 to 1: move so much of channels' differences into weights (0.5)."),
     ] = None,
     json_file: JsonFile = None,
-) -> int:
+) -> None:
     """Quantise a float model to int8 (QDQ ONNX; MODEL_int8.onnx without --output) and compare."""
     import onnx
 
@@ -58,7 +58,6 @@ def quantize(
         onnx.save_model(made.model, str(place))
     body = {"model": model.name, "output": str(path)} | made.report
     emit("quantize", body, json_file, _show_quantize)
-    return 0
 
 
 def _show_quantize(console: Console, report: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from ..isa.errors import VdlaError
+from ..isa.params import HwParams
 from ..runtime.files import whole_file
 from .files import Writes, check_files
 from .output import count, emit, new_table
@@ -18,7 +19,6 @@ from .output import count, emit, new_table
 if TYPE_CHECKING:
     from ..cosim.recording import Recording
     from ..cosim.replace import Replacement
-    from ..isa.params import HwParams
 
 
 def replacements(texts: list[str] | None, params: HwParams) -> list[Replacement] | None:

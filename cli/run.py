@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import typer
 from rich.console import Console
 
+from ..compiler.choose.records import Records
 from ..isa.errors import VdlaError
-from ..runtime.files import whole_file
+from ..runtime.files import whole_file, write_text
 from . import options
 from .arrays import model_inputs
 from .files import Fills, Reads, Writes
-from .output import count, emit, new_table, percent, progress_bar, show_report, write_text
+from .output import count, emit, new_table, percent, progress_bar, settings, show_report, show_table
 
 if TYPE_CHECKING:
     from ..module import Module
@@ -83,10 +86,8 @@ def run(
     json_file: options.JsonFile = None,
     *,
     context: typer.Context,
-) -> int:
+) -> None:
     """Compile a model, run it, and report cycles and utilisation per layer."""
-    import numpy as np
-
     from ..module import compile, load
     from ..report.report import header
     from ..sim.trace import write_trace
@@ -137,7 +138,6 @@ def run(
         with whole_file(roofline) as place:
             draw_roofline(model_rows(report), module.params, module.memory, place)
     show_report(report, json_file, lambda out, told: _show_run(out, told, explain))
-    return 0
 
 
 def _check_against(against: str | None, model: Path) -> None:
@@ -152,8 +152,6 @@ def _check_against(against: str | None, model: Path) -> None:
 
 def _distances(model: Path, module: Module, arrays: list[Any]) -> list[dict[str, Any]]:
     """How far the operators are from their definitions, on the first batch."""
-    from dataclasses import asdict
-
     from ..bench.distance import distances
 
     first = [a[: t.shape[0]] if t.shape else a for a, t in zip(arrays, module.inputs, strict=True)]
@@ -173,7 +171,6 @@ def _note_records(path: Path | None, module: Module) -> None:
     """Say so if a file has records, but none of the machine that a module is for."""
     if path is None:
         return
-    from ..compiler.choose.records import Records
     from ..compiler.targets.base import Options
     from ..compiler.targets.registry import find_target
 
@@ -263,10 +260,8 @@ def _show_distances(console: Console, rows: list[dict[str, Any]]) -> None:
     steps = [str(i) for i in range(len(rows[0]["counts"]) - 1)]
     names = ("layer", "op", *steps, f"{len(steps)} or more", "largest")
     title = "elements by their distance from ONNX's definition, in steps of the quantisation"
-    table = new_table(title, *names, left=2)
-    for row in rows:
-        table.add_row(row["name"], row["op"], *map(count, row["counts"]), count(row["largest"]))
-    console.print(table)
+    told = ((r["name"], r["op"], *map(count, (*r["counts"], r["largest"]))) for r in rows)
+    show_table(console, title, names, told, left=2)
 
 
 def _show_reasons(console: Console, report: dict[str, Any], explain: bool) -> None:
@@ -276,13 +271,12 @@ def _show_reasons(console: Console, report: dict[str, Any], explain: bool) -> No
     if report["target"] != HOST:
         console.print(host_text(report) + ("" if explain else "; --explain says why"))
     if explain:
-        table = new_table("where each node runs, and why", "node", "op", "runs on", "why", left=4)
-        for row in report["layers"]:
-            table.add_row(row["name"], row["op"], row["target"], row["reason"])
-        console.print(table)
+        told = ((row[k] for k in ("name", "op", "target", "reason")) for row in report["layers"])
+        columns = ("node", "op", "runs on", "why")
+        show_table(console, "where each node runs, and why", columns, told, left=4)
         _show_choices(console, report["layers"])
         if report["plan"]:
-            plan = " ".join(f"{name}={value}" for name, value in report["plan"].items())
+            plan = settings(report["plan"])
             console.print(f"plan of the program, by its simulated cycles: {plan}")
         _show_kernels(console, report["layers"])
         _show_memory_plan(console, report["memory_plan"])
@@ -291,14 +285,13 @@ def _show_reasons(console: Console, report: dict[str, Any], explain: bool) -> No
 def _show_choices(console: Console, layers: list[dict[str, Any]]) -> None:
     """What was chosen for each layer, by whom, and what it was predicted to cost."""
     names = ("layer", "knobs", "chosen by", "predicted cycles", "cycles")
-    table = new_table("what was chosen", *names, left=3)
-    for row in layers:
-        if row["knobs"]:
-            knobs = " ".join(f"{name}={value}" for name, value in row["knobs"].items())
-            cycles = (count(row["predicted_cycles"]), count(row["cycles"]))
-            table.add_row(row["name"], knobs, row["chosen_by"], *cycles)
-    if table.row_count:
-        console.print(table)
+    rows = [
+        (row["name"], settings(row["knobs"]), row["chosen_by"],
+         count(row["predicted_cycles"]), count(row["cycles"]))
+        for row in layers if row["knobs"]
+    ]  # fmt: skip
+    if rows:
+        show_table(console, "what was chosen", names, rows, left=3)
 
 
 def _show_kernels(console: Console, layers: list[dict[str, Any]]) -> None:
@@ -325,10 +318,8 @@ def _show_stalls(console: Console, stalls: dict[str, dict[str, int]]) -> None:
     if not stalls:
         return
     causes = list(dict.fromkeys(cause for unit in stalls.values() for cause in unit))
-    table = new_table("where the cycles of each unit went", "unit", *causes)
-    for unit, counts in stalls.items():
-        table.add_row(unit, *(count(counts.get(cause)) for cause in causes))
-    console.print(table)
+    rows = ((unit, *map(count, map(counts.get, causes))) for unit, counts in stalls.items())
+    show_table(console, "where the cycles of each unit went", ("unit", *causes), rows)
 
 
 def compile_model(
@@ -351,7 +342,7 @@ def compile_model(
     precision: options.Precision = "float32",
     arch: options.Arch = None,
     json_file: options.JsonFile = None,
-) -> int:
+) -> None:
     """Compile a model to a folder that runs without the compiler: vdla.load, or C for the CPU."""
     from ..module import compile, cross_compile
     from ..runtime.bundle import read_manifest
@@ -375,23 +366,18 @@ def compile_model(
     body |= {key: manifest[key] for key in ("target", "triple", "features", "memory_plan")}
     body["files"] = {name: size for name, (size, _) in manifest["files"].items()}
     emit("compile", body, json_file, _show_compiled)
-    return 0
 
 
 def _show_compiled(console: Console, report: dict[str, Any]) -> None:
     console.print(f"{report['output']}: {report['target']}, code for {report['triple']}")
-    table = new_table("", "file", "bytes")
-    for name, size in report["files"].items():
-        table.add_row(name, count(size))
-    console.print(table)
+    files = ((name, count(size)) for name, size in report["files"].items())
+    show_table(console, "", ("file", "bytes"), files)
     _show_memory_plan(console, report["memory_plan"])
 
 
 def _show_memory_plan(console: Console, plans: list[dict[str, Any]]) -> None:
     """How tensors share memory: the plan against all side by side, and against the least."""
-    names = ("tensors", "side by side", "planned", "least possible")
-    table = new_table("memory between operators, in bytes", "where", *names)
-    for plan in plans:
-        values = (plan[k] for k in ("values", "sum_bytes", "planned_bytes", "bound_bytes"))
-        table.add_row(plan["where"], *map(count, values))
-    console.print(table)
+    columns = ("where", "tensors", "side by side", "planned", "least possible")
+    names = ("values", "sum_bytes", "planned_bytes", "bound_bytes")
+    rows = ((plan["where"], *(count(plan[name]) for name in names)) for plan in plans)
+    show_table(console, "memory between operators, in bytes", columns, rows)

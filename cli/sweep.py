@@ -11,11 +11,11 @@ from rich.console import Console
 from ..isa.errors import VdlaError
 from ..isa.memory import MEMORY_PRESETS
 from ..isa.params import PRESETS
-from ..runtime.files import whole_file
+from ..runtime.files import whole_file, write_text
 from ..runtime.processor import host
-from .files import Merges, Writes
-from .options import MOST_THREADS, Clock, Html, JsonFile, Records
-from .output import count, new_table, percent, progress_bar, show_report, write_text
+from .files import Writes
+from .options import Clock, Html, JsonFile, Processes, Records, ResultsFile
+from .output import count, new_table, percent, progress_bar, show_report
 
 #: Where results go if nothing is said.
 DEFAULT_RESULTS = Path("sweep.jsonl")
@@ -44,15 +44,8 @@ def sweep(
     ] = None,
     records: Records = None,
     clock: Clock = None,
-    workers: Annotated[
-        int | None,
-        typer.Option(min=1, max=MOST_THREADS, help="Processes; as many as processors without it."),
-    ] = None,
-    results: Annotated[
-        Path,
-        typer.Option(metavar="F", help="File of what was measured, to read and to add to."),
-        Merges(),
-    ] = DEFAULT_RESULTS,
+    workers: Processes = None,
+    results: ResultsFile = DEFAULT_RESULTS,
     csv: Annotated[Path | None, typer.Option(help="Write a CSV file."), Writes(".csv")] = None,
     html: Html = None,
     json_file: JsonFile = None,

@@ -1,4 +1,4 @@
-"""``vdla tune`` and ``vdla records``."""
+"""``vdla tune``, ``vdla records`` and ``vdla refine``."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from ..compiler.choose.records import RECORDS_VARIABLE, Records
+from ..compiler.choose.records import merge as merge_files
 from ..isa.errors import VdlaError
+from ..isa.memory import MemoryParams, load_platform
 from ..runtime.files import whole_file
 from . import options
 from .files import Merges, Reads, Writes
-from .output import count, emit, new_table, progress_bar
+from .output import count, emit, new_table, percent, progress_bar, settings
 
 if TYPE_CHECKING:
     from ..api.tuning import Progress as Made
@@ -35,10 +38,7 @@ WantedTemplate = Annotated[str | None, typer.Option("--template", help="Only rec
 
 
 def tune(
-    model: Annotated[
-        str,
-        typer.Argument(help="A model's file, a network of vdla bench, or a layer such as C8."),
-    ],
+    model: options.NamedModel,
     target: Annotated[str, typer.Option(help="sim, rtl, cpu, cuda or opencl.")] = "sim",
     trials: Annotated[
         int, typer.Option(min=1, max=options.MOST, help="Trials of each workload.")
@@ -46,9 +46,7 @@ def tune(
     tuner: Annotated[str, typer.Option(help="xgb, treernn, sa, ga, random, grid or auto.")] = "xgb",
     records: Annotated[
         Path,
-        typer.Option(
-            "--records", envvar=options.RECORDS_VARIABLE, help="File to read and to add to."
-        ),
+        typer.Option("--records", envvar=RECORDS_VARIABLE, help="File to read and to add to."),
         Merges(),
     ] = DEFAULT_RECORDS,
     hw: options.Hw = "16x16",
@@ -72,11 +70,10 @@ def tune(
         Writes(".png"),
     ] = None,
     json_file: options.JsonFile = None,
-) -> int:
+) -> None:
     """Search the choices of a model's layers. Ctrl-C keeps all trials; run again to go on."""
     from ..api.tuning import tune as run_tune
     from ..bench.workloads import find_model
-    from ..isa.platform import load_platform
 
     params, memory_params = load_platform(hw, memory)
     found = find_model(model, params.batch, quantized=target in ("sim", "rtl"))
@@ -105,7 +102,6 @@ def tune(
         )
     if report["interrupted"]:
         raise VdlaError(f"interrupted; {records} has all trials, and the same command goes on")
-    return 0
 
 
 def progress_text(made: Made) -> str:
@@ -121,20 +117,11 @@ def progress_text(made: Made) -> str:
 
 def _show_tuned(console: Console, report: dict[str, Any]) -> None:
     unit = "cycles" if report["target"] == "accel" else "ms"
-    columns = (
-        "workload of",
-        "knobs",
-        "trials",
-        "failed",
-        f"planner {unit}",
-        f"best {unit}",
-        "saved",
-    )
-    table = new_table(
-        f"tuned by {report['tuner']}, records in {report['records']}", *columns, left=2
-    )
+    costs = (f"planner {unit}", f"best {unit}", "saved")
+    title = f"tuned by {report['tuner']}, records in {report['records']}"
+    table = new_table(title, "workload of", "knobs", "trials", "failed", *costs, left=2)
     for row in report["tasks"]:
-        knobs = " ".join(f"{name}={value}" for name, value in (row["best_knobs"] or {}).items())
+        knobs = settings(row["best_knobs"] or {})
         more = f" and {len(row['layers']) - 1} more" if len(row["layers"]) > 1 else ""
         trials = (count(row["trials"]), count(row["failed"]))
         costs = (_cost(row["planner"]), _cost(row["best"]), _saved(row["planner"], row["best"]))
@@ -153,9 +140,7 @@ def _cost(value: float | None) -> str:
 
 
 def _saved(planner: float | None, best: float | None) -> str:
-    if not planner or best is None:
-        return ""
-    return f"{100 * (1 - best / planner):.1f} %"
+    return percent(None if not planner or best is None else 1 - best / planner)
 
 
 # ---- records -------------------------------------------------------------------------------------
@@ -167,9 +152,9 @@ def show(
     target: WantedTarget = None,
     template: WantedTemplate = None,
     json_file: options.JsonFile = None,
-) -> int:
+) -> None:
     """What was tried: each workload with its trials, how many failed, and the best cost."""
-    return _list(files, target, template, json_file, "records show")
+    _list(files, target, template, json_file, "records show")
 
 
 @records_app.command("best")
@@ -178,9 +163,9 @@ def best(
     target: WantedTarget = None,
     template: WantedTemplate = None,
     json_file: options.JsonFile = None,
-) -> int:
+) -> None:
     """The best knobs of each workload."""
-    return _list(files, target, template, json_file, "records best")
+    _list(files, target, template, json_file, "records best")
 
 
 @records_app.command("merge")
@@ -188,23 +173,18 @@ def merge(
     files: RecordFiles,
     output: Annotated[Path, typer.Option("--output", "-o", help="The file to write."), Writes()],
     json_file: options.JsonFile = None,
-) -> int:
+) -> None:
     """Write the records of several files to one, each once."""
-    from ..compiler.choose.records import merge as merge_files
-
     found = merge_files(output, files)
     rows = _rows(found)
     told = f"{output}: {len(found.trials)} records of {len(rows)} workloads"
     body = {"output": str(output), "rows": rows}
     emit("records merge", body, json_file, lambda console, _: console.print(told))
-    return 0
 
 
 def _list(
     files: list[Path], target: str | None, template: str | None, json_file: str | None, what: str
-) -> int:
-    from ..compiler.choose.records import Records
-
+) -> None:
     found = Records(trial for file in files for trial in Records.load(file).trials)
     for field, wanted in (("target", target), ("template", template)):
         known = dict.fromkeys(getattr(trial.key, field) for trial in found.trials)
@@ -216,7 +196,6 @@ def _list(
     rows = _rows(found.where(target=target, template=template))
     shows_knobs = what.endswith("best")
     emit(what, {"rows": rows}, json_file, lambda out, _: _show_records(out, rows, shows_knobs))
-    return 0
 
 
 def _rows(records: Any) -> list[dict[str, Any]]:
@@ -235,12 +214,11 @@ def _rows(records: Any) -> list[dict[str, Any]]:
 
 
 def _show_records(console: Console, rows: list[dict[str, Any]], with_knobs: bool) -> None:
-    names = ("target", "machine", "template", "workload")
-    table = new_table("", *names, "knobs" if with_knobs else "trials", "best", left=5)
+    names = ("target", "machine", "template", "workload", "knobs" if with_knobs else "trials")
+    table = new_table("", *names, "best", left=5)
     for row in rows:
-        knobs = " ".join(f"{name}={value}" for name, value in (row["knobs"] or {}).items())
         failed = f", {row['failed']} failed" if row["failed"] else ""
-        told = knobs if with_knobs else f"{row['trials']}{failed}"
+        told = settings(row["knobs"] or {}) if with_knobs else f"{row['trials']}{failed}"
         shown = (row["target"], _machine(row), row["template"], _workload(row["workload"]))
         table.add_row(*shown, told, _cost(row["best"]))
     console.print(table)
@@ -248,8 +226,6 @@ def _show_records(console: Console, rows: list[dict[str, Any]], with_knobs: bool
 
 def _machine(row: dict[str, Any]) -> str:
     """The machine of a record: the hash of the configuration and its memory, or the processor."""
-    from ..isa.memory import MemoryParams
-
     if row["target"] == "cpu":
         return row["machine"]
     with suppress(ValueError, TypeError, VdlaError):
@@ -262,3 +238,61 @@ def _workload(key: str) -> str:
     """A workload in a few words."""
     text = key.strip("{}").replace('"', "")
     return text if len(text) <= WORKLOAD_CHARACTERS else text[: WORKLOAD_CHARACTERS - 1] + "…"
+
+
+# ---- refine -------------------------------------------------------------------------------------
+
+
+def refine(
+    model: options.NamedModel,
+    knobs: Annotated[
+        Path,
+        typer.Option("--knobs", metavar="FILE", help="Choices by layer: read, and made better."),
+        Merges(),
+    ] = Path("knobs.json"),
+    trials: Annotated[int, typer.Option(min=1, max=options.MOST, help="Programs to try.")] = 200,
+    hw: options.Hw = "16x16",
+    memory: options.Memory = "vta",
+    vthreads: options.Vthreads = 2,
+    seed: options.Seed = 0,
+    time_s: options.TimeLimit = None,
+    json_file: options.JsonFile = None,
+) -> None:
+    """Search the choices of all layers together, by the cycles of the whole program. Ctrl-C keeps
+    the best; run again with another seed to go on.
+    """
+    from ..api.refining import refine as run_refine
+    from ..bench.workloads import find_model
+
+    params, memory_params = load_platform(hw, memory)
+    found = find_model(model, params.batch, quantized=True)
+    with progress_bar(model) as update:
+        body = run_refine(
+            found, knobs, params, memory_params, trials, seed, time_s, vthreads,
+            lambda made, of, best: update(made, of, f"{best:,} cycles"),
+        )  # fmt: skip
+    report = {"model_name": model} | body
+    emit("refine", report, json_file, _show_refined, params, memory_params, seed)
+    if report["time_ended"]:
+        print(f"vdla: the time ended; {knobs} has the best choices", file=sys.stderr)
+    if report["interrupted"]:
+        raise VdlaError(f"interrupted; {knobs} has the best choices")
+
+
+def _show_refined(console: Console, report: dict[str, Any]) -> None:
+    saved = percent(1 - report["best"] / report["before"])
+    console.print(
+        f"{count(report['before'])} -> {count(report['best'])} cycles ({saved} saved),"
+        f" {count(report['trials'])} trials, {count(report['failed'])} of them without a program;"
+        f" choices in {report['knobs']}"
+    )
+    changed = [layer for layer in report["layers"] if "before" in layer]
+    if not changed:
+        return
+    table = new_table("layers with other choices", "layer", "knobs", "before", left=3)
+    for layer in changed:
+        now, before = layer["knobs"], layer["before"]
+        names = [name for name, value in now.items() if before.get(name) != value]
+        sides = (settings({name: side.get(name) for name in names}) for side in (now, before))
+        table.add_row(layer["name"], *sides)
+    console.print(table)

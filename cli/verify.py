@@ -9,10 +9,11 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from ..isa.memory import load_platform
 from . import options
 from .coverage import show_summary, summary
 from .files import Fills
-from .output import count, emit, new_table, progress_bar
+from .output import count, emit, new_table, progress_bar, show_table
 
 
 def verify(
@@ -35,7 +36,6 @@ def verify(
     """Random programs through reference, SimPy and RTL: bytes and cycles must be equal. With
     --coverage, further programs are drawn towards what the file's and these have not hit.
     """
-    from ..isa.platform import load_platform
     from ..sim.coverage.coverage import Coverage
     from ..sim.verify import campaign as verification
 
@@ -59,18 +59,14 @@ def verify(
 
 
 def _show_verify(console: Console, report: dict[str, Any]) -> None:
-    table = new_table(f"verify, configuration {report['config_hash']}", "", "count")
-    for name in (
-        "programs",
-        "steered_programs",
-        "instructions",
-        "cycles",
-        "byte_mismatches",
+    names = (
+        "programs", "steered_programs", "instructions", "cycles", "byte_mismatches",
         "cycle_mismatches",
-    ):
-        table.add_row(name.replace("_", " "), count(report[name]))
-    table.add_row("largest cycle error", count(report["max_cycle_error"]))
-    console.print(table)
+    )  # fmt: skip
+    rows = [(name.replace("_", " "), count(report[name])) for name in names]
+    rows.append(("largest cycle error", count(report["max_cycle_error"])))
+    title = f"verify, configuration {report['config_hash']}"
+    show_table(console, title, ("", "count"), rows)
     if "coverage" in report:
         show_summary(console, report["coverage"])
     if report["first_divergence"] is not None:

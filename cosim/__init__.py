@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from .dram import Beat, DramModel
     from .job import Job, Settings
     from .lines import LineCoverage
-    from .memory import ReadMemory
     from .places import find_bench
     from .recording import Recording
     from .replace import Replacement
@@ -40,70 +39,24 @@ if TYPE_CHECKING:
     from .session import Session
     from .single import record, replay
     from .streams import StreamMonitor, StreamSink, StreamSource
-    from .units import UnitDriver
+    from .units import ReadMemory, UnitDriver
     from .words import insn_word, queued_word, stored_words
 
 __all__ = [
-    "PAUSES",
-    "AxiMonitor",
-    "Beat",
-    "BenchFailure",
-    "Build",
-    "CoSimulation",
-    "CoreBench",
-    "Coverage",
-    "Design",
-    "Diverged",
-    "Divergence",
-    "DramModel",
-    "Job",
-    "LineCoverage",
-    "ProgramCheck",
-    "ReadMemory",
-    "Recording",
-    "Replacement",
-    "Scoreboard",
-    "SdramChip",
-    "Session",
-    "Settings",
-    "StreamMonitor",
-    "StreamSink",
-    "StreamSource",
-    "UnitDriver",
-    "build_simulator",
-    "check_burst",
-    "check_dram",
-    "find_bench",
-    "insn_word",
-    "parameter",
-    "pause_channels",
-    "pauses",
-    "queued_word",
-    "record",
-    "replay",
-    "reset",
-    "run_bench",
-    "stored_words",
-    "unpack_burst",
-    "until",
-]
+    "PAUSES", "AxiMonitor", "Beat", "BenchFailure", "Build", "CoSimulation", "CoreBench",
+    "Coverage", "Design", "Diverged", "Divergence", "DramModel", "Job", "LineCoverage",
+    "ProgramCheck", "ReadMemory", "Recording", "Replacement", "Scoreboard", "SdramChip",
+    "Session", "Settings", "StreamMonitor", "StreamSink", "StreamSource", "UnitDriver",
+    "build_simulator", "check_burst", "check_dram", "find_bench", "insn_word", "parameter",
+    "pause_channels", "pauses", "queued_word", "record", "replay", "reset", "run_bench",
+    "stored_words", "unpack_burst", "until",
+]  # fmt: skip
 
 #: The public names of each module. They are imported on first use: cocotb, and Amaranth for what
 #: knows the hardware's layouts, are needed by what needs them only.
 _MODULES = {
-    ".axi": (
-        "PAUSES",
-        "AxiMonitor",
-        "check_burst",
-        "pause_channels",
-        "pauses",
-        "unpack_burst",
-    ),
-    ".bench": (
-        "parameter",
-        "reset",
-        "until",
-    ),
+    ".axi": ("PAUSES", "AxiMonitor", "check_burst", "pause_channels", "pauses", "unpack_burst"),
+    ".bench": ("parameter", "reset", "until"),
     ".check": ("ProgramCheck",),
     ".cosimulation": ("CoSimulation",),
     ".divergence": ("Diverged", "Divergence"),
@@ -111,39 +64,18 @@ _MODULES = {
     ".dram": ("Beat", "DramModel"),
     ".job": ("Job", "Settings"),
     ".session": ("Session",),
-    ".core": (
-        "CoreBench",
-        "check_dram",
-    ),
+    ".core": ("CoreBench", "check_dram"),
     ".lines": ("LineCoverage",),
-    ".memory": ("ReadMemory",),
     ".places": ("find_bench",),
     ".sdram": ("SdramChip",),
     ".recording": ("Recording",),
     ".replace": ("Replacement",),
-    ".single": (
-        "record",
-        "replay",
-    ),
-    ".runner": (
-        "BenchFailure",
-        "Build",
-        "Design",
-        "build_simulator",
-        "run_bench",
-    ),
+    ".single": ("record", "replay"),
+    ".runner": ("BenchFailure", "Build", "Design", "build_simulator", "run_bench"),
     ".scoreboard": ("Scoreboard",),
-    ".streams": (
-        "StreamMonitor",
-        "StreamSink",
-        "StreamSource",
-    ),
-    ".units": ("UnitDriver",),
-    ".words": (
-        "insn_word",
-        "queued_word",
-        "stored_words",
-    ),
+    ".streams": ("StreamMonitor", "StreamSink", "StreamSource"),
+    ".units": ("ReadMemory", "UnitDriver"),
+    ".words": ("insn_word", "queued_word", "stored_words"),
 }
 _LATER = {name: module for module, names in _MODULES.items() for name in names}
 

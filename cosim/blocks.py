@@ -26,7 +26,6 @@ from ..hw.core.fetch import Fetch
 from ..hw.core.gemm import Gemm
 from ..hw.core.load import Load
 from ..hw.core.store import Store
-from ..hw.core.technology import SIMULATION, Technology
 from ..hw.core.vector import Vector
 from ..hw.core.verilog import core_verilog
 from ..isa.params import HwParams
@@ -34,8 +33,6 @@ from ..sim.rtl.kept import kept_text
 
 #: Blocks that have taps and can be replaced; their ports are those of the component's signature.
 BLOCKS = {"fetch": Fetch, "load": Load, "gemm": Gemm, "vector": Vector, "store": Store}
-#: Those that are built from a technology.
-_OF_TECHNOLOGY = ("gemm", "vector")
 _PACKAGE = Path(__file__).parents[1]
 #: Name of a tap's module, followed by the block's.
 TAP = "vdla_tap_"
@@ -102,19 +99,17 @@ class _Tapped(Component):
 
 
 def tapped_core(
-    params: HwParams, technology: Technology = SIMULATION, blocks: Mapping[str, Component] = {},
-    sources: bool = False,
-) -> str:  # fmt: skip
+    params: HwParams, blocks: Mapping[str, Component] = {}, sources: bool = False
+) -> str:
     """Verilog text of the core of a configuration with a tap at each block; ``blocks``: components
     in the place of the core's own, by name; ``sources``: with the lines of its Amaranth source.
     """
     tapped, taps = {}, []
     for name, make in BLOCKS.items():
-        args = (params, technology) if name in _OF_TECHNOLOGY else (params,)
-        block = blocks.get(name) or make(*args)
+        block = blocks.get(name) or make(params)
         tapped[name] = _Tapped(name, block)
         taps.append(_tap(name, find_ports(block.signature)))
-    return "\n".join([core_verilog(params, technology, tapped, sources), *taps])
+    return "\n".join([core_verilog(params, blocks=tapped, sources=sources), *taps])
 
 
 def kept_core(

@@ -1,18 +1,22 @@
-"""The core on a whole board: ``Design.board``, the ULX3S with its SDRAM."""
+"""The core on a whole board: ``Design.board``, the ULX3S with its SDRAM, and a host at its serial
+line, with the frames of ``isa/hostlink.py``.
+"""
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable
 from typing import Any
 
 import cocotb
 import numpy as np
 from cocotb.clock import Clock
-from cocotb.triggers import ClockCycles, RisingEdge
+from cocotb.triggers import ClockCycles, FallingEdge, Lock, RisingEdge, with_timeout
 
 from ..hw.boards.sdram import Command as ChipCommand
 from ..hw.boards.sdram import cycles
 from ..hw.boards.simulated import BIT_CYCLES, CHIP, FREQ_MHZ
+from ..isa import hostlink
 from ..isa.errors import VdlaError
 from ..isa.hostlink import WORD_BYTES, Command
 from ..isa.memory import MemoryParams
@@ -22,7 +26,6 @@ from .axi import AxiMonitor
 from .bench import PERIOD_NS
 from .core import CoreBench
 from .dram import DramModel
-from .host_link import HostLinkDriver
 from .sdram import SdramChip
 
 _RESET_CYCLES = 8
@@ -58,7 +61,7 @@ class BoardBench(CoreBench):
             return None
         return AxiMonitor(inside, self.params, "axi__", self.clk)
 
-    async def reset(self, watch: bool = True) -> None:
+    async def _restart(self) -> None:
         dut = self.dut
         dut.button.value, dut.rx.value, dut.chip_drives.value = 0, 1, 0
         cocotb.start_soon(Clock(self.clk, PERIOD_NS, "ns").start())
@@ -66,8 +69,6 @@ class BoardBench(CoreBench):
         dut.button.value = 1
         cocotb.start_soon(self._pins())
         await ClockCycles(self.clk, _RESET_CYCLES)  # the reset is released with the clock
-        if watch and self.axi is not None:
-            self.axi.start()
 
     async def _pins(self) -> None:
         """The chip at its pins. Its clock is half a cycle late, so it sees what the controller
@@ -130,3 +131,77 @@ class BoardBench(CoreBench):
         values = np.frombuffer(data, "<u8")
         found = {r.name: int(value) for r, value in zip(REGISTERS, values, strict=True)}
         return {name: found[name] for name in names}
+
+
+#: How long the line may be silent while an answer is expected, and all of a request is sent.
+_PATIENCE_CYCLES = 100_000
+
+
+class HostLinkDriver:
+    """Sends requests and takes answers.
+
+    Parameters
+    ----------
+    clk : the clock
+    to, back : the lines to and from the board
+    bit_cycles : int
+        Clock cycles of a bit.
+    """
+
+    def __init__(self, clk: Any, to: Any, back: Any, bit_cycles: int) -> None:
+        self._clk, self._to, self._back, self._bit = clk, to, back, bit_cycles
+        self._sequence = 0
+        self._lock = Lock()
+
+    async def request(
+        self, command: hostlink.Command, address: int, words: int = 0, payload: bytes = b""
+    ) -> bytes:
+        """One request and the words of its answer; ``words`` are asked for, or those of ``payload``
+        are written.
+
+        Raises AssertionError for another answer than OK, a damaged one, or none.
+        """
+        async with self._lock:
+            self._sequence = (self._sequence + 1) % 256
+            count = words or len(payload) // hostlink.WORD_BYTES
+            header = hostlink.REQUEST_HEADER.pack(command, self._sequence, address, count)
+            answer = cocotb.start_soon(self._receive())
+            await self._send(hostlink.frame(hostlink.SYNC_REQUEST, header + payload))
+            code, sequence, data = await answer
+        assert code == hostlink.Answer.OK, (
+            f"host link: {command.name} answered with {hostlink.Answer(code).name}"
+        )
+        assert sequence == self._sequence, "host link: answer to another request"
+        return data
+
+    async def _send(self, data: bytes) -> None:
+        for byte in data:
+            bits = (1 << 9 | byte << 1) & 0x3FF  # start, 8 data, stop
+            for place in range(10):
+                self._to.value = bits >> place & 1
+                await ClockCycles(self._clk, self._bit)
+
+    async def _receive(self) -> tuple[int, int, bytes]:
+        """Code, sequence number and words of an answer."""
+        sync = await self._byte()
+        assert sync == hostlink.SYNC_ANSWER, f"host link: expected an answer, got a byte {sync:#x}"
+        header = await self._bytes(hostlink.ANSWER_HEADER.size)
+        code, sequence, words = hostlink.ANSWER_HEADER.unpack(header)
+        data = await self._bytes(words * hostlink.WORD_BYTES)
+        crc = int.from_bytes(await self._bytes(hostlink.CRC_BYTES), "little")
+        assert crc == zlib.crc32(header + data), "host link: an answer with a wrong checksum"
+        return code, sequence, data
+
+    async def _bytes(self, count: int) -> bytes:
+        return bytes([await self._byte() for _ in range(count)])
+
+    async def _byte(self) -> int:
+        """The next byte from the board."""
+        await with_timeout(FallingEdge(self._back), _PATIENCE_CYCLES * PERIOD_NS, "ns")
+        # To the middle of the first bit; values are those of the cycle that ends.
+        await ClockCycles(self._clk, self._bit + self._bit // 2)
+        byte = 0
+        for place in range(8):
+            byte |= int(self._back.value) << place
+            await ClockCycles(self._clk, self._bit)
+        return byte

@@ -99,9 +99,12 @@ class CoreBench:
         """Start the clock, reset the core, and watch its AXI port from then on; without ``watch``
         the bench calls ``axi.sample`` itself.
         """
-        await reset(self.dut, *_REGISTER_PORTS)
+        await self._restart()
         if watch and self.axi is not None:
             self.axi.start()
+
+    async def _restart(self) -> None:
+        await reset(self.dut, *_REGISTER_PORTS)
 
     # ---- memory ----
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..isa.errors import VdlaError
-from ..runtime.files import whole_file
+from ..runtime.files import write_text
 
 FORMAT = "vdla line coverage 1"
 KINDS = ("line", "branch", "toggle")
@@ -114,8 +114,7 @@ class LineCoverage:
         nested: dict[str, dict[str, dict[str, int]]] = {}
         for (file, line, kind, what), count in sorted(self.points.items()):
             nested.setdefault(f"{file}:{line}", {}).setdefault(kind, {})[what] = count
-        with whole_file(path) as place:
-            place.write_text(json.dumps({"format": FORMAT, "points": nested}) + "\n")
+        write_text(path, json.dumps({"format": FORMAT, "points": nested}) + "\n")
 
     @classmethod
     def load(cls, path: Path) -> LineCoverage:

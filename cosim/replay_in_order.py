@@ -248,7 +248,5 @@ class _InOrder:
         ]
         sample, name, item = min(missing)
         got = f"nothing for {self.quiet_cycles:,} cycles"
-        return self._diverged(name, f"{name}: item {self._done(name)}", item, got, sample)
-
-    def _done(self, name: str) -> int:
-        return (self.expected.get(name) or self.sources[name]).done
+        done = (self.expected.get(name) or self.sources[name]).done
+        return self._diverged(name, f"{name}: item {done}", item, got, sample)

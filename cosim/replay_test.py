@@ -13,8 +13,7 @@ from .bench import parameter
 from .divergence import Diverged
 from .recording import Recording
 from .replay_in_order import replay_in_order
-from .replay_timed import replay_timed
-from .replaying import ReplayedBlock
+from .replaying import ReplayedBlock, replay_timed
 
 
 @cocotb.test()

@@ -139,7 +139,7 @@ class Design:
         ``m_axi_araddr``, ``s_axi_araddr``, ...
         """
         require_tools()
-        from ..hw.boards.export import NAME, ip_verilog
+        from ..hw.boards.pynq_z1 import NAME, ip_verilog
 
         text = kept_text("ip", params, _OF_BOARDS, lambda: ip_verilog(params))
         return cls(NAME, text, (STORAGE, *STROBES))

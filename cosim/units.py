@@ -1,18 +1,22 @@
-"""A unit with an instruction queue by itself: feeding it, and what it tells the core."""
+"""A unit with an instruction queue by itself: feeding it, what it tells the core, and the memory
+behind its read port.
+"""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import cocotb
+import numpy as np
 from cocotb.triggers import RisingEdge
 
 from ..hw.core.layouts import INDEX_BITS
 from ..isa.insn import Insn
 from ..isa.params import HwParams
-from .streams import StreamSource
+from .axi import unpack_burst
+from .streams import StreamSink, StreamSource
 from .words import queued_word
 
 ALL_TOKENS = 15
@@ -79,3 +83,32 @@ class UnitDriver:
             assert pop & ~read("available") == 0, "started without its tokens"
             assert read("push") == push
             assert self.ends <= self.starts
+
+
+class ReadMemory:
+    """Answers the bursts that a request stream transfers.
+
+    Parameters
+    ----------
+    request : StreamSink
+        The stream of bursts, each an address and a number of beats.
+    dram : uint8 array
+        The memory.
+    params : HwParams
+        The configuration, whose rules every burst must keep.
+    """
+
+    def __init__(self, request: StreamSink, dram: np.ndarray, params: HwParams) -> None:
+        self.request, self.dram, self.params = request, dram, params
+
+    async def beats(self) -> AsyncIterator[int]:
+        """Beats in order, each as soon as its burst has been requested; without end."""
+        answered, size = 0, self.params.bus_bytes
+        while True:
+            while answered == len(self.request.monitor.transfers):
+                await RisingEdge(self.request.clk)
+            payload = self.request.monitor.payloads[answered]
+            address, beats = unpack_burst(payload, self.params)
+            for start in range(address, address + beats * size, size):
+                yield int.from_bytes(self.dram[start : start + size].tobytes(), "little")
+            answered += 1

@@ -18,11 +18,10 @@ from ..bench.sweep import Point, Results, Row, measure_points
 from ..compiler.tune.pool import Pool
 from ..isa.errors import VdlaError
 from .front import BOX, dominates, front, hypervolume
-from .hardware_first import HardwareFirst
 from .ladder import Design, Ladder
 from .search import OptunaSearch, RandomSearch, Search, drawn
 from .spec import Spec
-from .surrogate import SurrogateSearch
+from .surrogate import HardwareFirst, SurrogateSearch
 
 #: Designs that are proposed before any of them is measured; fixed, so that the number of workers
 #: changes nothing.

@@ -56,6 +56,12 @@ class Design:
             return cls(knobs, None, None, str(error))
 
     @property
+    def machine(self) -> tuple[HwParams, MemoryParams]:
+        """The machine of a legal design."""
+        assert self.params is not None and self.memory is not None
+        return self.params, self.memory
+
+    @property
     def vthreads(self) -> int:
         """Virtual threads of the planner."""
         return self.knobs.get(SCHEDULE, VTHREADS)
@@ -63,15 +69,14 @@ class Design:
     @property
     def every_knob(self) -> dict[str, int]:
         """All that can be a knob, by the names of an exploration, whether or not it is one."""
-        assert self.params is not None and self.memory is not None
-        found = asdict(self.memory) | asdict(self.params)
-        return found | {BLOCK: self.params.block, SCHEDULE: self.vthreads}
+        params, memory = self.machine
+        found = asdict(memory) | asdict(params)
+        return found | {BLOCK: params.block, SCHEDULE: self.vthreads}
 
     @property
     def toml(self) -> str:
         """The whole configuration, as ``--hw`` of any command reads it from a file."""
-        assert self.params is not None
-        return "".join(f"{name} = {value}\n" for name, value in asdict(self.params).items())
+        return "".join(f"{name} = {value}\n" for name, value in asdict(self.machine[0]).items())
 
 
 class Ladder:
@@ -125,8 +130,7 @@ class Ladder:
 
     def of_machine(self, design: Design) -> dict[str, float]:
         """What is known of the machine alone, without a run."""
-        params = design.params
-        assert params is not None
+        params, _ = design.machine
         found: dict[str, float] = {"scratchpad_bytes": params.scratchpad_bytes}
         if self.model is not None:
             found |= self.model.predict(params)
@@ -169,8 +173,7 @@ class Ladder:
         """Take from what was measured of the first design its values, and each network's
         multiply-accumulates.
         """
-        params = design.params
-        assert params is not None
+        params, _ = design.machine
         for name, row in zip(self.spec.networks, rows, strict=True):
             covered = row["coverage"]["macs_on_accelerator"]
             self._macs[name] = covered / self.images(name, params)
@@ -180,8 +183,7 @@ class Ladder:
         """Values that no run can be below: those of the machine, and the cycles in which tensor
         core and vector unit could do the multiply-accumulates; 0 where nothing is known.
         """
-        params = design.params
-        assert params is not None
+        params, _ = design.machine
         rate = params.peak_macs_per_cycle + params.peak_vector_macs_per_cycle
         cycles = sum(
             weight * self._macs.get(name, 0) / rate for name, weight in self.spec.networks.items()
@@ -205,8 +207,7 @@ class Ladder:
 
     def records(self, design: Design) -> Records:
         """The records of a design's machine, as ``vdla.compile`` uses them."""
-        assert design.params is not None and design.memory is not None
-        return self._records.where(machine=machine_key(design.params, design.memory))
+        return self._records.where(machine=machine_key(*design.machine))
 
     def images(self, network: str, params: HwParams) -> int:
         """Images that a run of a network takes: a file's has one, those of the package as many as
@@ -220,8 +221,7 @@ class Ladder:
         Raises VdlaError where a network has no cycles, and where more of one runs on the host than
         with the first design: the host's time is not counted.
         """
-        params = design.params
-        assert params is not None
+        params, _ = design.machine
         values = self.of_machine(design) | {"cycles": 0.0, "dram_bytes": 0.0, "energy_uj": 0.0}
         for (name, weight), row in zip(self.spec.networks.items(), rows, strict=True):
             if row.get("error"):

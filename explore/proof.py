@@ -12,11 +12,10 @@ from typing import Any
 from ..bench.measure import Measurement, measure
 from ..bench.workloads import find_model
 from ..hw.fpga import synthesis
-from ..hw.fpga.board import Board
+from ..hw.fpga.devices import Board
 from ..isa.errors import VdlaError
-from ..isa.memory import MemoryParams
 from ..isa.params import HwParams
-from ..runtime.files import whole_file
+from ..runtime.files import write_text
 from ..sim.rtl.toolchain import setup_yosys
 from ..sim.verify.campaign import verify
 from .exploration import Exploration, Outcome
@@ -38,7 +37,7 @@ def run_in_rtl(
 
     Raises VdlaError where they do not, and where the cycles are not those of the exploration.
     """
-    params, memory = _machine(outcome)
+    params, memory = outcome.design.machine
     found, records = {}, exploration.ladder.records(outcome.design)
     for name, row in zip(exploration.spec.networks, outcome.rows, strict=True):
         progress(f"{params.hash}: {Path(name).name} in RTL")
@@ -79,9 +78,9 @@ def build(
     VdlaError
         Where RTL, model and reference do not agree.
     """
-    params, memory = _machine(outcome)
+    params, memory = outcome.design.machine
     folder.mkdir(parents=True, exist_ok=True)
-    _write(folder / "design.toml", outcome.design.toml)
+    write_text(folder / "design.toml", outcome.design.toml)
     runs = run_in_rtl(exploration, outcome, progress)
     for name, run in runs.items():
         for number, program in enumerate(run.compiled.programs, 1):
@@ -102,7 +101,7 @@ def build(
         "missed": placed.missed,
         "folder": str(folder),
     }
-    _write(folder / "proof.json", json.dumps(proof, indent=2) + "\n")
+    write_text(folder / "proof.json", json.dumps(proof, indent=2) + "\n")
     return proof
 
 
@@ -127,14 +126,3 @@ def _in_words(placed: synthesis.Result, folder: Path) -> str:
     if placed.missed:
         return "no bitstream"
     return f"routed at {max(placed.body['fmax_mhz']):.1f} MHz, bitstream in {folder}"
-
-
-def _machine(outcome: Outcome) -> tuple[HwParams, MemoryParams]:
-    params, memory = outcome.design.params, outcome.design.memory
-    assert params is not None and memory is not None
-    return params, memory
-
-
-def _write(path: Path, text: str) -> None:
-    with whole_file(path) as place:
-        place.write_text(text)

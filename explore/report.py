@@ -97,8 +97,7 @@ def agreement(tables: Sequence[str], designs: int, disagreed: Sequence[Sequence[
 
 def _design(spec: Spec, outcome: Outcome) -> dict[str, Any]:
     """What is said of every design."""
-    params, knobs = outcome.design.params, outcome.design.every_knob
-    assert params is not None
+    (params, _), knobs = outcome.design.machine, outcome.design.every_knob
     return {
         "knobs": {name: knobs[name] for name in spec.knobs},
         "config_hash": params.hash,
@@ -128,8 +127,7 @@ def _networks(exploration: Exploration, outcome: Outcome) -> dict[str, Any]:
         "roofline_fraction", "most_in_use",
     )  # fmt: skip
     design, table = outcome.design, exploration.ladder.energy
-    params, memory = design.params, design.memory
-    assert params is not None and memory is not None
+    params, memory = design.machine
     roof = {
         "macs_per_cycle": params.peak_macs_per_cycle,
         "bytes_per_cycle": params.bus_bytes / memory.cycles_per_beat,
@@ -151,8 +149,7 @@ def _energies(exploration: Exploration, designs: Sequence[Outcome], name: str) -
     table, ladder = EnergyTable.load(name), exploration.ladder
     found = []
     for outcome in designs:
-        params = outcome.design.params
-        assert params is not None
+        params, _ = outcome.design.machine
         found.append(
             sum(
                 weight

@@ -77,19 +77,13 @@ class OptunaSearch:
         import optuna
 
         optuna.logging.set_verbosity(optuna.logging.ERROR)
-        self._optuna, self._knobs = optuna, spec.knobs
-        make = {"nsga2": self._nsga2, "tpe": self._tpe}[name]
-        self._study = optuna.create_study(
-            directions=[optuna.study.StudyDirection.MINIMIZE] * len(spec.objectives),
-            sampler=make(seed),
-        )
-        self._asked: list[Any] = []
-
-    def _nsga2(self, seed: int) -> Any:
-        return self._optuna.samplers.NSGAIISampler(seed=seed, population_size=POPULATION)
-
-    def _tpe(self, seed: int) -> Any:
-        return self._optuna.samplers.TPESampler(seed=seed, n_startup_trials=POPULATION)
+        if name == "nsga2":
+            sampler = optuna.samplers.NSGAIISampler(seed=seed, population_size=POPULATION)
+        else:
+            sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=POPULATION)
+        minimise = [optuna.study.StudyDirection.MINIMIZE] * len(spec.objectives)
+        self._study = optuna.create_study(directions=minimise, sampler=sampler)
+        self._knobs, self._asked = spec.knobs, list[Any]()
 
     def ask(self) -> Knobs | None:
         """What the sampler proposes."""

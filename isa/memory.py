@@ -4,11 +4,11 @@ simulation.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 from .errors import VdlaError
-from .params import HwParams, Legal, legal_text
+from .params import PRESETS, HwParams, Legal, legal_text
 from .text_files import read_toml
 
 #: Legal values of each field of :class:`MemoryParams`.
@@ -98,3 +98,28 @@ MEMORY_PRESETS: dict[str, MemoryParams] = {
     "wide": MemoryParams(bus_bits=128, read_latency_cycles=64, write_latency_cycles=16),
     "slow": MemoryParams(bus_bits=64, read_latency_cycles=200, write_latency_cycles=50),
 }
+
+
+def load_platform(
+    hw: HwParams | str | Path, memory: MemoryParams | str | Path
+) -> tuple[HwParams, MemoryParams]:
+    """Load the configuration and the memory, and make sure that their bus widths agree.
+
+    A preset takes the bus width of the memory. A configuration of the user's own must state the
+    same width as the memory.
+
+    Raises
+    ------
+    VdlaError
+        For unknown names, bad files, or widths that differ.
+    """
+    memory = memory if isinstance(memory, MemoryParams) else MemoryParams.load(memory)
+    if not isinstance(hw, HwParams) and str(hw) in PRESETS:
+        return replace(PRESETS[str(hw)], bus_bits=memory.bus_bits), memory
+    params = hw if isinstance(hw, HwParams) else HwParams.load(hw)
+    if params.bus_bits != memory.bus_bits:
+        raise VdlaError(
+            f"memory: expected a data bus of {params.bus_bits} bits as in the hardware "
+            f"configuration, got {memory.bus_bits}; set bus_bits of one of them"
+        )
+    return params, memory

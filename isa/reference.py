@@ -7,6 +7,8 @@ the SimPy model (``sim/model/kernels.py``) and the RTL are compared with it byte
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from .errors import VdlaError
@@ -14,7 +16,7 @@ from .footprint import dram_rows, gemm_entries, unpack_words, vector_entries
 from .insn import Gemm, Insn, Load, Param, Store, Table, Vector
 from .params import MEMORIES, HwParams
 from .program import Program
-from .vector_ops import BY_NAME, POST_BY_NAME, TABLE_VALUES, NumpyKit
+from .vector_ops import BY_NAME, POST_BY_NAME, TABLE_VALUES, NumpyKit, VectorOp
 
 
 class AddressError(VdlaError):
@@ -171,10 +173,10 @@ def _vector(insn: Vector, state: State) -> None:
         step = insn.iterations
     for begin in range(0, insn.iterations, step):
         part = slice(begin, begin + step)
-        a = _operand(insn.src0, index["src0"][part], insn, state)
-        b = _operand(insn.src1, index["src1"][part], insn, state)
+        a = operand(insn.src0, index["src0"][part], insn, state)
+        b = operand(insn.src1, index["src1"][part], insn, state)
         left, right = (x.reshape(-1, group, *x.shape[1:]) for x in (a, b))
-        result = _fold(insn, left, right, NumpyKit(state.table))
+        result = fold(BY_NAME[insn.op], left, right, NumpyKit(state.table))
         target = state.memory(insn.dst)
         target[index["dst"][part][::group]] = _finish(insn, result, state).astype(target.dtype)
 
@@ -188,8 +190,8 @@ def _slide(insn: Vector, index: dict[str, np.ndarray], state: State) -> None:
     for begin in range(0, insn.iterations, group):
         sums = [still, *sums[:-1]]
         part = slice(begin, begin + group)
-        a = _operand(insn.src0, index["src0"][part], insn, state)
-        b = _operand(insn.src1, index["src1"][part], insn, state)
+        a = operand(insn.src0, index["src0"][part], insn, state)
+        b = operand(insn.src1, index["src1"][part], insn, state)
         for x, y in zip(a, b, strict=True):
             sums = [kit.add(total, kit.tap(x, y, i)) for i, total in enumerate(sums)]
         if (entry := index["dst"][begin]) >= 0:
@@ -206,7 +208,7 @@ def _overlaps(insn: Vector, index: dict[str, np.ndarray]) -> bool:
     return not (apart or (same and once))
 
 
-def _operand(name: str, entries: np.ndarray, insn: Vector, state: State) -> np.ndarray:
+def operand(name: str, entries: np.ndarray, insn: Vector, state: State) -> np.ndarray:
     """Operand vectors, int32 [n, batch, block]."""
     shape = (entries.size, state.params.batch, state.params.block)
     if name == "imm":
@@ -215,9 +217,8 @@ def _operand(name: str, entries: np.ndarray, insn: Vector, state: State) -> np.n
     return np.broadcast_to(values[:, None, :], shape) if name == "par" else values
 
 
-def _fold(insn: Vector, a: np.ndarray, b: np.ndarray, kit: NumpyKit) -> np.ndarray:
-    """Results [n, batch, block] of operands [n, group, batch, block]."""
-    op = BY_NAME[insn.op]
+def fold(op: VectorOp, a: np.ndarray, b: np.ndarray, kit: Any) -> np.ndarray:
+    """Results [n, batch, block] of operands [n, group, batch, block], by any kit."""
     result = op.first(kit, a[:, 0], b[:, 0])
     for k in range(1, a.shape[1]):
         assert op.term is not None and op.combine is not None

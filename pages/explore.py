@@ -7,30 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from ..report.report import roofline_macs
+from . import parts as P
 from .layers import BOUNDS, roof, run_bars
 from .page import write_page
-from .parts import (
-    Across,
-    Axis,
-    Bars,
-    Described,
-    Designs,
-    Facts,
-    Page,
-    Parallel,
-    Point,
-    Scatter,
-    Section,
-    Series,
-    Table,
-    View,
-)
 
 Design = dict[str, Any]
 #: Name of the machine that the search begins at.
 _FIRST = "first"
 #: Colours of designs on the front, of the first and of the others.
-_SERIES = (Series("front", 0), Series("first", 1), Series("others", 6))
+_SERIES = (P.Series("front", 0), P.Series("first", 1), P.Series("others", 6))
 
 
 def explore_page(report: dict[str, Any]) -> str:
@@ -53,7 +38,7 @@ def explore_page(report: dict[str, Any]) -> str:
         _energy(report, named),
         *(_network(name, named) for name in report["networks"]),
     ]  # fmt: skip
-    return write_page(Page("Exploration", _summary(report), Facts(facts), sections))
+    return write_page(P.Page("Exploration", _summary(report), P.Facts(facts), sections))
 
 
 def _summary(report: dict[str, Any]) -> list[str]:
@@ -100,7 +85,7 @@ def _proved(design: Design) -> str:
     return (design.get("proof") or {}).get("text", "nothing yet")
 
 
-def _front(report: dict[str, Any], named: Sequence[tuple[str, Design]]) -> Section:
+def _front(report: dict[str, Any], named: Sequence[tuple[str, Design]]) -> P.Section:
     shown, knobs = report["shown"], list(named[0][1]["knobs"])
     rows = [
         (label, *(d["values"][n] for n in shown), *(d["knobs"][n] for n in knobs), _proved(d))
@@ -108,36 +93,38 @@ def _front(report: dict[str, Any], named: Sequence[tuple[str, Design]]) -> Secti
     ]
     marks = [(name, report["units"][name], report["marks"][name]) for name in shown]
     x, *others = report["objectives"]
-    return Section(
+    return P.Section(
         "Front",
         "Designs within the limits that no other beats in everything. Choose one to see its knobs"
         " below.",
         [
             *(_scatter(report, named, x, y) for y in others or ["scratchpad_bytes"]),
-            Table("Designs", ("design", *shown, *knobs, "proved"), rows),
-            Table("How each value is known", ("value", "in", "known"), marks),
+            P.Table("Designs", ("design", *shown, *knobs, "proved"), rows),
+            P.Table("How each value is known", ("value", "in", "known"), marks),
         ],
     )
 
 
 def _scatter(
     report: dict[str, Any], named: Sequence[tuple[str, Design]], x: str, y: str
-) -> Scatter:
+) -> P.Scatter:
     known = {design["config_hash"] for _, design in named}
     points = [
-        Point(label, d["values"][x], d["values"][y], int(label == _FIRST), _values(report, d))
+        P.Point(label, d["values"][x], d["values"][y], int(label == _FIRST), _values(report, d))
         for label, d in named
     ]
     points += [
-        Point("", d["values"][x], d["values"][y], 2, {"not on the front": d["reason"] or "beaten"})
+        P.Point(
+            "", d["values"][x], d["values"][y], 2, {"not on the front": d["reason"] or "beaten"}
+        )
         for d in report["designs"]
         if d["config_hash"] not in known and x in d["values"] and y in d["values"]
     ]
     rows = [(p.name or "other", p.x, p.y) for p in points]
-    return Scatter(
+    return P.Scatter(
         title=f"{y} against {x}",
         note="Further left and further down is better.",
-        table=Table(f"Values of {x} and {y}", ("design", x, y), rows),
+        table=P.Table(f"Values of {x} and {y}", ("design", x, y), rows),
         x_title=x,
         y_title=y,
         points=points,
@@ -146,28 +133,28 @@ def _scatter(
     )
 
 
-def _knobs(report: dict[str, Any], named: Sequence[tuple[str, Design]]) -> Section:
+def _knobs(report: dict[str, Any], named: Sequence[tuple[str, Design]]) -> P.Section:
     knobs, objectives = list(named[0][1]["knobs"]), report["objectives"]
     lines = [
-        Across(
+        P.Across(
             label,
             [*(d["knobs"][n] for n in knobs), *(d["values"][n] for n in objectives)],
             int(label == _FIRST),
         )
         for label, d in named
     ]
-    return Section(
+    return P.Section(
         "Knobs",
         "A line is a design: where it crosses an axis is its value. What designs of the front have"
         " in common matters; where they differ is the trade.",
         [
-            Parallel(
+            P.Parallel(
                 title="Knobs and objectives of each design",
                 note="Each axis reaches from the least to the largest value among these designs.",
-                table=Table(
+                table=P.Table(
                     "Knobs", ("design", *knobs, *objectives), [(x.name, *x.values) for x in lines]
                 ),
-                axes=[Axis(name) for name in (*knobs, *objectives)],
+                axes=[P.Axis(name) for name in (*knobs, *objectives)],
                 lines=lines,
                 series=_SERIES[:2],
             )
@@ -175,16 +162,16 @@ def _knobs(report: dict[str, Any], named: Sequence[tuple[str, Design]]) -> Secti
     )
 
 
-def _beside(report: dict[str, Any], named: Sequence[tuple[str, Design]]) -> Section:
-    designs = [Described(label, _values(report, d), d["toml"]) for label, d in named]
-    return Section(
+def _beside(report: dict[str, Any], named: Sequence[tuple[str, Design]]) -> P.Section:
+    designs = [P.Described(label, _values(report, d), d["toml"]) for label, d in named]
+    return P.Section(
         "Two designs",
         "The text is the whole configuration: save it as a file for --hw of any command.",
         [
-            Designs(
+            P.Designs(
                 title="Designs side by side",
                 note="A design that is chosen in a picture above comes to the left.",
-                table=Table(
+                table=P.Table(
                     "Configurations",
                     ("design", "configuration"),
                     [(label, d["config_hash"]) for label, d in named],
@@ -195,12 +182,12 @@ def _beside(report: dict[str, Any], named: Sequence[tuple[str, Design]]) -> Sect
     )
 
 
-def _energy(report: dict[str, Any], named: Sequence[tuple[str, Design]]) -> Section:
+def _energy(report: dict[str, Any], named: Sequence[tuple[str, Design]]) -> P.Section:
     parts = list(next(iter(named[0][1]["networks"].values()))["picojoules"])
     networks = list(named[0][1]["networks"])
     labels = [label for label, _ in named]
     views = [
-        View(
+        P.View(
             network,
             labels,
             [
@@ -215,19 +202,19 @@ def _energy(report: dict[str, Any], named: Sequence[tuple[str, Design]]) -> Sect
         for network, view in zip(networks, views, strict=True)
         for label, values in zip(labels, view.values, strict=True)
     ]
-    return Section(
+    return P.Section(
         "Energy",
         "Counts of accesses are exact; energies are published ones of another technology than an"
         f" FPGA's, so compare designs and do not read joules. {report['agreement']}.",
         [
-            Bars(
+            P.Bars(
                 title="Microjoules a run, by what takes them",
                 note="A small memory takes less for a byte than a large one.",
-                table=Table("Microjoules", ("network", "design", *parts), rows),
-                series=[Series(part, number) for number, part in enumerate(parts)],
+                table=P.Table("Microjoules", ("network", "design", *parts), rows),
+                series=[P.Series(part, number) for number, part in enumerate(parts)],
                 views=views,
             ),
-            Table(
+            P.Table(
                 "Microjoules an image by each table",
                 ("design", *report["energy_tables"]),
                 [(str(n), *each) for n, each in enumerate(report["energies_uj"], 1)],
@@ -236,7 +223,7 @@ def _energy(report: dict[str, Any], named: Sequence[tuple[str, Design]]) -> Sect
     )
 
 
-def _network(network: str, named: Sequence[tuple[str, Design]]) -> Section:
+def _network(network: str, named: Sequence[tuple[str, Design]]) -> P.Section:
     labels = [label for label, _ in named]
     runs = [design["networks"][network] for _, design in named]
     layers = [
@@ -244,7 +231,7 @@ def _network(network: str, named: Sequence[tuple[str, Design]]) -> Section:
         for its in zip(*(run["layers"] for run in runs), strict=False)
     ]
     by = [f"{label}, chosen by" for label in labels]
-    return Section(
+    return P.Section(
         f"Network {network}",
         "Where the cycles of a run go on each design.",
         [
@@ -252,12 +239,12 @@ def _network(network: str, named: Sequence[tuple[str, Design]]) -> Section:
                 network, "design", labels, runs, "All bars of a design are as long as its run."
             ),
             _roofline(network, named),
-            Table(f"Cycles by layer, {network}", ("layer", *labels, *by), layers),
+            P.Table(f"Cycles by layer, {network}", ("layer", *labels, *by), layers),
         ],
     )
 
 
-def _roofline(network: str, named: Sequence[tuple[str, Design]]) -> Scatter:
+def _roofline(network: str, named: Sequence[tuple[str, Design]]) -> P.Scatter:
     """The designs under what their arithmetic and their bus allow."""
     points, rows, roofs = [], [], dict[tuple[int, float], None]()
     for label, design in named:
@@ -270,15 +257,15 @@ def _roofline(network: str, named: Sequence[tuple[str, Design]]) -> Scatter:
             "of bound": f"{100 * run['roofline_fraction']:.1f} %",
             "bound by": run["bound_by"],
         }
-        points.append(Point(label, intensity, rate, list(BOUNDS).index(run["bound_by"]), facts))
+        points.append(P.Point(label, intensity, rate, list(BOUNDS).index(run["bound_by"]), facts))
         rows.append((label, intensity, rate, run["roofline_fraction"], run["bound_by"]))
         roofs[run["roof"]["macs_per_cycle"], run["roof"]["bytes_per_cycle"]] = None
     columns = ("design", "MACs a byte", "MACs a cycle", "of bound %", "bound by")
-    return Scatter(
+    return P.Scatter(
         title=f"Roofline of {network}",
         note="To the right: MACs for each byte that was read from DRAM, or written there if that is"
         " more. Upwards: MACs in a cycle. A line is what MACs and bytes in a cycle allow.",
-        table=Table(f"Roofline, {network}", columns, rows),
+        table=P.Table(f"Roofline, {network}", columns, rows),
         x_title="MACs / byte",
         y_title="MACs / cycle",
         points=points,

@@ -12,7 +12,7 @@ from ..isa.native import Ints, Table, native
 from ..isa.params import MEMORIES
 from ..isa.program import Program
 from ..isa.runs import Footprints
-from ..report.bounds import Timing
+from ..runtime.result import SimResult
 
 #: Time is cut into at most so many cells when memory on chip is counted.
 CELLS = 1 << 18
@@ -23,7 +23,7 @@ class Run:
     """The programs of a model, in the order of running, and how they ran, all as one."""
 
     programs: Sequence[Program]
-    timing: Timing
+    timing: SimResult
 
     @property
     def has_times(self) -> bool:

@@ -1,14 +1,10 @@
-"""What work must take at least, and what it moves: bytes, roofline bounds, active cycles.
-
-Layers and timings are given by what is read of them (:class:`Layer`, :class:`Timing`).
-"""
+"""What work must take at least, and what it moves: bytes, roofline bounds, active cycles."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Protocol
 
 import numpy as np
 
@@ -17,119 +13,8 @@ from ..isa.insn import Gemm, Insn, Load, Param, Store, Vector
 from ..isa.memory import MemoryParams
 from ..isa.params import MEMORIES, HwParams
 from ..isa.program import Program
-
-#: Counters of one run: unit, then cause, then cycles.
-Counters = Mapping[str, Mapping[str, int]]
-
-
-class Layer(Protocol):
-    """What the report reads of one layer of a compiled model."""
-
-    @property
-    def name(self) -> str:
-        """The node in the model."""
-        ...
-
-    @property
-    def op(self) -> str:
-        """The operator."""
-        ...
-
-    @property
-    def target(self) -> str:
-        """``accel`` or ``cpu``."""
-        ...
-
-    @property
-    def reason(self) -> str:
-        """Why it runs there."""
-        ...
-
-    @property
-    def macs(self) -> int:
-        """Useful multiply-accumulates."""
-        ...
-
-    @property
-    def computes(self) -> bool:
-        """Whether it computes values, and does not only move them."""
-        ...
-
-    @property
-    def window_macs(self) -> int:
-        """Those of them that are a depthwise convolution's behind another product."""
-        ...
-
-    @property
-    def compulsory_bytes(self) -> int:
-        """Bytes of its operands and its result, each once."""
-        ...
-
-    @property
-    def compulsory_read_bytes(self) -> int:
-        """Those of its operands."""
-        ...
-
-    @property
-    def compulsory_written_bytes(self) -> int:
-        """Those of its result."""
-        ...
-
-    @property
-    def knobs(self) -> Mapping[str, int | str | bool]:
-        """The knobs that were chosen for it."""
-        ...
-
-    @property
-    def chosen_by(self) -> str:
-        """Who chose: user, record, planner or default; empty where there was no choice."""
-        ...
-
-    @property
-    def predicted_cycles(self) -> int | None:
-        """What a cost model predicts for the choice, if there is one."""
-        ...
-
-    @property
-    def kernels(self) -> Sequence[Mapping[str, Any]]:
-        """What its kernels on a GPU move."""
-        ...
-
-    @property
-    def runs(self) -> Sequence[tuple[int, int]] | None:
-        """Its instructions: first and last, both inclusive, of every unbroken run; None on the
-        host."""
-        ...
-
-
-class Timing(Protocol):
-    """What the report reads of the result of a simulation."""
-
-    @property
-    def cycles(self) -> int:
-        """Cycles of the whole program."""
-        ...
-
-    @property
-    def starts(self) -> Sequence[int]:
-        """The cycle in which each instruction started; empty if it was not recorded."""
-        ...
-
-    @property
-    def ends(self) -> Sequence[int]:
-        """The cycle in which each instruction ended; empty if it was not recorded."""
-        ...
-
-    @property
-    def causes(self) -> np.ndarray:
-        """int64 [instructions, causes]: for each instruction, the cycles of its unit by cause; no
-        rows if the simulator does not record them."""
-        ...
-
-    @property
-    def counters(self) -> Counters:
-        """Where the cycles of every unit went."""
-        ...
+from ..runtime.executable import LayerInfo
+from ..runtime.result import SimResult
 
 
 def dram_traffic(program: Program) -> dict[str, int]:
@@ -213,7 +98,7 @@ class Bound:
         }  # fmt: skip
 
     @staticmethod
-    def of(layers: Sequence[Layer], program: Program, memory: MemoryParams) -> Bound:
+    def of(layers: Sequence[LayerInfo], program: Program, memory: MemoryParams) -> Bound:
         """The bound of layers of a program, all of them as one."""
         params = program.params
         bytes_per_cycle = params.bus_bytes / memory.cycles_per_beat
@@ -233,18 +118,18 @@ class Bound:
         )
 
 
-def core_macs(layer: Layer, program: Program) -> int:
+def core_macs(layer: LayerInfo, program: Program) -> int:
     """Those of a layer's MACs that the tensor core does; the vector unit does the others."""
     on_core = any(isinstance(program.insns[i], Gemm) for i in insns_of(layer))
     return layer.macs - layer.window_macs if on_core else 0
 
 
-def insns_of(layer: Layer) -> list[int]:
+def insns_of(layer: LayerInfo) -> list[int]:
     """Indices of a layer's instructions, in order."""
     return [i for first, last in layer.runs or () for i in range(first, last + 1)]
 
 
-def active_cycles(timing: Timing, insns: Sequence[int]) -> int:
+def active_cycles(timing: SimResult, insns: Sequence[int]) -> int:
     """Cycles in which at least one of the instructions runs, from its start to its end, both
     included.
     """

@@ -40,6 +40,8 @@ from ..isa.opcodes import Unit
 from ..isa.params import PRESETS, HwParams
 from ..isa.program import Program
 from ..isa.regmap import named_causes
+from ..runtime.executable import LayerInfo
+from ..runtime.result import SimResult
 from . import bounds
 
 #: The target of a layer that the host's processor computes.
@@ -113,7 +115,7 @@ def output_report(outputs: Mapping[str, np.ndarray]) -> dict[str, dict[str, Any]
     }
 
 
-def coverage(layers: Sequence[bounds.Layer]) -> dict[str, int]:
+def coverage(layers: Sequence[LayerInfo]) -> dict[str, int]:
     """How many of the model's MACs run on the accelerator, and how many of its operators on the
     host; an operator is a layer that computes.
     """
@@ -148,7 +150,7 @@ def host_text(report: Mapping[str, Any]) -> str:
     )
 
 
-def host_report(layers: Sequence[bounds.Layer]) -> dict[str, Any]:
+def host_report(layers: Sequence[LayerInfo]) -> dict[str, Any]:
     """The report of a run on the CPU, where nothing counts cycles."""
     return {
         "cycles": None,
@@ -164,7 +166,7 @@ def host_report(layers: Sequence[bounds.Layer]) -> dict[str, Any]:
 
 
 def accelerator_report(
-    layers: Sequence[bounds.Layer], program: Program, memory: MemoryParams, timing: bounds.Timing
+    layers: Sequence[LayerInfo], program: Program, memory: MemoryParams, timing: SimResult
 ) -> dict[str, Any]:
     """The report of one inference on the accelerator.
 
@@ -205,7 +207,7 @@ def accelerator_report(
 
 
 def layer_stalls(
-    program: Program, timing: bounds.Timing, insns: Iterable[int]
+    program: Program, timing: SimResult, insns: Iterable[int]
 ) -> dict[str, dict[str, int]]:
     """Cycles of every unit, by cause, that the given instructions account for.
 
@@ -223,7 +225,7 @@ def layer_stalls(
     }
 
 
-def vector_macs(layers: Iterable[bounds.Layer], program: Program) -> int:
+def vector_macs(layers: Iterable[LayerInfo], program: Program) -> int:
     """MACs of layers on the accelerator that the vector unit does."""
     return sum(layer.macs - bounds.core_macs(layer, program) for layer in layers)
 
@@ -236,7 +238,7 @@ def roofline_macs(row: Mapping[str, Any]) -> int:
 
 
 def utilisation(
-    layers: Sequence[bounds.Layer], program: Program, insns: Iterable[Insn], cycles: int
+    layers: Sequence[LayerInfo], program: Program, insns: Iterable[Insn], cycles: int
 ) -> dict[str, float | None]:
     """How well layers with these instructions use the tensor core and, in ``vector``, the vector
     unit, in so many cycles; None where there is nothing to use it for.
@@ -255,7 +257,7 @@ def utilisation(
     }
 
 
-def _host_layer(layer: bounds.Layer) -> dict[str, Any]:
+def _host_layer(layer: LayerInfo) -> dict[str, Any]:
     return {
         "name": layer.name,
         "op": layer.op,
@@ -281,10 +283,10 @@ def _host_layer(layer: bounds.Layer) -> dict[str, Any]:
 
 
 def _accelerator_layer(
-    layer: bounds.Layer,
+    layer: LayerInfo,
     program: Program,
     memory: MemoryParams,
-    timing: bounds.Timing,
+    timing: SimResult,
     insns: Sequence[int],
     cycles: int,
 ) -> dict[str, Any]:

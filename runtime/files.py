@@ -38,6 +38,12 @@ def whole_file(path: str | Path) -> Iterator[Path]:
             scratch.unlink(missing_ok=True)
 
 
+def write_text(path: str | Path, text: str) -> None:
+    """Write a text file, whole or not at all."""
+    with whole_file(path) as place:
+        place.write_text(text)
+
+
 def check_writable(path: str | Path) -> None:
     """Raise OSError, naming ``path``, unless :func:`whole_file` can write there now."""
     with suppress(_Tried), whole_file(path) as place:

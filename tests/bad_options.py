@@ -37,7 +37,7 @@ WORK = (
     "vdla.compiler.tune.together.Together.run",
     # The module that imports a function comes before the one that has it.
     "vdla.hw.fpga.sample.synthesise", "vdla.hw.fpga.synthesis.synthesise",
-    "vdla.hw.boards.export.export", "vdla.compiler.quantize.flow.calibrate",
+    "vdla.hw.boards.pynq_z1.export", "vdla.compiler.quantize.flow.calibrate",
     "vdla.bench.sweep._measured", "vdla.explore.exploration.measure_points",
     "vdla.explore.replay.replay_rows",
 )  # fmt: skip

@@ -13,9 +13,8 @@ import vdla
 from vdla.cli import run_app
 from vdla.compiler.targets.cpu.llvm_parallel import has_threads
 from vdla.isa.insn import Gemm
-from vdla.isa.memory import MEMORY_PRESETS, MemoryParams
+from vdla.isa.memory import MEMORY_PRESETS, MemoryParams, load_platform
 from vdla.isa.params import HwParams
-from vdla.isa.platform import load_platform
 from vdla.isa.program import Program
 from vdla.isa.reference import run as run_reference
 from vdla.runtime.result import NO_CAUSES

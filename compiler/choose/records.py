@@ -23,6 +23,8 @@ from ...isa.text_files import read_text
 from ...runtime.files import whole_file
 from .space import Knobs
 
+#: The environment variable that names a file of records.
+RECORDS_VARIABLE = "VDLA_RECORDS"
 #: Characters of a line that is no record, in messages.
 SHOWN_CHARACTERS = 40
 
@@ -157,7 +159,7 @@ class Records:
         """The records of a file, by default the one that the environment variable ``VDLA_RECORDS``
         names; None without either. Raises VdlaError as :meth:`load`.
         """
-        path = path or os.environ.get("VDLA_RECORDS") or None  # empty is as not set
+        path = path or os.environ.get(RECORDS_VARIABLE) or None  # empty is as not set
         return None if path is None else Records.load(path)
 
     def find(self, target: str, machine: str, template: str, workload: str) -> list[Knobs]:

@@ -6,7 +6,7 @@ from importlib import import_module
 
 from ...isa.additions import add
 from ...isa.errors import VdlaError
-from ..fpga.board import Board
+from ..fpga.devices import Board
 
 #: By name, a board or the module that has it.
 BOARDS: dict[str, str | Board] = {

@@ -6,8 +6,7 @@ from amaranth.hdl import Cat, ClockSignal, Instance, IOPort, Module, Signal
 from amaranth.lib.wiring import Out
 
 from ...isa.params import PRESETS, HwParams
-from ..fpga.board import Board
-from ..fpga.devices import ECP5_85F
+from ..fpga.devices import ECP5_85F, Board
 from .sdram import DATA_BITS, Sdram
 from .system import System
 from .ulx3s import BUS_BITS, PINS, Ulx3s, constraints, system

@@ -5,8 +5,7 @@ those of simulation with ``hw/boards/block_ram.py``'s memory; continuous integra
 from __future__ import annotations
 
 from ...isa.params import HwParams
-from ..fpga.board import Board
-from ..fpga.devices import ECP5_85F
+from ..fpga.devices import ECP5_85F, Board
 from .block_ram import BlockRam
 from .ulx3s import BUS_BITS, PINS, Ulx3s, constraints, system
 

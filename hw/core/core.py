@@ -12,14 +12,13 @@ from ...isa.opcodes import READERS, Unit
 from ...isa.params import MEMORIES, HwParams
 from ...isa.regmap import CAUSES, REGISTER_BITS
 from ...isa.status import Status
-from .counters import CauseCounters
 from .dma import FETCH_ID, LOAD_ID, RESP_OKAY, ReadArbiter, axi_signature
 from .fetch import Fetch
 from .gemm import Gemm
 from .layouts import INDEX_BITS, queued_insn
 from .load import Load
 from .queue import Queue
-from .regs import Regs, port_signature
+from .regs import CauseCounters, Regs, port_signature
 from .scratchpad import Scratchpad
 from .store import Store
 from .technology import SIMULATION, Technology

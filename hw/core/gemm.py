@@ -20,7 +20,7 @@ from ...isa.status import Status
 from ...isa.timing import GEMM_DEPTH
 from .layouts import INDEX_BITS, uop_struct
 from .pipeline import Pipelined, PipelineStage, delayed
-from .scratchpad import read_signature, rows, write_signature
+from .scratchpad import read_port, write_port
 from .technology import SIMULATION, Technology
 from .unit import raise_error, take, unit_signature
 
@@ -70,18 +70,11 @@ class Gemm(wiring.Component):
 
     def __init__(self, params: HwParams, technology: Technology = SIMULATION):
         self.params, self.technology = params, technology
-
-        def read(name: str) -> wiring.Signature:
-            return read_signature(*rows(name, params))
-
         super().__init__(
             {
                 "unit": Out(unit_signature(params)),
-                "uop": Out(read("uop")),
-                "inp": Out(read("inp")),
-                "wgt": Out(read("wgt")),
-                "acc": Out(read("acc")),
-                "acc_write": Out(write_signature(*rows("acc", params))),
+                **{name: Out(read_port(name, params)) for name in ("uop", "inp", "wgt", "acc")},
+                "acc_write": Out(write_port("acc", params)),
             }
         )
 

@@ -5,7 +5,7 @@ whole cycle.
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Module, Mux, Signal, unsigned
+from amaranth.hdl import Module, Mux, Signal, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -78,8 +78,3 @@ class Queue(wiring.Component):
 def data_value(value):
     """A view's bits, or the value itself."""
     return value.as_value() if isinstance(value, data.View) else value
-
-
-def strobe(valid, mask):
-    """``mask`` while ``valid``, else 0."""
-    return Cat(bit & valid for bit in mask)

@@ -25,6 +25,16 @@ def write_signature(depth: int, width: int, parts: int = 1) -> wiring.Signature:
     return wiring.Signature({"en": Out(parts), "addr": Out(range(depth)), "data": Out(width)})
 
 
+def read_port(name: str, params: HwParams) -> wiring.Signature:
+    """A read port of a scratchpad."""
+    return read_signature(*rows(name, params))
+
+
+def write_port(name: str, params: HwParams) -> wiring.Signature:
+    """The write port of a scratchpad; the load unit's have an enable for every beat of an entry."""
+    return write_signature(*rows(name, params), written_parts(name, params))
+
+
 class Scratchpad(wiring.Component):
     """One memory of the core, in :func:`rows`.
 
@@ -38,8 +48,8 @@ class Scratchpad(wiring.Component):
         self.parts = written_parts(name, params)
         super().__init__(
             {
-                "write": In(write_signature(self.depth, self.width, self.parts)),
-                "read": In(read_signature(self.depth, self.width)).array(reads),
+                "write": In(write_port(name, params)),
+                "read": In(read_port(name, params)).array(reads),
             }
         )
 

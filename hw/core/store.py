@@ -13,7 +13,7 @@ from ...isa.timing import STORE_BURSTS
 from .dma import BurstCutter, burst_layout
 from .layouts import INDEX_BITS, insn_layout
 from .queue import Queue
-from .scratchpad import read_signature, rows
+from .scratchpad import read_port
 from .unit import raise_error, take, unit_signature
 
 #: Beats buffered between the scratchpad and the bus, enough to hide the read's latency.
@@ -34,7 +34,7 @@ class Store(wiring.Component):
         super().__init__(
             {
                 "unit": Out(unit_signature(params)),
-                "out": Out(read_signature(*rows("out", params))),
+                "out": Out(read_port("out", params)),
                 "address": Out(stream.Signature(burst_layout(params))),
                 "beat": Out(stream.Signature(beat)),
                 "response": In(1),

@@ -34,6 +34,14 @@ def vector_multipliers(params: HwParams) -> int:
     return params.vector_lanes * (VECTOR_LANE + params.vector_window)
 
 
+def shared_products(params: HwParams, multipliers: int) -> tuple[int, int]:
+    """Products of the tensor core with a multiplier of their own, and pairs that share one, on a
+    device with this many multipliers."""
+    left = max(0, multipliers - vector_multipliers(params))
+    products = params.peak_macs_per_cycle
+    return (products, 0) if products <= left else (0, min(left, products // 2))
+
+
 def fpga_multiplier(params: HwParams, multipliers: int, adder: Adder = add) -> Multiplier:
     """The array for a configuration, on a device with this many 18 x 18 bit multipliers. If they
     suffice, each product gets one. Otherwise two products share one, and products for which none is
@@ -41,11 +49,8 @@ def fpga_multiplier(params: HwParams, multipliers: int, adder: Adder = add) -> M
 
     ``adder`` makes the additions beside packed multipliers.
     """
-    left = max(0, multipliers - vector_multipliers(params))
-    products = params.peak_macs_per_cycle
-    if products <= left:
-        return multiply_narrow
-    return partial(multiply_packed, packed=min(left, products // 2), adder=adder)
+    narrow, packed = shared_products(params, multipliers)
+    return multiply_narrow if narrow else partial(multiply_packed, packed=packed, adder=adder)
 
 
 def multiply_narrow(m: Module, params: HwParams, x: list[Signal], w: Signal) -> list[Signal]:

@@ -24,7 +24,7 @@ from ...isa.text_files import read_text
 from ..core.core import READ_PORTS
 from ..core.scratchpad import rows, written_parts
 from .devices import Device
-from .multiplier import vector_multipliers
+from .multiplier import shared_products, vector_multipliers
 
 #: Where the package keeps samples.
 SAMPLES = Path(__file__).parent / "samples"
@@ -94,16 +94,7 @@ def core_rams(params: HwParams) -> int:
 
 def multipliers(params: HwParams, device: Device) -> int:
     """The multipliers that the tensor core and the vector unit take; see ``multiplier.py``."""
-    vector = vector_multipliers(params)
-    narrow, packed = _products(params, device)
-    return vector + narrow + packed
-
-
-def _products(params: HwParams, device: Device) -> tuple[int, int]:
-    """Products of the tensor core with a multiplier of their own, and pairs that share one."""
-    left = max(0, device.capacity["dsp"] - vector_multipliers(params))
-    products = params.peak_macs_per_cycle
-    return (products, 0) if products <= left else (0, min(left, products // 2))
+    return vector_multipliers(params) + sum(shared_products(params, device.capacity["dsp"]))
 
 
 # ---- what is fitted ------------------------------------------------------------------------------
@@ -113,7 +104,7 @@ def features(params: HwParams, device: Device) -> dict[str, float]:
     """What lookup tables and flip-flops grow with; all are counts, so that no coefficient is
     negative. The bus is not among them: a board has one width.
     """
-    narrow, packed = _products(params, device)
+    narrow, packed = shared_products(params, device.capacity["dsp"])
     queued = widest_layout_bits(params) * 4 * -(-params.queue_depth // 16)
     return {
         "core": 1.0,
@@ -222,7 +213,7 @@ class ClockModel:
 
 def _grown_with(params: HwParams, device: Device, lut: float) -> np.ndarray:
     """What a period grows with."""
-    _, packed = _products(params, device)
+    _, packed = shared_products(params, device.capacity["dsp"])
     return np.array([1, packed > 0, lut], float)
 
 

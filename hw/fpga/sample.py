@@ -16,9 +16,8 @@ import numpy as np
 
 from ...isa.errors import VdlaError
 from ...isa.params import FEATURES, LEGAL, MEMORIES, HwParams
-from ...runtime.files import whole_file
-from .board import Board
-from .devices import Device
+from ...runtime.files import write_text
+from .devices import Board, Device
 from .resources import Sample, core_rams, load_samples, multipliers
 from .synthesis import nextpnr_of, place_and_route, synthesise, tool_versions
 
@@ -98,8 +97,7 @@ def add_samples(
     for number, (params, is_placed) in enumerate(missing, 1):
         for sample in _made(board, params, is_placed, versions):
             samples[params] = sample
-            with whole_file(path) as place:
-                place.write_text("".join(s.to_line() for s in samples.values()))
+            write_text(path, "".join(s.to_line() for s in samples.values()))
         progress(len(wanted) - len(missing) + number, len(wanted))
 
 

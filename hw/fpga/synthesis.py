@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
 from math import prod
@@ -24,8 +24,7 @@ from ..core.core import READ_PORTS
 from ..core.scratchpad import rows
 from ..core.verilog import to_verilog
 from .bitstream import pack
-from .board import Board
-from .devices import RESOURCES, Family, Nextpnr
+from .devices import RESOURCES, Board, Family, Nextpnr
 from .floorplan import Sites, place_lanes, place_other_memories
 from .tool import run_tool
 
@@ -102,7 +101,7 @@ def estimate(
     least = least_use(params)
     missed = _over_capacity(board, least, "at least ")
     if missed:
-        return Result(body | _not_synthesised(board, least) | tools, missed)
+        return Result(body | _resources(board, least, synthesised=False) | tools, missed)
     used = synthesise(board, params, board.freq_mhz, directory, progress)
     return Result(body | _resources(board, used) | tools, _over_capacity(board, used))
 
@@ -144,7 +143,7 @@ def build(
     least = least_use(params)
     missed = _over_capacity(board, least, "at least ")
     if missed:
-        return Result(body | _not_synthesised(board, least), missed)
+        return Result(body | _resources(board, least, synthesised=False), missed)
     used = synthesise(board, params, target, directory, progress)
     missed = _over_capacity(board, used)
     if missed:
@@ -446,21 +445,18 @@ def _source(signal: str, sources: dict[str, str]) -> str | None:
     return sources.get(name)
 
 
-def _resources(board: Board, used: dict[str, int]) -> dict[str, Any]:
-    fractions = {name: round(used[name] / board.device.capacity[name], 4) for name in RESOURCES}
-    return {**used, "device_fraction": fractions, "synthesised": True}
-
-
-def _not_synthesised(board: Board, least: dict[str, int]) -> dict[str, Any]:
-    """The fields of a design that is refused before synthesis: what it needs at least, and None for
-    what only synthesis counts.
+def _resources(
+    board: Board, used: Mapping[str, int | None], synthesised: bool = True
+) -> dict[str, Any]:
+    """What a design takes; one that is refused before synthesis at least, and None for what only
+    synthesis counts.
     """
-    counted = dict.fromkeys(RESOURCES) | least
+    counted = dict.fromkeys(RESOURCES) | used
     fractions = {
         name: None if value is None else round(value / board.device.capacity[name], 4)
         for name, value in counted.items()
     }
-    return {**counted, "device_fraction": fractions, "synthesised": False}
+    return {**counted, "device_fraction": fractions, "synthesised": synthesised}
 
 
 def _over_capacity(board: Board, used: dict[str, int], about: str = "") -> list[str]:

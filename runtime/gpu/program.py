@@ -111,7 +111,8 @@ class KernelProgram:
     def _run_on(self, session: Session, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         for tensor, array in zip(self.inputs, arrays, strict=True):
             if tensor.name in self.places:
-                session.write(self.places[tensor.name][1], _bytes_of(array))
+                data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+                session.write(self.places[tensor.name][1], data)
         session.launch(self.calls)
         return [self._output(tensor, session) for tensor in self.outputs]
 
@@ -125,7 +126,3 @@ class KernelProgram:
         else:
             data[...] = self.parameters[offset : offset + data.size]
         return data.view(tensor.dtype).reshape(tensor.shape)
-
-
-def _bytes_of(array: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..native import MemoryPlan, TensorType, aligned_memory
 from .devices import open_session
-from .host_code import HEADER, host_code
 from .nvrtc import compile_cubin, has_compiler, nvrtc_architecture
 from .program import KernelCall, KernelProgram, Place, TensorMap
 
@@ -80,3 +80,52 @@ def _argument(found: Any) -> Place | TensorMap:
 def _size(numbers: list[int]) -> tuple[int, int, int]:
     x, y, z = numbers
     return x, y, z
+
+
+# ---- tables in C, for ``vdla_cuda.h``, which runs a program by the driver ------------------------
+
+HEADER = Path(__file__).with_name("vdla_cuda.h")
+_MEMORIES = {"arena": "VDLA_ARENA", "parameters": "VDLA_PARAMETERS"}
+
+
+def host_code(program: KernelProgram) -> str:
+    """What a C program needs to know of a model, as ``vdla_model``."""
+    lines = ["/* Written by the compiler; see vdla_cuda.h. */", f'#include "{HEADER.name}"', ""]
+    launches = []
+    for number, call in enumerate(program.calls):
+        arguments = ", ".join(map(_c_argument, call.arguments))
+        lines.append(f"static const vdla_argument arguments_{number}[] = {{{arguments}}};")
+        grid, block = (", ".join(map(str, size)) for size in (call.grid, call.block))
+        launches.append(
+            f'    {{"{call.kernel}", {{{grid}}}, {{{block}}}, {call.shared_bytes}, '
+            f"{len(call.arguments)}, arguments_{number}}},"
+        )
+    lines += ["static const vdla_launch launches[] = {", *launches, "};"]
+    for name, tensors in (("inputs", program.inputs), ("outputs", program.outputs)):
+        rows = [f"    {_c_tensor(t, program.places.get(t.name, ('arena', 0)))}," for t in tensors]
+        lines += [f"static const vdla_cuda_tensor {name}[] = {{", *rows, "};"]
+    sizes = f"{program.plan.planned_bytes}, {program.parameters.size}"
+    counts = f"{len(program.calls)}, {len(program.inputs)}, {len(program.outputs)}"
+    lines.append(
+        f"const vdla_cuda_model vdla_model = {{{sizes}, {counts}, launches, inputs, outputs}};"
+    )
+    return "\n".join((*lines, ""))
+
+
+def _c_argument(argument: Place | TensorMap) -> str:
+    if not isinstance(argument, TensorMap):
+        memory, offset = argument
+        return f"{{{_MEMORIES[memory]}, {offset}, 0, 0, {{0}}, {{0}}}}"
+    shape, box = (", ".join(map(str, sizes[::-1])) for sizes in (argument.shape, argument.box))
+    size = np.dtype(argument.dtype).itemsize
+    return (
+        f"{{{_MEMORIES[argument.memory]}, {argument.offset}, {len(argument.shape)}, {size}, "
+        f"{{{shape}}}, {{{box}}}}}"
+    )
+
+
+def _c_tensor(tensor: TensorType, place: Place) -> str:
+    memory, offset = place
+    return (
+        f'{{"{tensor.name}", "{tensor.dtype}", {_MEMORIES[memory]}, {offset}, {tensor.size_bytes}}}'
+    )

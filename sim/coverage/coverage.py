@@ -13,7 +13,7 @@ import numpy as np
 from ...isa.errors import VdlaError
 from ...isa.params import HwParams
 from ...isa.program import Program
-from ...runtime.files import whole_file
+from ...runtime.files import write_text
 from .bins import bins
 from .sample import sample
 from .timeline import Timing
@@ -148,8 +148,7 @@ class Coverage:
         every = load(path) if path.exists() else []
         found = [c for c in every if c.params != self.params] + [self]
         text = json.dumps({"format": FORMAT, "configurations": [c.to_dict() for c in found]})
-        with whole_file(path) as place:
-            place.write_text(text + "\n")
+        write_text(path, text + "\n")
 
     @classmethod
     def of_file(cls, path: Path, params: HwParams) -> Coverage:

@@ -6,16 +6,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
 from ...isa.encoding import INT8_MAX, INT8_MIN, VECTOR_LOOPS
 from ...isa.footprint import gemm_entries, vector_entries
 from ...isa.insn import Gemm, Insn, Vector
-from ...isa.reference import State
+from ...isa.reference import State, fold, operand
 from ...isa.timing import GEMM_DEPTH, VECTOR_DEPTH
-from ...isa.vector_ops import BY_NAME, POST_BY_NAME, NumpyKit, VectorOp
+from ...isa.vector_ops import BY_NAME, POST_BY_NAME, NumpyKit
 from .bins import INDEX_BINS
 
 INT32 = np.iinfo(np.int32)
@@ -117,15 +116,19 @@ def _sum_wraps(insn: Gemm, state: State) -> bool:
 
 def _vector(insn: Vector, state: State) -> Iterator[str]:
     op, post = BY_NAME[insn.op], POST_BY_NAME[insn.post]
-    groups = int(np.prod(insn.extents[: VECTOR_LOOPS - insn.reduce]))
-    a, b = (_operand(insn, name, groups, state) for name in ("src0", "src1"))
+    groups, index = int(np.prod(insn.extents[: VECTOR_LOOPS - insn.reduce])), vector_entries(insn)
+    each = (
+        operand(getattr(insn, name), index[name].reshape(-1), insn, state)
+        for name in ("src0", "src1")
+    )
+    a, b = (values.reshape(groups, -1, *values.shape[1:]) for values in each)
     kit = _NotingKit(state.table)
     if op.slides:
         yield f"vector {op.name} leaves out {insn.imm}"
         exact = result = _slid(insn, a, b)
     else:
-        exact = _fold(op, _ExactKit(state.table), a.astype(np.int64), b.astype(np.int64))
-        result = _fold(op, kit, a, b)
+        exact = fold(op, a.astype(np.int64), b.astype(np.int64), _ExactKit(state.table))
+        result = fold(op, a, b, kit)
     if op.looks_up < 2 and (exact != result).any():
         yield f"vector {op.name} wraps"
     if op.looks_up:
@@ -153,27 +156,6 @@ def _vector(insn: Vector, state: State) -> Iterator[str]:
     for place, hit in (("below", below), ("inside", ~(below | above)), ("above", above)):
         if hit.any():
             yield f"vector {post.name}: {place} the clamp"
-
-
-def _operand(insn: Vector, name: str, groups: int, state: State) -> np.ndarray:
-    """Vectors of an operand, int32 [results, iterations of each, batch, block]."""
-    vector = (state.params.batch, state.params.block)
-    memory = getattr(insn, name)
-    if memory == "imm":
-        values = np.broadcast_to(np.int32(insn.imm), (insn.iterations, *vector))
-    else:
-        values = state.memory(memory)[vector_entries(insn)[name].reshape(-1)].astype(np.int32)
-        if memory == "par":
-            values = np.broadcast_to(values[:, None, :], (insn.iterations, *vector))
-    return values.reshape(groups, -1, *vector)
-
-
-def _fold(op: VectorOp, kit: Any, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    result = op.first(kit, a[:, 0], b[:, 0])
-    for k in range(1, a.shape[1]):
-        assert op.term is not None and op.combine is not None
-        result = op.combine(kit, result, op.term(kit, a[:, k], b[:, k]))
-    return result
 
 
 def _slid(insn: Vector, a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -4,32 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from ...isa.opcodes import Unit
 from ...isa.program import Program
+from ...runtime.result import SimResult
 from .bins import name
-
-
-class Timing(Protocol):
-    """When a program ran; every simulator's result has it."""
-
-    @property
-    def starts(self) -> Sequence[int]:
-        """Cycle of every instruction's start, -1 where it has not happened."""
-        ...
-
-    @property
-    def ends(self) -> Sequence[int]:
-        """The same of ends."""
-        ...
-
-    @property
-    def counters(self) -> Mapping[str, Mapping[str, int]]:
-        """Cycles by unit and cause; empty where they are not known."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -44,6 +26,10 @@ class Moments:
     def of(cls, fields: Mapping[str, Any]) -> Moments:
         """From the fields of a report."""
         return cls(fields["starts"], fields["ends"], fields["counters"])
+
+
+#: When a program ran.
+Timing: TypeAlias = SimResult | Moments
 
 
 class Timeline:

@@ -16,8 +16,21 @@ from ...isa.encoding import layout, uop_layout
 from ...isa.opcodes import DST_MEMORIES, LOADABLE, SRC0_MEMORIES, SRC1_MEMORIES, Opcode
 from ...isa.params import MEMORIES, HwParams
 from ...isa.vector_ops import POST_OPS, TABLE_VALUES, VectorOp, operators
-from .llvm_code import POINTER, Code
-from .llvm_kit import I1, I8, I16, I32, I64, ROUNDINGS, LlvmKit, Value, constant, splat, vector
+from .llvm_kit import (
+    I1,
+    I8,
+    I16,
+    I32,
+    I64,
+    POINTER,
+    ROUNDINGS,
+    Code,
+    LlvmKit,
+    Value,
+    constant,
+    splat,
+    vector,
+)
 
 #: What the table of pointers holds: the scratchpads, DRAM, the registers that PARAM sets (int32:
 #: bias, multiplier and shift per channel, then zero point, lo, hi), the weights in the order in

@@ -14,7 +14,7 @@ from vdla.bench import cpu, peak, peers
 from vdla.bench.cpu import Rival, alternate, cpu_rows
 from vdla.bench.modern import MODERN
 from vdla.bench.peak import CHAINS, peak_code, peak_kernel, peak_ops
-from vdla.bench.uint8 import in_uint8
+from vdla.bench.peers import in_uint8
 from vdla.bench.workloads import TABLE_2
 from vdla.cli import run_app
 from vdla.compiler.frontends.onnx.importer import import_onnx

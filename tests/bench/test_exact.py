@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
-from vdla.bench.exact import exact_answers
+from vdla.bench.definition import exact_answers
 
 
 def model(*nodes: onnx.NodeProto, **constants: Any) -> onnx.ModelProto:

@@ -35,9 +35,8 @@ from vdla.cli import run_app
 from vdla.compiler.choose.records import Records, append
 from vdla.compiler.tune.sandbox import Sandbox, TrialFailed
 from vdla.isa.errors import VdlaError
-from vdla.isa.memory import MemoryParams
+from vdla.isa.memory import MemoryParams, load_platform
 from vdla.isa.params import PRESETS
-from vdla.isa.platform import load_platform
 
 from ..pages.reading import read
 

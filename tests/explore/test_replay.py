@@ -17,10 +17,9 @@ from vdla.explore.enumeration import Enumeration, enumerate_designs, possible
 from vdla.explore.exploration import Exploration
 from vdla.explore.front import front
 from vdla.explore.ladder import Design, Ladder
-from vdla.explore.process import Process
 from vdla.explore.replay import METHODS, choose_methods, curve, replay_rows
 from vdla.explore.spec import Spec
-from vdla.explore.surrogate import SurrogateSearch
+from vdla.explore.surrogate import Process, SurrogateSearch
 from vdla.isa.errors import VdlaError
 from vdla.isa.params import HwParams
 

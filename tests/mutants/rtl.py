@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from vdla.hw.core.core import Core
-from vdla.hw.core.counters import CauseCounters
 from vdla.hw.core.dma import BurstCutter, ReadArbiter
 from vdla.hw.core.fetch import Fetch
 from vdla.hw.core.gemm import Gemm
@@ -11,6 +10,7 @@ from vdla.hw.core.load.placer import Placer
 from vdla.hw.core.load.walker import Walker
 from vdla.hw.core.load.writer import Writer
 from vdla.hw.core.queue import Queue
+from vdla.hw.core.regs import CauseCounters
 from vdla.hw.core.store import Store
 from vdla.hw.core.technology import multiply
 from vdla.hw.core.token import TokenBank

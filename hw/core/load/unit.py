@@ -12,10 +12,11 @@ from ....isa.status import Status
 from ..dma import burst_layout
 from ..layouts import INDEX_BITS, queued_insn
 from ..queue import Queue
+from ..scratchpad import write_port
 from ..unit import join_taker, unit_signature
 from .placer import Placer
 from .request import Requester
-from .writer import Writer, write_port
+from .writer import Writer
 
 
 class Load(wiring.Component):

@@ -11,7 +11,7 @@ from ....isa.opcodes import LOADABLE, Unit
 from ....isa.params import HwParams
 from ....isa.status import Status
 from ..layouts import INDEX_BITS
-from ..scratchpad import rows, write_signature, written_parts
+from ..scratchpad import write_port
 from ..unit import raise_error
 from .placer import placed_signature
 
@@ -105,8 +105,3 @@ class Writer(wiring.Component):
         """
         firsts = range(0, self.params.block, self.params.block // count)
         return Cat(strobes[element // self.params.bus_bytes] for element in firsts)
-
-
-def write_port(name: str, params: HwParams) -> wiring.Signature:
-    """The port of a scratchpad that the load unit fills, an enable for every beat of an entry."""
-    return write_signature(*rows(name, params), written_parts(name, params))

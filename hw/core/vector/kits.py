@@ -17,8 +17,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Value
 from ....isa.encoding import INT32_BITS
 from ....isa.opcodes import Features
 from ....isa.vector_ops import operators
-from ..rounding import shift_right
-from .logic import any_of
+from .logic import any_of, shift_right
 
 #: Bits of the amount that an operator shifts by, and the powers of two that it is made of.
 SHIFT_BITS = (INT32_BITS - 1).bit_length()

@@ -13,7 +13,6 @@ from ....isa.encoding import INT8_BITS, INT32_BITS
 from ....isa.opcodes import SRC0_MEMORIES, SRC1_MEMORIES
 from ....isa.params import HwParams
 from ....isa.vector_ops import TABLE_VALUES
-from ..rounding import shift_right
 from ..scratchpad import write_signature
 from ..technology import SIMULATION, Technology
 from .controls import lane_signature, source_legs
@@ -29,7 +28,7 @@ from .kits import (  # fmt: skip
     operator_choices,
     rounds_up,
 )
-from .logic import any_of, named, register
+from .logic import any_of, named, register, shift_right
 from .parameters import channel_signature, shared_signature, taps_signature
 from .requantize import Requantizer
 from .stages import TABLE_WORD, table_words

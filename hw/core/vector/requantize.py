@@ -8,11 +8,10 @@ from amaranth.lib.wiring import In, Out
 
 from ....isa.encoding import INT8_MAX, INT8_MIN, INT32_BITS
 from ....isa.params import HwParams
-from ..rounding import shift_right
 from ..technology import SIMULATION, Technology
 from .controls import lane_signature
 from .kits import SHIFT_BITS
-from .logic import any_of, named, register
+from .logic import any_of, named, register, shift_right
 from .parameters import channel_signature, shared_signature, taps_signature
 from .stages import Stage
 

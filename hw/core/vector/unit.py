@@ -9,7 +9,7 @@ from amaranth.lib.wiring import Out, connect
 from ....isa.encoding import INT8_BITS, INT32_BITS
 from ....isa.params import HwParams
 from ..pipeline import delayed
-from ..scratchpad import read_signature, rows, write_signature
+from ..scratchpad import read_port, write_port
 from ..technology import SIMULATION, Technology
 from ..unit import join_taker, unit_signature
 from .controls import Controls
@@ -27,23 +27,12 @@ class Vector(wiring.Component):
 
     def __init__(self, params: HwParams, technology: Technology = SIMULATION):
         self.params, self.technology = params, technology
-
-        def read(name: str) -> wiring.Signature:
-            return read_signature(*rows(name, params))
-
-        def write(name: str) -> wiring.Signature:
-            return write_signature(*rows(name, params))
-
         super().__init__(
             {
                 "unit": Out(unit_signature(params)),
-                "acc": Out(read("acc")),
-                "inp": Out(read("inp")),
-                "par": Out(read("par")),
-                "tmp0": Out(read("tmp")),
-                "tmp1": Out(read("tmp")),
-                "tmp_write": Out(write("tmp")),
-                "out_write": Out(write("out")),
+                **{name: Out(read_port(name, params)) for name in ("acc", "inp", "par")},
+                **{name: Out(read_port("tmp", params)) for name in ("tmp0", "tmp1")},
+                **{f"{name}_write": Out(write_port(name, params)) for name in ("tmp", "out")},
             }
         )
 

@@ -9,8 +9,8 @@ from amaranth.hdl import Module, Signal
 from vdla.cosim import Build, Design
 from vdla.cosim.pytest_plugin import RunBench
 from vdla.hw.fpga import ecp5
-from vdla.hw.fpga.cells import CELLS
 from vdla.hw.fpga.multiplier import fpga_multiplier, multiply_narrow, multiply_packed
+from vdla.hw.fpga.netlist import CELLS
 from vdla.isa.params import HwParams
 
 from .multipliers import CYCLES_LOG2, Compared

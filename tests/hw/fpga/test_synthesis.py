@@ -18,8 +18,7 @@ from vdla.hw.boards.ulx3s import PINS, constraints
 from vdla.hw.core.pipeline import delayed
 from vdla.hw.fpga import ecp5, synthesis, tool
 from vdla.hw.fpga.bitstream import compare, fabric
-from vdla.hw.fpga.board import Board
-from vdla.hw.fpga.devices import ECP5, ECP5_85F, XC7Z020, Device
+from vdla.hw.fpga.devices import ECP5, ECP5_85F, XC7Z020, Board, Device
 from vdla.hw.fpga.multiplier import VECTOR_LANE, multiply_packed
 from vdla.hw.fpga.pll import find_pll
 from vdla.hw.fpga.synthesis import build, estimate, parse_cells, parse_report, synthesise

@@ -14,7 +14,7 @@ from vdla.compiler.graph.interpret import evaluate
 from vdla.compiler.graph.ir import Graph
 from vdla.compiler.graph.passes import run_passes
 from vdla.compiler.targets.cpu.graph_code import build_cpu
-from vdla.isa.platform import load_platform
+from vdla.isa.memory import load_platform
 from vdla.module import Module
 from vdla.runtime.bundle import Settings
 

@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from llvmlite import ir
-from vdla.bench.uint8 import in_uint8
+from vdla.bench.peers import in_uint8
 from vdla.bench.workloads import TABLE_2
 from vdla.compiler.frontends.load import load_graph
 from vdla.compiler.graph.arithmetic.requant import Requant

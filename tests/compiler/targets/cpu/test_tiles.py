@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from llvmlite import ir
 from vdla.bench.net import Net
-from vdla.bench.uint8 import in_uint8
+from vdla.bench.peers import in_uint8
 from vdla.bench.workloads import TABLE_2, resnet18
 from vdla.compiler.choose.space import Knobs
 from vdla.compiler.frontends.load import load_graph
