@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -116,11 +116,8 @@ def _binary(rule: Callable[[Expr, Expr], Any]) -> Reader:
     return lambda call: call.map(rule, call.operand(0), call.operand(1))
 
 
-def _variadic(rule: Callable[[Expr, Expr], Expr]) -> Reader:
-    def read(call: Call) -> Outputs:
-        return call.map(lambda *xs: reduce(rule, xs), *call.all_operands())
-
-    return read
+def _variadic(rule: Callable[[Expr, Expr], Expr], call: Call) -> Outputs:
+    return call.map(lambda *xs: reduce(rule, xs), *call.all_operands())
 
 
 def _activation(rule: Callable[..., Any], **defaults: float) -> Reader:
@@ -345,9 +342,9 @@ READERS: dict[str, Reader] = {
     "LeakyRelu": _activation(leaky_relu, alpha=0.01),
     "Less": _binary(lambda a, b: a < b),
     "LessOrEqual": _binary(lambda a, b: a <= b),
-    "Max": _variadic(maximum),
+    "Max": partial(_variadic, maximum),
     "Mean": _mean,
-    "Min": _variadic(minimum),
+    "Min": partial(_variadic, minimum),
     "Mish": _unary(lambda x: x * function("tanh", softplus(x))),
     "Mod": _mod_reader,
     "Mul": _binary(lambda a, b: a * b),
@@ -365,7 +362,7 @@ READERS: dict[str, Reader] = {
     "Softplus": _unary(softplus),
     "Softsign": _unary(softsign),
     "Sub": _binary(lambda a, b: a - b),
-    "Sum": _variadic(lambda a, b: a + b),
+    "Sum": partial(_variadic, lambda a, b: a + b),
     "Swish": _activation(lambda x, alpha: x * logistic(alpha * x), alpha=1.0),
     "ThresholdedRelu": _activation(thresholded_relu, alpha=1.0),
     "Where": _where,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -99,15 +100,11 @@ def _matmul(call: Call) -> Outputs:
     return y if alpha == 1 else call.map(lambda v: v * number(alpha, v), y, label="Alpha")
 
 
-def _gelu(approximate: str) -> Reader:
+def _gelu(approximate: str, call: Call) -> Outputs:
     """GELU of the first operand and a bias, if there is one."""
-
-    def read(call: Call) -> Outputs:
-        x, bias = call.operand(0), call.optional(1)
-        x = x if bias is None else _apply(call, "Add", x, bias)
-        return _apply(call, "Gelu", x, approximate=approximate.encode())
-
-    return read
+    x, bias = call.operand(0), call.optional(1)
+    x = x if bias is None else _apply(call, "Add", x, bias)
+    return _apply(call, "Gelu", x, approximate=approximate.encode())
 
 
 def _quick_gelu(call: Call) -> Outputs:
@@ -115,17 +112,13 @@ def _quick_gelu(call: Call) -> Outputs:
     return call.map(lambda x: x * logistic(x * number(alpha, x)), call.operand(0))
 
 
-def _skip_norm(kind: str, bias_at: int) -> Reader:
+def _skip_norm(kind: str, bias_at: int, call: Call) -> Outputs:
     """The norm of a sum of two tensors and a bias; the fourth result is that sum."""
-
-    def read(call: Call) -> Outputs:
-        total, bias = _apply(call, "Add", call.operand(0), call.operand(1)), call.optional(bias_at)
-        total = total if bias is None else _apply(call, "Add", total, bias)
-        scale = [call.operand(2), *([call.optional(3)] if bias_at == 4 else [])]
-        epsilon = call.number("epsilon", 1e-12)
-        return _apply(call, kind, total, *scale, axis=-1, epsilon=epsilon), None, None, total
-
-    return read
+    total, bias = _apply(call, "Add", call.operand(0), call.operand(1)), call.optional(bias_at)
+    total = total if bias is None else _apply(call, "Add", total, bias)
+    scale = [call.operand(2), *([call.optional(3)] if bias_at == 4 else [])]
+    epsilon = call.number("epsilon", 1e-12)
+    return _apply(call, kind, total, *scale, axis=-1, epsilon=epsilon), None, None, total
 
 
 def _simplified_norm(call: Call) -> Outputs:
@@ -137,13 +130,13 @@ def _simplified_norm(call: Call) -> Outputs:
 READERS: dict[str, Reader] = {"SimplifiedLayerNormalization": _simplified_norm}
 #: Of the domain ``com.microsoft``.
 OWN_READERS: dict[str, Reader] = {
-    "BiasGelu": _gelu("none"),
-    "FastGelu": _gelu("tanh"),
+    "BiasGelu": partial(_gelu, "none"),
+    "FastGelu": partial(_gelu, "tanh"),
     "FusedConv": _conv,
     "FusedGemm": _gemm,
     "FusedMatMul": _matmul,
-    "Gelu": _gelu("none"),
+    "Gelu": partial(_gelu, "none"),
     "QuickGelu": _quick_gelu,
-    "SkipLayerNormalization": _skip_norm("LayerNormalization", 4),
-    "SkipSimplifiedLayerNormalization": _skip_norm("RMSNormalization", 3),
+    "SkipLayerNormalization": partial(_skip_norm, "LayerNormalization", 4),
+    "SkipSimplifiedLayerNormalization": partial(_skip_norm, "RMSNormalization", 3),
 }

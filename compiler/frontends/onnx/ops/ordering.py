@@ -5,6 +5,7 @@ largest ones, reversed sequences; and operators whose results have as many eleme
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -30,24 +31,20 @@ def _reversed(call: Call, x: Tensor, axis: int) -> Tensor:
     return call.emit(Slice(starts, steps, x.shape), x)
 
 
-def _cumulative(rule: Callable[[Expr, Expr], Expr], neutral: int) -> Reader:
+def _cumulative(rule: Callable[[Expr, Expr], Expr], neutral: int, call: Call) -> Outputs:
     """The sum or product of all elements up to each: of 1, 2, 4, ... elements."""
-
-    def read(call: Call) -> Outputs:
-        x = call.operand(0)
-        axis = call.axis(int(call.scalar(1, "axis")), len(x.shape))
-        backwards = call.integer("reverse", 0)
-        y = _reversed(call, x, axis) if backwards else x
-        if call.integer("exclusive", 0):
-            y = _shifted(call, y, axis, 1, neutral)
-        count = 1
-        while count < x.shape[axis]:
-            y = call.map(rule, y, _shifted(call, y, axis, count, neutral))
-            count *= 2
-        y = _reversed(call, y, axis) if backwards else y
-        return call.emit(Identity(), y)
-
-    return read
+    x = call.operand(0)
+    axis = call.axis(int(call.scalar(1, "axis")), len(x.shape))
+    backwards = call.integer("reverse", 0)
+    y = _reversed(call, x, axis) if backwards else x
+    if call.integer("exclusive", 0):
+        y = _shifted(call, y, axis, 1, neutral)
+    count = 1
+    while count < x.shape[axis]:
+        y = call.map(rule, y, _shifted(call, y, axis, count, neutral))
+        count *= 2
+    y = _reversed(call, y, axis) if backwards else y
+    return call.emit(Identity(), y)
 
 
 def _top_k(call: Call) -> Outputs:
@@ -151,8 +148,8 @@ def _eye_like(call: Call) -> Outputs:
 
 READERS: dict[str, Reader] = {
     "Compress": _compress,
-    "CumProd": _cumulative(lambda a, b: a * b, 1),
-    "CumSum": _cumulative(lambda a, b: a + b, 0),
+    "CumProd": partial(_cumulative, lambda a, b: a * b, 1),
+    "CumSum": partial(_cumulative, lambda a, b: a + b, 0),
     "EyeLike": _eye_like,
     "NonZero": _non_zero,
     "ReverseSequence": _reverse_sequence,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from ....graph.arithmetic.requant import OFFSET
 from ....graph.ir import Tensor
 from ....graph.ops.movement import Gather, GatherElements, Slice
 from ....te.expr import Const, Expr, select
-from ..graph import ANY, Call, Reader, Rows
+from ..graph import ANY, Call, Rows
 
 #: Pairs of elements that are compared to find the largest ones.
 MAX_PAIRS = 1 << 26
@@ -158,25 +159,21 @@ def _scatter_nd(call: Call) -> None:
     call.define(call.reshape(made, tuple(shape)))
 
 
-def _segments(join: str, sorted_: bool) -> Reader:
+def _segments(join: str, sorted_: bool, call: Call) -> None:
     """Rows joined by the segment that each belongs to."""
-
-    def read(call: Call) -> None:
-        value, segments = call.tensor(0), call.tensor(1)
-        shape = value.shape
-        rank = len(segments.shape)
-        if sorted_:
-            count = max(call.numbers(1, "segments"), default=-1) + 1
-        else:
-            count = call.numbers(2, "number of segments")[0]
-        if segments.shape != shape[:rank] or not rank or count < 1:
-            raise call.refuse(f"expected segments of the rows of {list(shape)}")
-        rows = call.reshape(value, (math.prod(shape[:rank]), math.prod(shape[rank:])))
-        places = call.reshape(segments, (math.prod(shape[:rank]),))
-        made = _scattered(call, places, rows, count, join)
-        call.define(call.reshape(made, (count, *shape[rank:])))
-
-    return read
+    value, segments = call.tensor(0), call.tensor(1)
+    shape = value.shape
+    rank = len(segments.shape)
+    if sorted_:
+        count = max(call.numbers(1, "segments"), default=-1) + 1
+    else:
+        count = call.numbers(2, "number of segments")[0]
+    if segments.shape != shape[:rank] or not rank or count < 1:
+        raise call.refuse(f"expected segments of the rows of {list(shape)}")
+    rows = call.reshape(value, (math.prod(shape[:rank]), math.prod(shape[rank:])))
+    places = call.reshape(segments, (math.prod(shape[:rank]),))
+    made = _scattered(call, places, rows, count, join)
+    call.define(call.reshape(made, (count, *shape[rank:])))
 
 
 # ---- diagonals -----------------------------------------------------------------------------------
@@ -247,10 +244,10 @@ READERS: Rows = {
     "ONE_HOT": {"int32 int64": _one_hot},
     "REVERSE_SEQUENCE": {ANY: _reverse_sequence},
     "SCATTER_ND": {"int32 int64": _scatter_nd},
-    "SEGMENT_SUM": {_NUMBERS: _segments("+", True)},
+    "SEGMENT_SUM": {_NUMBERS: partial(_segments, "+", True)},
     "TOPK_V2": {ANY: _top_k},
-    "UNSORTED_SEGMENT_MAX": {_NUMBERS: _segments("max", False)},
-    "UNSORTED_SEGMENT_MIN": {_NUMBERS: _segments("min", False)},
-    "UNSORTED_SEGMENT_PROD": {_NUMBERS: _segments("*", False)},
-    "UNSORTED_SEGMENT_SUM": {_NUMBERS: _segments("+", False)},
+    "UNSORTED_SEGMENT_MAX": {_NUMBERS: partial(_segments, "max", False)},
+    "UNSORTED_SEGMENT_MIN": {_NUMBERS: partial(_segments, "min", False)},
+    "UNSORTED_SEGMENT_PROD": {_NUMBERS: partial(_segments, "*", False)},
+    "UNSORTED_SEGMENT_SUM": {_NUMBERS: partial(_segments, "+", False)},
 }
