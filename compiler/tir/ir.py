@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -270,6 +270,53 @@ def substatements(stmt: Stmt) -> tuple[Stmt, ...]:
     return ()
 
 
+def map_parts(stmt: Stmt, visit: Callable[[Stmt], Stmt]) -> Stmt:
+    """The statement with ``visit`` of its direct children."""
+    match stmt:
+        case For() | If() | Allocate() | Launch():
+            return replace(stmt, body=visit(stmt.body))
+        case Seq(stmts):
+            return seq([visit(s) for s in stmts])
+    return stmt
+
+
+def map_launches(func: PrimFunc, body: Callable[[Launch], Stmt]) -> PrimFunc:
+    """The program with other bodies of its launches."""
+
+    def visit(stmt: Stmt) -> Stmt:
+        if isinstance(stmt, Launch):
+            return replace(stmt, body=body(stmt))
+        return map_parts(stmt, visit)
+
+    return replace(func, body=visit(func.body))
+
+
+def guarded(stmt: Stmt, guards: Iterable[Expr]) -> Stmt:
+    """The statement where all guards hold, the first one outermost; each stands there once."""
+    for guard in reversed([*dict.fromkeys(guards)]):
+        stmt = If(guard, stmt)
+    return stmt
+
+
+def hoist(stmt: Stmt) -> tuple[list[Allocate], list[Stmt]]:
+    """What is allocated around or between the statements of a sequence, and the statements."""
+    match stmt:
+        case Allocate(body=body):
+            inner, rest = hoist(body)
+            return [stmt, *inner], rest
+        case Seq(stmts):
+            parts = [hoist(s) for s in stmts]
+            return [a for found, _ in parts for a in found], [s for _, r in parts for s in r]
+    return [], [stmt]
+
+
+def allocated(allocations: Sequence[Allocate], body: Stmt) -> Stmt:
+    """The statement with buffers around it, the first one outermost."""
+    for outer in reversed(allocations):
+        body = replace(outer, body=body)
+    return body
+
+
 def walk_stmt(stmt: Stmt):
     """Every statement, outermost first."""
     yield stmt
@@ -287,6 +334,18 @@ def stored_buffers(stmt: Stmt) -> set[Buffer]:
             case TensorCall():
                 written.add(inner.output.buffer)
     return written
+
+
+def find_reads(stmt: Stmt) -> list[Read]:
+    """Every element that the expressions of a statement read."""
+    found: list[Read] = []
+
+    def on_expr(expr: Expr) -> Expr:
+        found.extend(node for node in walk(expr) if isinstance(node, Read))
+        return expr
+
+    map_stmt(stmt, on_expr)
+    return found
 
 
 def used_buffers(stmt: Stmt) -> list[Buffer]:
@@ -370,14 +429,12 @@ def map_stmt(
     if isinstance(stmt, MARKS):
         return stmt
     match stmt:
-        case For() | Launch():
-            return replace(stmt, body=again(stmt.body))
+        case For() | Launch() | Seq():
+            return map_parts(stmt, again)
         case If():
             return If(on_expr(stmt.cond), again(stmt.body))
         case Allocate():
             return replace(stmt, buffer=on_buffer(stmt.buffer), body=again(stmt.body))
-        case Seq(stmts):
-            return seq([again(s) for s in stmts])
         case Store():
             indices = tuple(on_expr(i) for i in stmt.indices)
             return Store(on_buffer(stmt.buffer), indices, on_expr(stmt.value))
