@@ -10,15 +10,7 @@ Every function takes tensors of ``vdla.te`` and returns one. Operators of the gr
 from __future__ import annotations
 
 from .convolution import convolution, convolution_transpose
-from .elements import (
-    broadcast_shapes,
-    cast,
-    clip_between,
-    element,
-    elementwise,
-    merged_axes,
-    over,
-)
+from .elements import broadcast_shapes, cast, clip_between, element, elementwise, merged_axes, over
 from .linear import dense, matmul
 from .movement import (
     concat,

@@ -52,12 +52,7 @@ class GraphKernels:
     """Collects kernels, constants and lifetimes of a graph, then plans its memory."""
 
     def __init__(
-        self,
-        graph: Graph,
-        dialect: Dialect,
-        templates: Templates,
-        chooser: Chooser,
-        dumps: Dumps,
+        self, graph: Graph, dialect: Dialect, templates: Templates, chooser: Chooser, dumps: Dumps
     ):
         self.graph, self.dialect, self.templates = graph, dialect, templates
         self.chooser, self.dumps = chooser, dumps

@@ -22,14 +22,7 @@ from .dialects import Dialect
 from .expressions import PRECEDENCE, Expressions, narrow, place_in
 from .functions import TYPES, functions_for, is_taken
 from .overlays import find_alignment, shared_memory
-from .scopes import (
-    FRAGMENTS,
-    SHARED_ALIGN,
-    SHARED_BYTES,
-    WARPGROUP,
-    element_bytes,
-    element_count,
-)
+from .scopes import FRAGMENTS, SHARED_ALIGN, SHARED_BYTES, WARPGROUP, element_bytes, element_count
 from .tensor_cores import WarpIntrin, first_register, register_count
 from .vectors import Vector, find_copy, find_loads, find_vector
 

@@ -205,11 +205,7 @@ class _Kernel:
                 self._check_access(node.source, place)
 
     def _guards(
-        self,
-        buffer: T.Buffer,
-        exprs: Sequence[Expr],
-        place: _Place,
-        together: Sequence[str] = (),
+        self, buffer: T.Buffer, exprs: Sequence[Expr], place: _Place, together: Sequence[str] = ()
     ) -> tuple[Expr, ...]:
         """The guards around a store: those of the program, and, along each axis whose threads share
         the buffer but do not share the work, that the first thread does it, unless they do it

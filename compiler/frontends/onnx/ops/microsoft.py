@@ -7,14 +7,13 @@ these three nodes, which passes fuse again.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ....graph.ir import Tensor
-from .call import Call, Outputs, Reader
+from .call import Call, Outputs, Reader, standard
 from .elementwise import READERS as ELEMENTWISE
 from .elementwise import number
 from .linear import READERS as LINEAR
@@ -27,17 +26,7 @@ from .spatial import READERS as SPATIAL
 #: The operator set whose readers are called.
 OPSET = 13
 STANDARD = ELEMENTWISE | LINEAR | QUANTIZED | REDUCTION | SHAPE | SPATIAL
-
-
-def _apply(call: Call, kind: str, *operands: Tensor | None, **attributes: Any) -> Tensor:
-    """The first result of a standard operator."""
-    inner = replace(
-        call, kind=kind, operands=operands, attributes=attributes, outputs=("y",), opset=OPSET
-    )
-    result = STANDARD[kind](inner)
-    found = result if isinstance(result, Tensor) else result[0]
-    assert found is not None
-    return found
+_apply = partial(standard, STANDARD, OPSET)
 
 
 def _real(call: Call, first: int, axis: int = 1) -> Tensor:

@@ -7,7 +7,6 @@ Runtime adds to ONNX's own domain.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -15,7 +14,7 @@ import numpy as np
 
 from ....graph.ir import Tensor
 from ....te.expr import Expr, maximum, minimum
-from .call import Call, Outputs, Reader
+from .call import Call, Outputs, Reader, standard
 from .elementwise import READERS as ELEMENTWISE
 from .elementwise import function, hard_sigmoid, leaky_relu, logistic, number
 from .linear import READERS as LINEAR
@@ -25,6 +24,7 @@ from .spatial import READERS as SPATIAL
 #: The operator set whose readers are called.
 _OPSET = 23
 _STANDARD = ELEMENTWISE | LINEAR | REDUCTION | SPATIAL
+_apply = partial(standard, _STANDARD, _OPSET)
 #: Activations by name: the rule, and the values of its numbers where they are absent.
 _ACTIVATIONS: dict[str, tuple[Callable[..., Expr], tuple[float, ...]]] = {
     "": (lambda x: x, ()),
@@ -38,17 +38,6 @@ _ACTIVATIONS: dict[str, tuple[Callable[..., Expr], tuple[float, ...]]] = {
     "Sigmoid": (logistic, ()),
     "Tanh": (lambda x: function("tanh", x), ()),
 }
-
-
-def _apply(call: Call, kind: str, *operands: Tensor | None, **attributes: Any) -> Tensor:
-    """The first result of one of ONNX's operators."""
-    inner = replace(
-        call, kind=kind, operands=operands, attributes=attributes, outputs=("y",), opset=_OPSET
-    )
-    result = _STANDARD[kind](inner)
-    found = result if isinstance(result, Tensor) else result[0]
-    assert found is not None
-    return found
 
 
 def _activated(call: Call, x: Tensor, numbers: list[float]) -> Tensor:

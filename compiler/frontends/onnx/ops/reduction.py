@@ -128,11 +128,12 @@ def _batch_norm(call: Call) -> Outputs:
         mean, variance = current
     elif len(call.outputs) > 1:
         raise call.refuse("more than one output is for training, which is not asked for")
+    return _normalised(call, epsilon, x, scale, bias, mean, variance), *outputs
 
-    def rule(v: Expr, s: Expr, b: Expr, m: Expr, var: Expr) -> Expr:
-        return (v - m) / function("sqrt", var + number(epsilon, var)) * s + b
 
-    return call.map(rule, x, scale, bias, mean, variance), *outputs
+def _normalised(call: Call, epsilon: float, *operands: Tensor) -> Tensor:
+    """By a scale, a bias, a mean and a variance, which broadcast to the first operand."""
+    return call.map(lambda v, s, b, m, var: (v - m) / _root(var, epsilon) * s + b, *operands)
 
 
 def _layer_norm(call: Call) -> Outputs:
@@ -167,14 +168,7 @@ def _instance_norm(call: Call) -> Outputs:
     rank, epsilon = len(x.shape), call.number("epsilon", 1e-5)
     scale, bias = (_channels(call, call.operand(i), rank) for i in (1, 2))
     mean, variance = moments(call, x, tuple(range(2, rank)))
-    return call.map(
-        lambda v, m, var, s, b: (v - m) / _root(var, epsilon) * s + b,
-        x,
-        mean,
-        variance,
-        scale,
-        bias,
-    )
+    return _normalised(call, epsilon, x, scale, bias, mean, variance)
 
 
 def _hardmax(call: Call) -> Outputs:

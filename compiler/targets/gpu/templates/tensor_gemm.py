@@ -404,11 +404,7 @@ def _blocks(result: Stage, rows: int, columns: int) -> IterVar:
 
 
 def _share(
-    result: Stage,
-    loops: Sequence[IterVar],
-    columns: int,
-    threads: tuple[int, int, int],
-    dtype: str,
+    result: Stage, loops: Sequence[IterVar], columns: int, threads: tuple[int, int, int], dtype: str
 ) -> None:
     """Let the threads of a block, which are so many warps by rows and by columns, and lanes, end a
     tile together: each ``count`` elements side by side, lanes along the rows."""
