@@ -213,10 +213,6 @@ def converted(target: str) -> Callable[[Expr], Expr]:
     return rule
 
 
-def _where(call: Call) -> Outputs:
-    return call.map(select, call.operand(0), call.operand(1), call.operand(2))
-
-
 def _gelu_reader(call: Call) -> Outputs:
     approximate = call.text("approximate", "none")
     return call.map(lambda x: _gelu(x, approximate), call.operand(0))
@@ -256,10 +252,6 @@ def _mean(call: Call) -> Outputs:
     return call.map(rule, *operands)
 
 
-def _xor(a: Expr, b: Expr) -> Expr:
-    return select(a, negate(b), b)
-
-
 def _dropout(call: Call) -> Outputs:
     x = call.operand(0)
     training = call.optional(2)
@@ -267,10 +259,6 @@ def _dropout(call: Call) -> Outputs:
         raise call.refuse("dropout while training is random and not supported")
     mask = call.value(np.ones(x.shape, bool)) if len(call.outputs) > 1 else None
     return call.emit(Identity(), x), mask
-
-
-def _identity(call: Call) -> Outputs:
-    return call.emit(Identity(), call.operand(0))
 
 
 def _selu(x: Expr, alpha: float, gamma: float) -> Expr:
@@ -336,7 +324,7 @@ READERS: dict[str, Reader] = {
     "GreaterOrEqual": _binary(lambda a, b: b <= a),
     "HardSigmoid": _activation(hard_sigmoid, alpha=0.2, beta=0.5),
     "HardSwish": _unary(lambda x: x * hard_sigmoid(x, 1 / 6, 0.5)),
-    "Identity": _identity,
+    "Identity": lambda call: call.emit(Identity(), call.operand(0)),
     "IsInf": _isinf,
     "IsNaN": _unary(lambda x: negate(x.equal(x))),
     "LeakyRelu": _activation(leaky_relu, alpha=0.01),
@@ -365,8 +353,8 @@ READERS: dict[str, Reader] = {
     "Sum": partial(_variadic, lambda a, b: a + b),
     "Swish": _activation(lambda x, alpha: x * logistic(alpha * x), alpha=1.0),
     "ThresholdedRelu": _activation(thresholded_relu, alpha=1.0),
-    "Where": _where,
-    "Xor": _binary(_xor),
+    "Where": lambda call: call.map(select, call.operand(0), call.operand(1), call.operand(2)),
+    "Xor": _binary(lambda a, b: select(a, negate(b), b)),
 } | {
     name: _float(name.lower())
     for name in (

@@ -54,10 +54,6 @@ def _comparison(kind: str) -> Reader:
     return lambda call: call.onnx(kind, *_common(call))
 
 
-def _not_equal(call: Call) -> Value:
-    return call.onnx("Not", call.onnx("Equal", *_common(call)))
-
-
 def _scaled_sum(kind: str, first: str, second: str, call: Call) -> Value:
     """``first + alpha * second``, or their difference."""
     a, b = (call.tensor(call[name], call.dtype) for name in (first, second))
@@ -86,10 +82,6 @@ def _div(call: Call) -> Value:
 
 def _truncated(call: Call, x: Tensor) -> Tensor:
     return call.onnx("Mul", call.onnx("Sign", x), call.onnx("Floor", call.onnx("Abs", x)))
-
-
-def _trunc(call: Call) -> Value:
-    return _truncated(call, call["self"])
 
 
 def _remainder(call: Call) -> Value:
@@ -285,7 +277,7 @@ READERS: dict[str, Reader] = (
         "aten.minimum": partial(_binary, "Min"),
         "aten.mul": _mul,
         "aten.native_dropout": _dropout,
-        "aten.ne": _not_equal,
+        "aten.ne": lambda call: call.onnx("Not", call.onnx("Equal", *_common(call))),
         "aten.pow": _pow,
         "aten.prelu": _prelu,
         "aten.relu6": _relu6,
@@ -296,7 +288,7 @@ READERS: dict[str, Reader] = (
         "aten.scalar_tensor": partial(_filled, lambda call: call["s"]),
         "aten.softplus": _softplus,
         "aten.sub": partial(_scaled_sum, "Sub", "self", "other"),
-        "aten.trunc": _trunc,
+        "aten.trunc": lambda call: _truncated(call, call["self"]),
         "aten.where": _where,
     }
 )

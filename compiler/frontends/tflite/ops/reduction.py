@@ -158,10 +158,6 @@ def _cumulative(call: Call, value: Tensor) -> Tensor:
     return call.transpose(call.reshape(sums, moved.shape), back)
 
 
-def _cumsum(call: Call) -> None:
-    call.define(_cumulative(call, call.tensor(0)))
-
-
 def _cumsum8(call: Call) -> None:
     (x, zero_x), (y, zero_y) = call.quant(call.operand(0)), call.quant(call.result)
     widest = 2 * float(x)
@@ -180,7 +176,10 @@ _NUMBERS = "float32 int8 uint8 int16 int32"
 READERS: Rows = {
     "ARG_MAX": {_NUMBERS: partial(_arg, "max")},
     "ARG_MIN": {_NUMBERS: partial(_arg, "min")},
-    "CUMSUM": {"int8 uint8": _cumsum8, "float32 int32 int64": _cumsum},
+    "CUMSUM": {
+        "int8 uint8": _cumsum8,
+        "float32 int32 int64": lambda call: call.define(_cumulative(call, call.tensor(0))),
+    },
     "MEAN": {"int8 uint8": _mean, "float32 int16": partial(_sum, mean=True)},
     "REDUCE_ALL": {"bool": partial(_logical, "min")},
     "REDUCE_ANY": {"bool": partial(_logical, "max")},
