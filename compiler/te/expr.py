@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import wraps
@@ -325,21 +326,10 @@ def wrap_value(value: Any, dtype: str) -> Any:
 
 
 _FOLD: dict[str, Callable[[Any, Any], Any]] = {
-    "+": lambda a, b: a + b,
-    "-": lambda a, b: a - b,
-    "*": lambda a, b: a * b,
-    "//": lambda a, b: a // b,
-    "%": lambda a, b: a % b,
-    "<": lambda a, b: a < b,
-    "<=": lambda a, b: a <= b,
-    "==": lambda a, b: a == b,
-    "&": lambda a, b: a & b,
-    "|": lambda a, b: a | b,
-    "min": min,
-    "max": max,
-    ">>": lambda a, b: a >> b,
-    "<<": lambda a, b: a << b,
-}
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "//": operator.floordiv,
+    "%": operator.mod, "<": operator.lt, "<=": operator.le, "==": operator.eq, "&": operator.and_,
+    "|": operator.or_, "min": min, "max": max, ">>": operator.rshift, "<<": operator.lshift,
+}  # fmt: skip
 
 #: Dtypes whose constants are folded.
 _FOLDED = frozenset((*INT_DTYPES, "bool"))

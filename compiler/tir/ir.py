@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
-from ..te.expr import Expr, Read, Var, bits_of, rewrite, walk
+from ..te.expr import Expr, Read, Var, bits_of, rewrite, substitute, walk
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,48 +171,68 @@ class Launch(Stmt):
         return (*self.grid, *self.block)
 
 
+class Mark(Stmt):
+    """Base of statements without parts, about what is under way; ``words`` are its text."""
+
+    words: ClassVar[str]
+
+
 @dataclass(frozen=True, eq=False)
-class Barrier(Stmt):
+class Barrier(Mark):
     """A thread waits here until all threads of its block are here; then all see what any of them
     stored before.
     """
 
+    words = "barrier"
+
 
 @dataclass(frozen=True, eq=False)
-class CopiesStarted(Stmt):
+class CopiesStarted(Mark):
     """The asynchronous copies that a thread has started since the last such statement form a group.
     They are the stores in loops with the pragma "async".
     """
 
+    words = "copies started"
+
 
 @dataclass(frozen=True, eq=False)
-class CopiesArrived(Stmt):
+class CopiesArrived(Mark):
     """A thread waits here until all but its ``but`` latest groups of copies have arrived."""
+
+    words = "copies arrived"
 
     but: int
 
 
 @dataclass(frozen=True, eq=False)
-class ProxyFence(Stmt):
+class ProxyFence(Mark):
     """What a thread stored to memory before, asynchronous instructions see that any thread starts
     behind the next barrier. Such instructions are those whose intrinsic is ``asynchronous``.
     """
 
+    words = "stores seen by products"
+
 
 @dataclass(frozen=True, eq=False)
-class ProductsBegin(Stmt):
+class ProductsBegin(Mark):
     """Asynchronous instructions that follow may change what the thread has in registers."""
 
+    words = "products begin"
+
 
 @dataclass(frozen=True, eq=False)
-class ProductsStarted(Stmt):
+class ProductsStarted(Mark):
     """The asynchronous instructions since the last such statement form a group."""
 
+    words = "products started"
+
 
 @dataclass(frozen=True, eq=False)
-class ProductsArrived(Stmt):
+class ProductsArrived(Mark):
     """A thread waits here until all but its ``but`` latest groups of asynchronous instructions have
     ended: they have read their operands, and their results are in registers."""
+
+    words = "products arrived"
 
     but: int
 
@@ -242,13 +262,6 @@ class SignalArrived(Stmt):
     buffer: Buffer
     slot: Expr
     parity: Expr
-
-
-#: Statements without parts, about what is under way.
-MARKS = (
-    Barrier, CopiesStarted, CopiesArrived, ProxyFence, ProductsBegin, ProductsStarted,
-    ProductsArrived,
-)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -407,6 +420,18 @@ def index_copies(stmt: Stmt, copies: Mapping[Buffer, Buffer], index: Expr) -> St
     return map_stmt(stmt, on_expr, on_stmt=on_stmt)
 
 
+def renamed(stmt: Stmt, values: Mapping[Var, Expr]) -> Stmt:
+    """A copy of a statement with loops of its own, and these values of outer variables."""
+
+    def on_stmt(inner: Stmt) -> Stmt | None:
+        if not isinstance(inner, For):
+            return None
+        fresh = Var(inner.var.name)
+        return replace(inner, var=fresh, body=renamed(inner.body, {**values, inner.var: fresh}))
+
+    return map_stmt(stmt, lambda expr: substitute(expr, values), on_stmt=on_stmt)
+
+
 def map_stmt(
     stmt: Stmt,
     on_expr: Callable[[Expr], Expr],
@@ -426,7 +451,7 @@ def map_stmt(
     def again(s: Stmt) -> Stmt:
         return map_stmt(s, on_expr, on_buffer, on_stmt)
 
-    if isinstance(stmt, MARKS):
+    if isinstance(stmt, Mark):
         return stmt
     match stmt:
         case For() | Launch() | Seq():

@@ -97,7 +97,8 @@ def bit_planes(x: Tensor, bits: int) -> Tensor:
     images, size, *rest = x.shape
     k = reduce_axis(WORD_BITS, "k")
 
-    def word(n: Expr, i: Expr, b: Expr, *after: Expr) -> Expr:
+    def word(*index: Expr) -> Expr:
+        n, i, b, *after = index
         place = i * WORD_BITS + k
         value = select(place < size, x[(n, place, *after)].astype("uint32"), 0)
         return sum_of((value >> b.astype("uint32") & 1) << k.var.astype("uint32"), k)

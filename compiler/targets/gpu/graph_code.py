@@ -16,9 +16,10 @@ from ...graph.ops.base import Fusion
 from ...graph.ops.movement import Slice
 from ...tir.ir import Buffer
 from ..common.fuse_elementwise import fuse_elementwise
+from ..common.workload import Lowered
 from .dialects import Dialect
 from .kernels import Kernel, find_temporaries, make_kernels
-from .lowering import Lowered, Templates, lower_node, template_of
+from .lowering import Templates, lower_node, template_of
 from .scopes import element_bytes, element_count
 from .text import Box, print_module
 from .traffic import count_traffic

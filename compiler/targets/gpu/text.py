@@ -175,7 +175,7 @@ class _Printer(Expressions):
                 if copy is not None and self.is_async(copy):
                     return [pad + self.async_copy(copy, {})]
                 return [f"{pad}{target} = {self.value(value)[0]};"]
-            case _ if isinstance(stmt, T.MARKS):
+            case T.Mark():
                 return [pad + line for line in self.dialect.of_mark(stmt)]
             case T.SignalsReady(buffer):
                 count = buffer.shape[0]

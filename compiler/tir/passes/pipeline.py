@@ -27,7 +27,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ...te.errors import ScheduleError
-from ...te.expr import Const, Expr, Var, substitute
+from ...te.expr import Const, Expr, Var
 from .. import ir as T
 from .asynchronous import is_product
 from .bulk import SIGNAL, bulk_call, is_bulk
@@ -103,7 +103,7 @@ def _pipelined(
     copies = {b: replace(b, shape=(stages, *b.shape)) for b in buffers}
 
     def filled(k: Expr) -> list[T.Stmt]:
-        at = T.index_copies(_renamed(T.seq(fills), {loop.var: k}), copies, k % stages)
+        at = T.index_copies(T.renamed(T.seq(fills), {loop.var: k}), copies, k % stages)
         return filling.brought(at, k % stages)
 
     first = Var(f"{loop.var.name}.first")
@@ -191,15 +191,3 @@ def _check(
                 f"kernel {name}: {buffers[0]} is filled ahead from {found[0].source.name}, which "
                 "the same loop computes"
             )
-
-
-def _renamed(stmt: T.Stmt, values: dict[Var, Expr]) -> T.Stmt:
-    """A copy of a statement with loops of its own, and these values of outer variables."""
-
-    def on_stmt(inner: T.Stmt) -> T.Stmt | None:
-        if not isinstance(inner, T.For):
-            return None
-        fresh = Var(inner.var.name)
-        return replace(inner, var=fresh, body=_renamed(inner.body, values | {inner.var: fresh}))
-
-    return T.map_stmt(stmt, lambda expr: substitute(expr, values), on_stmt=on_stmt)

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from ...te.expr import Const, Expr, Var, substitute
+from ...te.expr import Const, Expr, Var
 from .. import ir as T
 
 
@@ -97,18 +97,7 @@ class _Interleaver:
 
     def thread(self, stmt: T.Stmt, index: Const) -> T.Stmt:
         """One thread's copy of a statement, with loop variables of its own."""
-        values: dict[Var, Expr] = {self.var: index}
-
-        def renamed(node: T.Stmt) -> T.Stmt | None:
-            if not isinstance(node, T.For):
-                return None
-            var = values[node.var] = Var(node.var.name)
-            return replace(node, var=var, body=copied(node.body))
-
-        def copied(node: T.Stmt) -> T.Stmt:
-            return T.map_stmt(node, lambda expr: substitute(expr, values), on_stmt=renamed)
-
-        return T.index_copies(copied(stmt), self.copies, index)
+        return T.index_copies(T.renamed(stmt, {self.var: index}), self.copies, index)
 
 
 def _around_its_uses(allocate: T.Allocate) -> T.Stmt:
