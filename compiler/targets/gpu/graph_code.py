@@ -36,12 +36,16 @@ class NodeKernels:
     kernels: list[Kernel]
 
 
-def make_argument(argument: Buffer | Box, place: Callable[[Buffer], Place]) -> Place | TensorMap:
-    """An argument of a kernel in memory."""
-    if isinstance(argument, Buffer):
-        return place(argument)
-    buffer = argument.buffer
-    return TensorMap(*place(buffer), buffer.dtype, buffer.shape, argument.shape)
+def make_call(kernel: Kernel, place: Callable[[Buffer], Place]) -> KernelCall:
+    """A kernel with its arguments in memory."""
+
+    def argument(given: Buffer | Box) -> Place | TensorMap:
+        if isinstance(given, Buffer):
+            return place(given)
+        return TensorMap(*place(given.buffer), given.buffer.dtype, given.buffer.shape, given.shape)
+
+    arguments = tuple(map(argument, kernel.arguments))
+    return KernelCall(kernel.name, kernel.grid, kernel.block, arguments, kernel.shared_bytes)
 
 
 def aligned(size_bytes: int) -> int:
@@ -128,14 +132,10 @@ class GraphKernels:
         places: dict[str, Place] = {name: ("arena", offset) for name, offset in offsets.items()}
         places |= {name: ("parameters", offset) for name, offset in starts.items()}
         calls = [
-            KernelCall(
-                kernel.name, kernel.grid, kernel.block,
-                tuple(make_argument(a, lambda b, n=names: places[n[b]]) for a in kernel.arguments),
-                kernel.shared_bytes,
-            )
+            make_call(kernel, lambda b, n=names: places[n[b]])
             for made, names, _ in self.calls
             for kernel in made.kernels
-        ]  # fmt: skip
+        ]
         texts = [kernel.text for made in self.found.values() for kernel in made.kernels]
         outside = {
             name: places[self.memory.source(name)]

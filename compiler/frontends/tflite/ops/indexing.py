@@ -53,15 +53,7 @@ def _gather_in_batches(call: Call, value: Tensor, indices: Tensor, axis: int, ba
 
 
 def _gather_nd(call: Call) -> None:
-    value, indices = call.tensor(0), call.tensor(1)
-    shape, table = value.shape, indices.shape
-    depth = table[-1]
-    if not 1 <= depth <= len(shape):
-        raise call.refuse(f"expected indices of up to {len(shape)} dimensions, got {depth}")
-    flat = call.reshape(value, (math.prod(shape[:depth]), *shape[depth:]))
-    places = flat_places(call, indices, shape[:depth])
-    places = call.reshape(places, table[:-1])
-    call.define(call.emit(Gather(0), flat, places))
+    call.define(call.onnx("GatherND", call.tensor(0), call.tensor(1))[0])
 
 
 def flat_places(call: Call, indices: Tensor, shape: Sequence[int]) -> Tensor:

@@ -168,14 +168,8 @@ def _wanted(call: Call, position: int) -> tuple[int, ...]:
 
 
 def _tile(call: Call) -> None:
-    value, counts = call.tensor(0), call.numbers(1, "multiples")
-    shape = value.shape
-    if len(counts) != len(shape):
-        raise call.refuse(f"expected {len(shape)} multiples, got {len(counts)}")
-    for axis, before in enumerate(shape):
-        if counts[axis] > 1:
-            value = call.gather(value, np.tile(np.arange(before), counts[axis]), axis)
-    call.define(value)
+    counts = call.value(call.numbers(1, "multiples"), "int64")
+    call.define(call.onnx("Tile", call.tensor(0), counts)[0])
 
 
 # ---- blocks --------------------------------------------------------------------------------------
