@@ -448,6 +448,14 @@ def walk(expr: Expr):
         waiting += reversed(children(node))
 
 
+def clamps_to_int32(expr: Expr) -> bool:
+    """Whether an expression clamps a float to values within int32."""
+    match expr:
+        case Binary("min", Binary("max", _, Const(low)), Const(high)):
+            return -(2**30) <= low and high <= 2**30
+    return False
+
+
 def or_zero(value: Expr) -> tuple[Expr | None, Expr]:
     """The condition on which a value is another one and not 0, and the other one; None and the
     value where there is no such condition."""

@@ -12,6 +12,7 @@ import numpy as np
 from ....graph.ir import Tensor
 from ....graph.ops.movement import GatherElements, Identity, Pad, Slice
 from ....te.expr import Const, Expr, select
+from ...builder import Builder
 from .call import Call, Outputs, Reader
 from .elementwise import dtype_of
 
@@ -88,15 +89,19 @@ def _reverse_sequence(call: Call) -> Outputs:
             f"expected time and batch on axes 0 and 1, and a length for each, got {time}, {batch}"
             f" and {lengths.type_text}"
         )
-    rest = [1] * (len(x.shape) - 2)
-    steps = np.arange(x.shape[time]).reshape(*((-1, 1) if time == 0 else (1, -1)), *rest)
-    shape = (1, x.shape[1], *rest) if batch == 1 else (x.shape[0], 1, *rest)
+    return reversed_starts(call, x, lengths, time, batch)
+
+
+def reversed_starts(call: Builder, x: Tensor, lengths: Tensor, time: int, batch: int) -> Tensor:
+    """The first elements along ``time`` in reverse, as many as each place along ``batch`` says."""
+    steps = np.arange(x.shape[time]).reshape([-1 if i == time else 1 for i in range(len(x.shape))])
+    column = call.reshape(lengths, tuple(n if i == batch else 1 for i, n in enumerate(x.shape)))
     everywhere = call.value(np.zeros(x.shape, bool))
 
     def place(t: Expr, length: Expr, _: Expr) -> Expr:
-        return select(t < length, length - 1 - t, t)
+        return select(t < length, length.astype("int64") - 1 - t, t)
 
-    index = call.map(place, call.value(steps, "int64"), call.reshape(lengths, shape), everywhere)
+    index = call.map(place, call.value(steps, "int64"), column, everywhere)
     return call.emit(GatherElements(time), x, index)
 
 

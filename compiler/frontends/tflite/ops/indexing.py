@@ -10,8 +10,9 @@ import numpy as np
 
 from ....graph.arithmetic.requant import OFFSET
 from ....graph.ir import Tensor
-from ....graph.ops.movement import Gather, GatherElements, Slice
-from ....te.expr import Const, Expr, select
+from ....graph.ops.movement import Gather, Slice
+from ....te.expr import Const, select
+from ...onnx.ops.ordering import reversed_starts
 from ..graph import ANY, Call, Rows
 
 #: Pairs of elements that are compared to find the largest ones.
@@ -83,17 +84,7 @@ def _reverse_sequence(call: Call) -> None:
     batch = call.axis(call.option("BatchDim"), len(shape))
     if along == batch or lengths.shape != (shape[batch],):
         raise call.refuse(f"expected {shape[batch]} lengths along another axis")
-    column = call.reshape(lengths, tuple(n if i == batch else 1 for i, n in enumerate(shape)))
-    places = np.arange(shape[along], dtype=np.int32)
-    places = places.reshape([-1 if i == along else 1 for i in range(len(shape))])
-    whole = np.broadcast_to(places, shape)
-
-    def rule(place: Expr, length: Expr) -> Expr:
-        count = length.astype("int32")
-        return select(place < count, count - 1 - place, place)
-
-    index = call.map(rule, call.value(whole), column)
-    call.define(call.emit(GatherElements(along), value, index))
+    call.define(reversed_starts(call, value, lengths, along, batch))
 
 
 # ---- scattering ----------------------------------------------------------------------------------
