@@ -33,26 +33,6 @@ def window_shape(
     return counts
 
 
-def _convolved(
-    x: Shape, weight: Shape, strides: Shape, pads: Shape, dilations: Shape, groups: int
-) -> Shape:
-    expect(len(x) == len(weight) >= 3, "an image and a weight of one rank, at least 3")
-    fits = groups >= 1 and x[1] == weight[1] * groups and weight[0] % groups == 0
-    expect(fits, f"channels that divide into {groups} groups")
-    return x[0], weight[0], *window_shape(x[2:], weight[2:], strides, pads, dilations)
-
-
-def _spread(
-    x: Shape, weight: Shape, strides: Shape, before: Shape, groups: int, size: Shape
-) -> Shape:
-    expect(len(x) == len(weight) >= 3, "an image and a weight of one rank, at least 3")
-    fits = groups >= 1 and x[1] == weight[0] and x[1] % groups == 0
-    expect(fits, f"as many channels as the weight, in {groups} groups")
-    expect(len(size) == len(x) - 2 and min(size) >= 1, "a result with elements")
-    expect(min(strides) >= 1 and min(before) >= 0, "strides >= 1 and a crop >= 0")
-    return x[0], weight[1] * groups, *size
-
-
 class _Sliding(Product):
     """Base: the weight [OC, C/groups, ...] slides over the image."""
 
@@ -66,7 +46,12 @@ class _Sliding(Product):
         return self.strides, self.pads, self.dilations, self.groups
 
     def _shape(self, x: Shape, weight: Shape) -> Shape:
-        return _convolved(x, weight, *self._window)
+        expect(len(x) == len(weight) >= 3, "an image and a weight of one rank, at least 3")
+        groups = self.groups
+        fits = groups >= 1 and x[1] == weight[1] * groups and weight[0] % groups == 0
+        expect(fits, f"channels that divide into {groups} groups")
+        sizes = window_shape(x[2:], weight[2:], self.strides, self.pads, self.dilations)
+        return x[0], weight[0], *sizes
 
     def _sums(self, x: np.ndarray, weight: np.ndarray) -> np.ndarray:
         return convolve(x, weight, *self._window)
@@ -91,8 +76,13 @@ class _Spreading(Product):
         return self.strides, self.before, (1,) * len(self.size), 1, self.size
 
     def _shape(self, x: Shape, weight: Shape) -> Shape:
+        expect(len(x) == len(weight) >= 3, "an image and a weight of one rank, at least 3")
         strides, before, _, groups, size = self._window
-        return _spread(x, weight, strides, before, groups, size)
+        fits = groups >= 1 and x[1] == weight[0] and x[1] % groups == 0
+        expect(fits, f"as many channels as the weight, in {groups} groups")
+        expect(len(size) == len(x) - 2 and min(size) >= 1, "a result with elements")
+        expect(min(strides) >= 1 and min(before) >= 0, "strides >= 1 and a crop >= 0")
+        return x[0], weight[1] * groups, *size
 
     def _sums(self, x: np.ndarray, weight: np.ndarray) -> np.ndarray:
         return convolve_transposed(x, weight, *self._window)

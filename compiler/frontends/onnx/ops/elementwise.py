@@ -108,10 +108,6 @@ def _unary(rule: Callable[[Expr], Any]) -> Reader:
     return lambda call: call.map(rule, call.operand(0))
 
 
-def _float(name: str) -> Reader:
-    return _unary(lambda x: function(name, x))
-
-
 def _binary(rule: Callable[[Expr, Expr], Any]) -> Reader:
     return lambda call: call.map(rule, call.operand(0), call.operand(1))
 
@@ -356,7 +352,7 @@ READERS: dict[str, Reader] = {
     "Where": lambda call: call.map(select, call.operand(0), call.operand(1), call.operand(2)),
     "Xor": _binary(lambda a, b: select(a, negate(b), b)),
 } | {
-    name: _float(name.lower())
+    name: _unary(partial(function, name.lower()))
     for name in (
         "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Cos", "Cosh", "Erf", "Exp",
         "Floor", "Log", "Round", "Sin", "Sinh", "Sqrt", "Tan", "Tanh",

@@ -191,10 +191,6 @@ def _gelu(call: Call) -> Value:
     return call.onnx("Gelu", call["self"], approximate=call["approximate"] or "none")
 
 
-def _hardsigmoid(call: Call) -> Value:
-    return call.onnx("HardSigmoid", call["self"], alpha=1 / 6, beta=0.5)
-
-
 def _softplus(call: Call) -> Value:
     """Beyond ``threshold`` torch returns the operand, from which float32 then hardly differs."""
     beta = call["beta"]
@@ -260,7 +256,9 @@ READERS: dict[str, Reader] = (
         "aten.full": partial(_filled, lambda call: call["fill_value"]),
         "aten.full_like": partial(_filled, lambda call: call["fill_value"]),
         "aten.gelu": _gelu,
-        "aten.hardsigmoid": _hardsigmoid,
+        "aten.hardsigmoid": lambda call: call.onnx(
+            "HardSigmoid", call["self"], alpha=1 / 6, beta=0.5
+        ),
         "aten.hardtanh": partial(_clamp, "min_val", "max_val"),
         "aten.isinf": partial(_is, "IsInf"),
         "aten.isnan": partial(_is, "IsNaN"),

@@ -57,10 +57,6 @@ def _floor_div(a: Expr, b: Expr) -> Expr:
     return select(inexact & differ, quotient - one(quotient), quotient)
 
 
-def _floor_mod_whole(a: Expr, b: Expr) -> Expr:
-    return a - _floor_div(a, b) * b
-
-
 def _whole_power(x: Expr, power: Expr) -> Expr:
     """By squares. From 32 on, only whether the power is odd matters: other results than those of
     -1, 0 and 1 do not fit. The kernel stops at powers below 0."""
@@ -287,7 +283,9 @@ READERS: Rows = {
     "FLOOR_DIV": {
         "float32": pair(lambda a, b: named("floor", a / b)), "int32 int64": pair(_floor_div),
     },
-    "FLOOR_MOD": {"float32": pair(_floor_mod), "int32 int64": pair(_floor_mod_whole)},
+    "FLOOR_MOD": {
+        "float32": pair(_floor_mod), "int32 int64": pair(lambda a, b: a - _floor_div(a, b) * b),
+    },
     "LOGICAL_AND": {"bool": onnx("And", 2)},
     "LOGICAL_OR": {"bool": onnx("Or", 2)},
     "MAXIMUM": {"float32 int8 uint8 int16 int32 int64": partial(_extreme, maximum)},
