@@ -17,18 +17,12 @@ from .text import array_text
 Kind = TypeVar("Kind", bound=Op)
 #: dtype names of tensors and the NumPy types that hold them.
 DTYPES: dict[str, type[np.generic]] = {
-    "float32": np.float32,
-    "float64": np.float64,
-    "int8": np.int8,
-    "uint8": np.uint8,
-    "int16": np.int16,
-    "uint16": np.uint16,
-    "int32": np.int32,
-    "uint32": np.uint32,
-    "int64": np.int64,
-    "uint64": np.uint64,
-    "bool": np.bool_,
-}
+    name: np.dtype(name).type
+    for name in (
+        "float32", "float64", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64",
+        "uint64", "bool",
+    )
+}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,7 +18,7 @@ from ...isa.errors import VdlaError
 from ..onnx_backend import VdlaRep
 from .accuracy import Error
 from .calibrate import Probe, Samples
-from .draft import Draft, label
+from .draft import Draft, copied, label
 from .plan import MOVES, Plan, data_operands, plan
 from .weights import Scale, Weight
 
@@ -154,18 +154,14 @@ class _Gates:
     """Builds the model with gates."""
 
     def __init__(
-        self,
-        draft: Draft,
-        made: Plan,
-        scales: Mapping[str, Scale],
-        weights: Mapping[str, Weight],
+        self, draft: Draft, made: Plan, scales: Mapping[str, Scale], weights: Mapping[str, Weight]
     ):
         model = onnx.ModelProto()
         model.CopyFrom(draft.model)
         for head in _heads(made):
             info = helper.make_tensor_value_info(_gate(head), TensorProto.BOOL, ())
             model.graph.input.append(info)
-        self.draft = Draft(model, [], dict(draft.constants), draft.shapes, draft.dtypes)
+        self.draft = draft.without_nodes(model)
         self.source, self.plan, self.scales, self.weights = draft, made, scales, weights
         #: By tensor, the name of the values that its integers stand for.
         self.rounded: dict[str, str] = {}
@@ -175,8 +171,7 @@ class _Gates:
         head_of = {p: head for head in _heads(self.plan) for p in self.plan.chain(head)}
         ends = {self.plan.chain(head)[-1]: head for head in _heads(self.plan)}
         for place, node in enumerate(self.source.nodes):
-            made = onnx.NodeProto()
-            made.CopyFrom(node)
+            made = copied(node)
             if place in head_of:
                 self.gate_operands(made, head_of[place])
             results = [name for name in node.output if name] if place in ends else []

@@ -56,7 +56,7 @@ class Draft:
         model = _recent(model, where)
         shapes = {tensor.name: tensor.shape for tensor in graph.tensors.values()}
         dtypes = {tensor.name: tensor.dtype for tensor in graph.tensors.values()}
-        nodes = [_copy(node) for node in model.graph.node]
+        nodes = [copied(node) for node in model.graph.node]
         constants = {i.name: numpy_helper.to_array(i) for i in model.graph.initializer}
         return Draft(model, nodes, constants, shapes, dtypes)
 
@@ -91,6 +91,15 @@ class Draft:
             if sizes.count(-1) <= 1 and len(sizes) == len(self.shapes.get(value.name, ())):
                 found[value.name] = sizes
         return found
+
+    def place(self, node: onnx.NodeProto) -> int:
+        """The position of a node."""
+        return next(i for i, other in enumerate(self.nodes) if other is node)
+
+    def without_nodes(self, model: onnx.ModelProto | None = None) -> Draft:
+        """A draft of the same constants, or one of another model, that has no nodes yet."""
+        constants = dict(self.constants)
+        return Draft(model or self.model, [], constants, self.shapes, self.dtypes)
 
     def fresh(self, base: str) -> str:
         """A tensor name that nothing has yet."""
@@ -151,7 +160,8 @@ def _recent(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
         ) from None
 
 
-def _copy(node: onnx.NodeProto) -> onnx.NodeProto:
+def copied(node: onnx.NodeProto) -> onnx.NodeProto:
+    """A node of its own with the same operator, names and attributes."""
     made = onnx.NodeProto()
     made.CopyFrom(node)
     return made

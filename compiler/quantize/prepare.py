@@ -100,7 +100,7 @@ def fold_batch_norms(draft: Draft) -> None:
                 "Conv", [node.input[0], *names], node.output, node.name,
                 group=len(factor), kernel_shape=[1, 1],
             )  # fmt: skip
-            draft.nodes[_place(draft, node)] = conv
+            draft.nodes[draft.place(node)] = conv
         else:
             continue
         draft.fused.append(label(node))
@@ -165,7 +165,7 @@ def mean_to_pool(draft: Draft) -> None:
             axes = draft.constants[node.input[1]].tolist()
         if axes is None or sorted(axis % 4 for axis in axes) != [2, 3]:
             continue
-        place, result = _place(draft, node), node.output[0]
+        place, result = draft.place(node), node.output[0]
         keep = bool(attribute(node, "keepdims", 1))
         pooled = result if keep else draft.fresh(f"{result}.pool")
         made = [helper.make_node("GlobalAveragePool", [node.input[0]], [pooled], node.name)]
@@ -204,7 +204,7 @@ def flatten_products(draft: Draft) -> None:
         made.append(helper.make_node("Gemm", inputs, [product], label(node)))
         shape = draft.constant(f"{result}.shape", back)
         made.append(helper.make_node("Reshape", [product, shape], [result], f"{label(node)}.back"))
-        place, count = _place(draft, node), math.prod(draft.shapes[x][:-1])
+        place, count = draft.place(node), math.prod(draft.shapes[x][:-1])
         draft.nodes[place : place + 1] = made
         draft.shapes |= {rows[x]: (count, weight.shape[0]), product: (count, weight.shape[1])}
         draft.dtypes |= {rows[x]: draft.dtypes[x], product: draft.dtypes[result]}
@@ -269,10 +269,6 @@ REWRITINGS: tuple[Rewriting, ...] = (
 # ---- shared by the rewritings ----
 
 
-def _place(draft: Draft, node: onnx.NodeProto) -> int:
-    return next(i for i, other in enumerate(draft.nodes) if other is node)
-
-
 def _is_of_tokens(draft: Draft, node: onnx.NodeProto) -> bool:
     x, weight = node.input
     known = draft.constants.get(weight)
@@ -308,7 +304,7 @@ def _take_output(draft: Draft, source: onnx.NodeProto, node: onnx.NodeProto) -> 
     operands may be computed late.
     """
     draft.nodes = [other for other in draft.nodes if other is not source]
-    draft.nodes[_place(draft, node)] = source
+    draft.nodes[draft.place(node)] = source
     source.output[0] = node.output[0]
 
 

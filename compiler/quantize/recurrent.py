@@ -63,7 +63,7 @@ def unroll_gru(draft: Draft) -> None:
             continue
         made = _Layer(draft, node)
         made.build()
-        place = next(i for i, other in enumerate(draft.nodes) if other is node)
+        place = draft.place(node)
         draft.nodes[place : place + 1] = made.nodes
 
 

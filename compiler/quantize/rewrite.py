@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from .draft import Draft
+from .draft import Draft, copied
 from .plan import Plan, data_operands
 from .weights import MOST_BIAS_STEPS, Scale, Weight
 
@@ -34,8 +34,7 @@ class _Rewriter:
         for name in (*self.draft.inputs, *self.draft.constants):
             self.store(name, name)
         for node, reason in zip(self.draft.nodes, self.plan.reasons, strict=True):
-            made = onnx.NodeProto()
-            made.CopyFrom(node)
+            made = copied(node)
             values = set() if reason else {*data_operands(self.draft, node)}
             for i, name in enumerate(made.input):
                 if name in self.replaced or (name in values and name in self.dequantized):
@@ -117,7 +116,7 @@ def rewrite(
     all readers read. Only float operators still read the tensor itself where a float operator
     computes it.
     """
-    target = Draft(draft.model, [], dict(draft.constants), draft.shapes, draft.dtypes)
+    target = draft.without_nodes()
     rewriter = _Rewriter(target, plan, scales, weights)
     target.nodes = draft.nodes
     rewriter.run()

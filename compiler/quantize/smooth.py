@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 
 from .calibrate import Probe, Samples
-from .draft import Draft, attribute, label, operands
+from .draft import Draft, attribute, copied, label, operands
 from .plan import has_weights
 
 #: The most that a factor differs from the mean of all, either way: a channel that is nearly zero on
@@ -37,11 +37,7 @@ class Pair:
 
 
 def smooth(
-    draft: Draft,
-    pairs: list[Pair],
-    samples: Samples,
-    strength: float,
-    advance: Callable[[], None],
+    draft: Draft, pairs: list[Pair], samples: Samples, strength: float, advance: Callable[[], None]
 ) -> None:
     """Move the factors of all pairs, which :func:`find_pairs` found.
 
@@ -227,13 +223,12 @@ def _own_producer(draft: Draft, pair: Pair) -> onnx.NodeProto:
     direct = [other for other in draft.nodes if name in other.input]
     if len(direct) == len(pair.readers) and name not in draft.outputs:
         return node
-    made = onnx.NodeProto()
-    made.CopyFrom(node)
+    made = copied(node)
     made.name = f"{label(node)}.smooth"
     made.output[0] = draft.fresh(f"{name}.smooth")
     draft.shapes[made.output[0]] = draft.shapes[name]
     draft.dtypes[made.output[0]] = draft.dtypes[name]
-    place = next(i for i, other in enumerate(draft.nodes) if other is node)
+    place = draft.place(node)
     draft.nodes.insert(place + 1, made)
     for reader in pair.readers:
         for i, operand in enumerate(reader.input):

@@ -100,7 +100,7 @@ def corrected(
     That is the mean, over the samples and all places, of the product in the float model with the
     rounding errors of the weights in the place of the weights.
     """
-    probed = Draft(draft.model, [], dict(draft.constants), draft.shapes, draft.dtypes)
+    probed = draft.without_nodes()
     names: dict[str, str] = {}
     for node in draft.nodes:
         probed.nodes.append(node)

@@ -175,10 +175,7 @@ def expression_of(graph: Graph, node: Node, shapes: Sequence[Shape] | None = Non
 
 
 def layer_info(
-    graph: Graph,
-    node: Node,
-    runs: tuple[tuple[int, int], ...] | None,
-    choice: Choice | None,
+    graph: Graph, node: Node, runs: tuple[tuple[int, int], ...] | None, choice: Choice | None
 ) -> LayerInfo:
     """What reports say about a node. ``runs`` are the ranges of its instructions; None where it is
     not in a program.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import wraps
@@ -325,21 +326,10 @@ def wrap_value(value: Any, dtype: str) -> Any:
 
 
 _FOLD: dict[str, Callable[[Any, Any], Any]] = {
-    "+": lambda a, b: a + b,
-    "-": lambda a, b: a - b,
-    "*": lambda a, b: a * b,
-    "//": lambda a, b: a // b,
-    "%": lambda a, b: a % b,
-    "<": lambda a, b: a < b,
-    "<=": lambda a, b: a <= b,
-    "==": lambda a, b: a == b,
-    "&": lambda a, b: a & b,
-    "|": lambda a, b: a | b,
-    "min": min,
-    "max": max,
-    ">>": lambda a, b: a >> b,
-    "<<": lambda a, b: a << b,
-}
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "//": operator.floordiv,
+    "%": operator.mod, "<": operator.lt, "<=": operator.le, "==": operator.eq, "&": operator.and_,
+    "|": operator.or_, "min": min, "max": max, ">>": operator.rshift, "<<": operator.lshift,
+}  # fmt: skip
 
 #: Dtypes whose constants are folded.
 _FOLDED = frozenset((*INT_DTYPES, "bool"))
@@ -456,6 +446,14 @@ def walk(expr: Expr):
         node = waiting.pop()
         yield node
         waiting += reversed(children(node))
+
+
+def clamps_to_int32(expr: Expr) -> bool:
+    """Whether an expression clamps a float to values within int32."""
+    match expr:
+        case Binary("min", Binary("max", _, Const(low)), Const(high)):
+            return -(2**30) <= low and high <= 2**30
+    return False
 
 
 def or_zero(value: Expr) -> tuple[Expr | None, Expr]:

@@ -93,9 +93,7 @@ def index_values(
 
 
 def tail_guards(
-    relations: Iterable[Relation],
-    values: Mapping[IterVar, Expr],
-    extents: Mapping[IterVar, int],
+    relations: Iterable[Relation], values: Mapping[IterVar, Expr], extents: Mapping[IterVar, int]
 ) -> list[Expr]:
     """Conditions that keep indices within the parent's extent, for splits that do not divide it."""
     return [

@@ -183,10 +183,7 @@ def reduce_axis(extent: int, name: str = "k") -> IterVar:
 
 
 def _reduce(
-    kind: str | Reducer,
-    body: Expr,
-    axis: IterVar | tuple[IterVar, ...],
-    init: Expr | None = None,
+    kind: str | Reducer, body: Expr, axis: IterVar | tuple[IterVar, ...], init: Expr | None = None
 ) -> Reduce:
     axes = axis if isinstance(axis, tuple) else (axis,)
     return Reduce(kind, body, axes, init)

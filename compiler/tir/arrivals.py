@@ -162,7 +162,7 @@ class _Arrivals:
         else one stands for all."""
         is_copy |= ("async", True) in loop.pragmas
         waits = any(
-            isinstance(s, (*T.MARKS, T.SignalArrived, T.SignalExpects))
+            isinstance(s, (T.Mark, T.SignalArrived, T.SignalExpects))
             for s in T.walk_stmt(loop.body)
         )
         for value in range(loop.extent if waits else 1):

@@ -193,10 +193,7 @@ def _quotient_range(term: Expr, ranges: Ranges) -> tuple[Expr, int] | None:
 
 
 def _needed(
-    stage: Stage,
-    consumers: list[Stage],
-    domains: dict[Stage, Domain],
-    shared_by: Collection[str],
+    stage: Stage, consumers: list[Stage], domains: dict[Stage, Domain], shared_by: Collection[str]
 ) -> Domain:
     """The union of what all consumers read, per axis."""
     shape = stage.tensor.shape

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
-from ..te.expr import Expr, Read, Var, bits_of, rewrite, walk
+from ..te.expr import Expr, Read, Var, bits_of, rewrite, substitute, walk
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,48 +171,68 @@ class Launch(Stmt):
         return (*self.grid, *self.block)
 
 
+class Mark(Stmt):
+    """Base of statements without parts, about what is under way; ``words`` are its text."""
+
+    words: ClassVar[str]
+
+
 @dataclass(frozen=True, eq=False)
-class Barrier(Stmt):
+class Barrier(Mark):
     """A thread waits here until all threads of its block are here; then all see what any of them
     stored before.
     """
 
+    words = "barrier"
+
 
 @dataclass(frozen=True, eq=False)
-class CopiesStarted(Stmt):
+class CopiesStarted(Mark):
     """The asynchronous copies that a thread has started since the last such statement form a group.
     They are the stores in loops with the pragma "async".
     """
 
+    words = "copies started"
+
 
 @dataclass(frozen=True, eq=False)
-class CopiesArrived(Stmt):
+class CopiesArrived(Mark):
     """A thread waits here until all but its ``but`` latest groups of copies have arrived."""
+
+    words = "copies arrived"
 
     but: int
 
 
 @dataclass(frozen=True, eq=False)
-class ProxyFence(Stmt):
+class ProxyFence(Mark):
     """What a thread stored to memory before, asynchronous instructions see that any thread starts
     behind the next barrier. Such instructions are those whose intrinsic is ``asynchronous``.
     """
 
+    words = "stores seen by products"
+
 
 @dataclass(frozen=True, eq=False)
-class ProductsBegin(Stmt):
+class ProductsBegin(Mark):
     """Asynchronous instructions that follow may change what the thread has in registers."""
 
+    words = "products begin"
+
 
 @dataclass(frozen=True, eq=False)
-class ProductsStarted(Stmt):
+class ProductsStarted(Mark):
     """The asynchronous instructions since the last such statement form a group."""
 
+    words = "products started"
+
 
 @dataclass(frozen=True, eq=False)
-class ProductsArrived(Stmt):
+class ProductsArrived(Mark):
     """A thread waits here until all but its ``but`` latest groups of asynchronous instructions have
     ended: they have read their operands, and their results are in registers."""
+
+    words = "products arrived"
 
     but: int
 
@@ -244,13 +264,6 @@ class SignalArrived(Stmt):
     parity: Expr
 
 
-#: Statements without parts, about what is under way.
-MARKS = (
-    Barrier, CopiesStarted, CopiesArrived, ProxyFence, ProductsBegin, ProductsStarted,
-    ProductsArrived,
-)  # fmt: skip
-
-
 @dataclass(frozen=True, eq=False)
 class PrimFunc:
     """A loop program over its parameter buffers (inputs first, outputs last)."""
@@ -270,6 +283,53 @@ def substatements(stmt: Stmt) -> tuple[Stmt, ...]:
     return ()
 
 
+def map_parts(stmt: Stmt, visit: Callable[[Stmt], Stmt]) -> Stmt:
+    """The statement with ``visit`` of its direct children."""
+    match stmt:
+        case For() | If() | Allocate() | Launch():
+            return replace(stmt, body=visit(stmt.body))
+        case Seq(stmts):
+            return seq([visit(s) for s in stmts])
+    return stmt
+
+
+def map_launches(func: PrimFunc, body: Callable[[Launch], Stmt]) -> PrimFunc:
+    """The program with other bodies of its launches."""
+
+    def visit(stmt: Stmt) -> Stmt:
+        if isinstance(stmt, Launch):
+            return replace(stmt, body=body(stmt))
+        return map_parts(stmt, visit)
+
+    return replace(func, body=visit(func.body))
+
+
+def guarded(stmt: Stmt, guards: Iterable[Expr]) -> Stmt:
+    """The statement where all guards hold, the first one outermost; each stands there once."""
+    for guard in reversed([*dict.fromkeys(guards)]):
+        stmt = If(guard, stmt)
+    return stmt
+
+
+def hoist(stmt: Stmt) -> tuple[list[Allocate], list[Stmt]]:
+    """What is allocated around or between the statements of a sequence, and the statements."""
+    match stmt:
+        case Allocate(body=body):
+            inner, rest = hoist(body)
+            return [stmt, *inner], rest
+        case Seq(stmts):
+            parts = [hoist(s) for s in stmts]
+            return [a for found, _ in parts for a in found], [s for _, r in parts for s in r]
+    return [], [stmt]
+
+
+def allocated(allocations: Sequence[Allocate], body: Stmt) -> Stmt:
+    """The statement with buffers around it, the first one outermost."""
+    for outer in reversed(allocations):
+        body = replace(outer, body=body)
+    return body
+
+
 def walk_stmt(stmt: Stmt):
     """Every statement, outermost first."""
     yield stmt
@@ -287,6 +347,18 @@ def stored_buffers(stmt: Stmt) -> set[Buffer]:
             case TensorCall():
                 written.add(inner.output.buffer)
     return written
+
+
+def find_reads(stmt: Stmt) -> list[Read]:
+    """Every element that the expressions of a statement read."""
+    found: list[Read] = []
+
+    def on_expr(expr: Expr) -> Expr:
+        found.extend(node for node in walk(expr) if isinstance(node, Read))
+        return expr
+
+    map_stmt(stmt, on_expr)
+    return found
 
 
 def used_buffers(stmt: Stmt) -> list[Buffer]:
@@ -348,6 +420,18 @@ def index_copies(stmt: Stmt, copies: Mapping[Buffer, Buffer], index: Expr) -> St
     return map_stmt(stmt, on_expr, on_stmt=on_stmt)
 
 
+def renamed(stmt: Stmt, values: Mapping[Var, Expr]) -> Stmt:
+    """A copy of a statement with loops of its own, and these values of outer variables."""
+
+    def on_stmt(inner: Stmt) -> Stmt | None:
+        if not isinstance(inner, For):
+            return None
+        fresh = Var(inner.var.name)
+        return replace(inner, var=fresh, body=renamed(inner.body, {**values, inner.var: fresh}))
+
+    return map_stmt(stmt, lambda expr: substitute(expr, values), on_stmt=on_stmt)
+
+
 def map_stmt(
     stmt: Stmt,
     on_expr: Callable[[Expr], Expr],
@@ -367,17 +451,15 @@ def map_stmt(
     def again(s: Stmt) -> Stmt:
         return map_stmt(s, on_expr, on_buffer, on_stmt)
 
-    if isinstance(stmt, MARKS):
+    if isinstance(stmt, Mark):
         return stmt
     match stmt:
-        case For() | Launch():
-            return replace(stmt, body=again(stmt.body))
+        case For() | Launch() | Seq():
+            return map_parts(stmt, again)
         case If():
             return If(on_expr(stmt.cond), again(stmt.body))
         case Allocate():
             return replace(stmt, buffer=on_buffer(stmt.buffer), body=again(stmt.body))
-        case Seq(stmts):
-            return seq([again(s) for s in stmts])
         case Store():
             indices = tuple(on_expr(i) for i in stmt.indices)
             return Store(on_buffer(stmt.buffer), indices, on_expr(stmt.value))

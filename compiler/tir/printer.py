@@ -87,12 +87,9 @@ def _lines(stmt: T.Stmt, depth: int, names: _Names) -> list[str]:
             axes = {t.var: t.axis for t in stmt.threads}
             head = f"{pad}launch {stmt.name} with {bound}:"
             return [head, *_lines(stmt.body, depth + 1, {**names, **axes})]
-        case T.Barrier():
-            return [f"{pad}barrier"]
-        case T.CopiesStarted():
-            return [f"{pad}copies started"]
-        case T.CopiesArrived(but):
-            return [f"{pad}copies arrived" + (f" but {but}" if but else "")]
+        case T.Mark():
+            but = getattr(stmt, "but", 0)
+            return [f"{pad}{stmt.words}" + (f" but {but}" if but else "")]
         case T.SignalsReady(buffer):
             return [f"{pad}signals {buffer.name} ready"]
         case T.SignalExpects(buffer, slot, size_bytes):
@@ -100,14 +97,6 @@ def _lines(stmt: T.Stmt, depth: int, names: _Names) -> list[str]:
         case T.SignalArrived(buffer, slot, parity):
             at = element(buffer.name, (slot,))
             return [f"{pad}{at} arrived, phase {text(parity)}"]
-        case T.ProxyFence():
-            return [f"{pad}stores seen by products"]
-        case T.ProductsBegin():
-            return [f"{pad}products begin"]
-        case T.ProductsStarted():
-            return [f"{pad}products started"]
-        case T.ProductsArrived(but):
-            return [f"{pad}products arrived" + (f" but {but}" if but else "")]
         case T.Prefetch():
             return [f"{pad}prefetch {element(stmt.buffer.name, stmt.indices)}"]
         case T.TensorCall():

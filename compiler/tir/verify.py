@@ -188,7 +188,7 @@ class _Verifier:
                 pass
             case T.SignalExpects(buffer, slot) | T.SignalArrived(buffer, slot) if place.in_launch:
                 self.check_indices(buffer, (slot,), place)
-            case _ if isinstance(stmt, T.MARKS):
+            case T.Mark():
                 if not place.in_launch:
                     raise place.error("asynchronous copies outside of any launch")
             case _:

@@ -10,15 +10,7 @@ Every function takes tensors of ``vdla.te`` and returns one. Operators of the gr
 from __future__ import annotations
 
 from .convolution import convolution, convolution_transpose
-from .elements import (
-    broadcast_shapes,
-    cast,
-    clip_between,
-    element,
-    elementwise,
-    merged_axes,
-    over,
-)
+from .elements import broadcast_shapes, cast, clip_between, element, elementwise, merged_axes, over
 from .linear import dense, matmul
 from .movement import (
     concat,
@@ -36,34 +28,9 @@ from .reduction import arg_reduce, reduce
 from .windows import bordered, positions, window_counts
 
 __all__ = [
-    "arg_reduce",
-    "bordered",
-    "broadcast_shapes",
-    "cast",
-    "clip_between",
-    "concat",
-    "convolution",
-    "convolution_transpose",
-    "dense",
-    "dequantize",
-    "element",
-    "elementwise",
-    "gather",
-    "gather_elements",
-    "interpolate",
-    "matmul",
-    "merged_axes",
-    "over",
-    "pad",
-    "pool",
-    "pool_places",
-    "positions",
-    "quantize",
-    "reduce",
-    "requantize",
-    "rescale",
-    "reshape",
-    "strided_slice",
-    "transpose",
-    "window_counts",
-]
+    "arg_reduce", "bordered", "broadcast_shapes", "cast", "clip_between", "concat", "convolution",
+    "convolution_transpose", "dense", "dequantize", "element", "elementwise", "gather",
+    "gather_elements", "interpolate", "matmul", "merged_axes", "over", "pad", "pool", "pool_places",
+    "positions", "quantize", "reduce", "requantize", "rescale", "reshape", "strided_slice",
+    "transpose", "window_counts",
+]  # fmt: skip

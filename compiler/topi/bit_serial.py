@@ -90,20 +90,20 @@ def unpack_weights(packed: np.ndarray, outputs: int, size: int) -> np.ndarray:
     return flat[:outputs, ..., :size]
 
 
-def bit_planes(x: Tensor, bits: int, axis: int = 1) -> Tensor:
-    """The ``bits`` lowest planes of a tensor of uint8: [..., K, ...] becomes [..., K/32, bits, ...]
-    uint32, where K is the size of ``axis``.
+def bit_planes(x: Tensor, bits: int) -> Tensor:
+    """The ``bits`` lowest planes of a tensor of uint8: [N, K, ...] becomes [N, K/32, bits, ...]
+    uint32.
     """
-    size = x.shape[axis]
+    images, size, *rest = x.shape
     k = reduce_axis(WORD_BITS, "k")
 
     def word(*index: Expr) -> Expr:
-        before, i, b, after = index[:axis], index[axis], index[axis + 1], index[axis + 2 :]
+        n, i, b, *after = index
         place = i * WORD_BITS + k
-        value = select(place < size, x[(*before, place, *after)].astype("uint32"), 0)
+        value = select(place < size, x[(n, place, *after)].astype("uint32"), 0)
         return sum_of((value >> b.astype("uint32") & 1) << k.var.astype("uint32"), k)
 
-    shape = (*x.shape[:axis], -(-size // WORD_BITS), bits, *x.shape[axis + 1 :])
+    shape = (images, -(-size // WORD_BITS), bits, *rest)
     return compute(shape, word, "planes")
 
 

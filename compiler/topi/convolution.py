@@ -17,7 +17,6 @@ def convolution(
     dilations: Shape,
     groups: int = 1,
     dtype: str | None = None,
-    name: str = "acc",
 ) -> Tensor:
     """x [N, C, ...] and weight [OC, C/groups, ...]; the border is 0. Elements are converted to
     ``dtype`` and then multiplied and summed; without it, both operands must have one dtype.
@@ -36,7 +35,7 @@ def convolution(
         element, factor = image[(n, first + ic, *source)], weight[(oc, ic, *taps)]
         return sum_of(product(element, factor, dtype), (ic, *taps))
 
-    return over((x.shape[0], weight.shape[0], *counts), rule, name)
+    return over((x.shape[0], weight.shape[0], *counts), rule, "acc")
 
 
 def convolution_transpose(

@@ -76,10 +76,7 @@ def merged_axes(*shapes: Shape) -> list[Shape]:
 
 
 def elementwise(
-    rule: Callable[..., Expr],
-    inputs: Sequence[Tensor],
-    shapes: Sequence[Shape] | None = None,
-    name: str = "out",
+    rule: Callable[..., Expr], inputs: Sequence[Tensor], shapes: Sequence[Shape] | None = None
 ) -> Tensor:
     """``rule`` of the elements of all inputs, which are broadcast. ``shapes`` are the inputs' graph
     shapes; they are needed where some inputs are scalars.
@@ -89,7 +86,7 @@ def elementwise(
     def at(index: Index) -> Expr:
         return rule(*(element(x, s, index) for x, s in zip(inputs, shapes, strict=True)))
 
-    return over(broadcast_shapes(*shapes), at, name)
+    return over(broadcast_shapes(*shapes), at)
 
 
 def cast(x: Tensor, dtype: str, name: str = "cast") -> Tensor:

@@ -36,11 +36,7 @@ def _batch_of(index: Index, shape: Shape) -> Index:
 
 
 def dense(
-    x: Tensor,
-    weight: Tensor,
-    transposed: bool = False,
-    dtype: str | None = None,
-    name: str = "acc",
+    x: Tensor, weight: Tensor, transposed: bool = False, dtype: str | None = None, name: str = "acc"
 ) -> Tensor:
     """``x @ weight``: x [N, K], weight [K, OC] or, ``transposed``, [OC, K]. Elements are converted
     to ``dtype`` and then multiplied and summed; without it, both operands must have one dtype.

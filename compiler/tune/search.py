@@ -31,8 +31,12 @@ from .genetic import Genetic
 from .loop_tree import TreeFeatures
 from .task import Layer, Task, loop_program
 
+#: The explorers that learn no model, by name.
+WITHOUT_MODEL: dict[str, type[Explorer]] = {
+    kind.name: kind for kind in (Annealing, Genetic, Random, Grid)
+}
 #: The explorers by name; :func:`make_explorer` makes them.
-EXPLORERS = (ModelAnnealing.name, Annealing.name, Genetic.name, Random.name, Grid.name)
+EXPLORERS = (ModelAnnealing.name, *WITHOUT_MODEL)
 #: All tuners: the explorers of knobs, one that needs an extra, and the AutoScheduler.
 TUNERS = (*EXPLORERS, TreeAnnealing.name, Evolution.name)
 #: Trials after which an explorer learns.
@@ -86,24 +90,14 @@ def make_explorer(
     """
     if isinstance(candidates, Programs):
         return Evolution(candidates, seed, BoostedTrees(ProgramFeatures(candidates), seed), start)
-    match name:
-        case ModelAnnealing.name:
-            features = Features(task, candidates, partial(loops, task.layer) if loops else None)
-            model = BoostedTrees(features, seed, base)
-            return ModelAnnealing(candidates, seed, model, start)
-        case TreeAnnealing.name:
-            from .tree_network import TreeNetwork  # needs an extra
+    if name == ModelAnnealing.name:
+        features = Features(task, candidates, partial(loops, task.layer) if loops else None)
+        return ModelAnnealing(candidates, seed, BoostedTrees(features, seed, base), start)
+    if name == TreeAnnealing.name:
+        from .tree_network import TreeNetwork  # needs an extra
 
-            return TreeAnnealing(
-                candidates, seed, TreeNetwork(_trees(task, candidates), seed), start
-            )
-        case Annealing.name:
-            return Annealing(candidates, seed, start)
-        case Genetic.name:
-            return Genetic(candidates, seed, start)
-        case Grid.name:
-            return Grid(candidates, seed, start)
-    return Random(candidates, seed, start)
+        return TreeAnnealing(candidates, seed, TreeNetwork(_trees(task, candidates), seed), start)
+    return WITHOUT_MODEL[name](candidates, seed, start)
 
 
 def _trees(task: Task, candidates: Candidates) -> TreeFeatures:

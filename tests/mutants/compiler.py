@@ -339,11 +339,11 @@ COMPILER = (
     Mutant("all groups read the first one's channels", "compiler", windows_of_blocks.block_read,
            "(ob // results if results > 1 else ob) * weight[1] + ic", "ic",
            tests("compiler/targets/cpu/test_cpu_blocks.py::test_groups_of_integers")),
-    Mutant("groups of a block share their weights", "compiler", block_channels._Rewriting._kernels,
+    Mutant("groups of a block share their weights", "compiler", block_channels._Blocks._kernels,
            "of_all // channels % (self.block // channels)", "0",
            tests("compiler/targets/cpu/test_cpu_blocks.py::test_groups_of_integers")),
     Mutant("sums of integers that float32 does not hold", "compiler",
-           block_channels._Rewriting._is_exact, "most * a.shape[-1] < EXACT_FLOATS", "True",
+           block_channels._Blocks._is_exact, "most * a.shape[-1] < EXACT_FLOATS", "True",
            tests("compiler/targets/cpu/test_products.py"
                  "::test_products_of_int8_whose_sums_float32_holds")),
     Mutant("rows of integers forget that elements are lifted", "compiler",
@@ -351,12 +351,12 @@ COMPILER = (
            tests("compiler/targets/cpu/test_products.py"
                  "::test_rows_of_int8_are_a_convolutions_places")),
     Mutant("columns are packed as they come", "compiler",
-           block_channels._Rewriting._before_transposition, "made.inputs[0], made.op.order",
+           block_channels._Blocks._before_transposition, "made.inputs[0], made.op.order",
            "made.inputs[0], tuple(range(len(made.op.order)))",
            tests("compiler/targets/cpu/test_products.py"
                  "::test_a_transposition_joins_the_packing")),
     Mutant("a transposition that is read again is gone", "compiler",
-           block_channels._Rewriting._before_transposition, "len(self.readers[name]) == 1 and", "",
+           block_channels._Blocks._before_transposition, "len(self.readers[name]) == 1 and", "",
            tests("compiler/targets/cpu/test_products.py"
                  "::test_products_of_two_inputs_equal_onnx_runtime")),
     Mutant("powers of two half as large", "compiler", llvm_functions._scaled,

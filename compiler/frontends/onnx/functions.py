@@ -13,10 +13,7 @@ from .narrow import type_of
 
 
 def function_body(
-    node: onnx.NodeProto,
-    opset: int,
-    operands: Sequence[Tensor | None],
-    narrow: Mapping[str, str],
+    node: onnx.NodeProto, opset: int, operands: Sequence[Tensor | None], narrow: Mapping[str, str]
 ) -> tuple[list[onnx.NodeProto], int] | None:
     """The nodes that compute what ``node`` does, and their operator set; None without a definition.
 

@@ -28,15 +28,7 @@ from ...graph.verify import verify
 from .control import CONTROL, renamed_node
 from .functions import function_body
 from .model import STANDARD, first_line, load_model, opset_of
-from .narrow import (
-    HELD,
-    held,
-    in_range,
-    narrow_results,
-    narrow_type,
-    rounds_inside,
-    widened,
-)
+from .narrow import HELD, held, in_range, narrow_results, narrow_type, rounds_inside, widened
 from .ops import MICROSOFT, READERS
 from .ops.call import Call, Reader
 

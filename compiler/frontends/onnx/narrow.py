@@ -89,10 +89,7 @@ def type_of(tensor: Tensor, narrow: Mapping[str, str]) -> onnx.TypeProto:
 
 
 def narrow_results(
-    node: onnx.NodeProto,
-    opset: int,
-    operands: Sequence[Tensor | None],
-    narrow: Mapping[str, str],
+    node: onnx.NodeProto, opset: int, operands: Sequence[Tensor | None], narrow: Mapping[str, str]
 ) -> dict[str, str]:
     """The types of a node's results that the graph does not have, by the results' names.
 

@@ -115,6 +115,12 @@ class Elementwise(Op):
     """Base of operators whose results need the operands' elements in the same place only."""
 
     fusion = Fusion.ELEMENTWISE
+    #: Dtypes of the operands, which are broadcast by NumPy's rules, and of the result.
+    signature: ClassVar[tuple[tuple[str, ...], str]] = (("float32",), "float32")
+
+    def infer(self, *types: Type) -> Type:
+        given, result = self.signature
+        return broadcast(*expect_dtypes(types, *given)), result
 
     def element(self, *operands: Expr) -> Expr:
         """An element of the result, from those of the operands in its place."""

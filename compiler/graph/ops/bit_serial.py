@@ -42,9 +42,16 @@ class _BitSerial(Op):
         fits = (weight[0], weight[-3], weight[-1]) == (blocks, words, LANES)
         expect(fits, f"a packed weight of {bias[0]} outputs and {channels} channels")
 
-    def _weight(self, packed: np.ndarray, outputs: int, channels: int) -> np.ndarray:
-        """The values of a packed weight, int64."""
-        return unpack_weights(packed, outputs, channels) * self.levels.step + self.levels.offset
+    def _sums(self, x: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        """The products of elements less their zero point and of weights, both int64."""
+        raise NotImplementedError
+
+    def evaluate(self, *args: np.ndarray) -> np.ndarray:
+        x, packed, bias = args
+        codes = unpack_weights(packed, len(bias), x.shape[1])
+        shifted = x.astype(np.int64) - self.x_zero_point
+        sums = self._sums(shifted, codes * self.levels.step + self.levels.offset)
+        return self.requant.apply(int32(sums + bias.reshape(-1, *[1] * (x.ndim - 2))))
 
     def _code(self, element: Expr) -> Expr:
         return (element.astype("int32") - self.x_zero_point).astype("uint8")
@@ -70,12 +77,8 @@ class BitSerialConv2d(_BitSerial):
         size = window_shape(x[2:], weight[1:3], self.strides, self.pads, (1, 1))
         return (x[0], bias[0], *size), "int8"
 
-    def evaluate(self, *args: np.ndarray) -> np.ndarray:
-        x, packed, bias = args
-        weight = self._weight(packed, len(bias), x.shape[1]).transpose(0, 3, 1, 2)
-        shifted = x.astype(np.int64) - self.x_zero_point
-        sums = convolve(shifted, weight, self.strides, self.pads, (1, 1))
-        return self.requant.apply(int32(sums + bias[:, None, None]))
+    def _sums(self, x: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        return convolve(x, weight.transpose(0, 3, 1, 2), self.strides, self.pads, (1, 1))
 
     def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
         x, weight, bias = inputs
@@ -115,11 +118,8 @@ class BitSerialDense(_BitSerial):
         self._check_weight(weight, bias, x[1])
         return (x[0], bias[0]), "int8"
 
-    def evaluate(self, *args: np.ndarray) -> np.ndarray:
-        x, packed, bias = args
-        weight = self._weight(packed, len(bias), x.shape[1])
-        shifted = x.astype(np.int64) - self.x_zero_point
-        return self.requant.apply(int32(tensordot(shifted, weight, ([1], [1])) + bias))
+    def _sums(self, x: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        return tensordot(x, weight, ([1], [1]))
 
     def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
         x, weight, bias = inputs

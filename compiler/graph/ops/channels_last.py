@@ -15,7 +15,7 @@ from .base import Expression, Fusion, Op, Pair, Shape, Type, expect
 TO_LAST, TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class ChannelsLast(Op):
     """The operator ``op``, which is one of images [N, C, H, W], on images [N, H, W, C]; weights
     [O, C, KH, KW] are [O, KH, KW, C]. Operands of other ranks stay as they are."""
@@ -27,12 +27,6 @@ class ChannelsLast(Op):
     @property
     def name(self) -> str:  # type: ignore[override]
         return f"{self.op.name}, channels last"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ChannelsLast) and self.op == other.op
-
-    def __hash__(self) -> int:
-        return hash((ChannelsLast, self.op))
 
     def infer(self, *types: Type) -> Type:
         shape, dtype = self.op.infer(*((channels_first(s), d) for s, d in types))

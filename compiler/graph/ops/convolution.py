@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -13,22 +13,8 @@ from ...te.expr import Const
 from ...te.tensor import Tensor, compute
 from ..arithmetic.requant import Requant
 from ..arithmetic.windows import convolve, convolve_transposed
-from .base import (
-    Bounded,
-    Expression,
-    Fusion,
-    Op,
-    Pads,
-    Pair,
-    Shape,
-    Type,
-    clip,
-    expect,
-    expect_dtypes,
-    int32,
-    one_dtype,
-)
-from .epilogue import bounded, requantized
+from .base import Expression, Pads, Pair, Shape, Type, expect, one_dtype
+from .epilogue import FloatProduct, IntegerProduct, Product
 
 
 def window_shape(
@@ -47,31 +33,7 @@ def window_shape(
     return counts
 
 
-def _convolved(
-    x: Shape, weight: Shape, strides: Shape, pads: Shape, dilations: Shape, groups: int
-) -> Shape:
-    expect(len(x) == len(weight) >= 3, "an image and a weight of one rank, at least 3")
-    fits = groups >= 1 and x[1] == weight[1] * groups and weight[0] % groups == 0
-    expect(fits, f"channels that divide into {groups} groups")
-    return x[0], weight[0], *window_shape(x[2:], weight[2:], strides, pads, dilations)
-
-
-def _spread(
-    x: Shape, weight: Shape, strides: Shape, before: Shape, groups: int, size: Shape
-) -> Shape:
-    expect(len(x) == len(weight) >= 3, "an image and a weight of one rank, at least 3")
-    fits = groups >= 1 and x[1] == weight[0] and x[1] % groups == 0
-    expect(fits, f"as many channels as the weight, in {groups} groups")
-    expect(len(size) == len(x) - 2 and min(size) >= 1, "a result with elements")
-    expect(min(strides) >= 1 and min(before) >= 0, "strides >= 1 and a crop >= 0")
-    return x[0], weight[1] * groups, *size
-
-
-def _expect_bias(biases: Sequence[Shape], channels: int) -> None:
-    expect(list(biases) in ([], [(channels,)]), f"a bias [{channels}]")
-
-
-class _Sliding(Op):
+class _Sliding(Product):
     """Base: the weight [OC, C/groups, ...] slides over the image."""
 
     strides: Shape
@@ -79,29 +41,77 @@ class _Sliding(Op):
     dilations: Shape
     groups: int
 
-    fusion = Fusion.REDUCTION
-
     @property
     def _window(self) -> tuple[Shape, Shape, Shape, int]:
         return self.strides, self.pads, self.dilations, self.groups
 
+    def _shape(self, x: Shape, weight: Shape) -> Shape:
+        expect(len(x) == len(weight) >= 3, "an image and a weight of one rank, at least 3")
+        groups = self.groups
+        fits = groups >= 1 and x[1] == weight[1] * groups and weight[0] % groups == 0
+        expect(fits, f"channels that divide into {groups} groups")
+        sizes = window_shape(x[2:], weight[2:], self.strides, self.pads, self.dilations)
+        return x[0], weight[0], *sizes
+
+    def _sums(self, x: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        return convolve(x, weight, *self._window)
+
+    def _acc(self, x: Tensor, weight: Tensor) -> Tensor:
+        return topi.convolution(x, weight, *self._window)
+
     def macs(self, *shapes: Shape) -> int:
         x, weight, *_ = shapes
-        return math.prod(_convolved(x, weight, *self._window)) * math.prod(weight[1:])
+        return math.prod(self._shape(x, weight)) * math.prod(weight[1:])
 
 
-class _Spreading(Op):
+class _Spreading(Product):
     """Base: each element of the image spreads over a window, by the weight [C, OC/groups, ...]."""
 
-    fusion = Fusion.REDUCTION
+    strides: Shape
+    before: Shape
+    size: Shape
+
+    @property
+    def _window(self) -> tuple[Shape, Shape, Shape, int, Shape]:
+        return self.strides, self.before, (1,) * len(self.size), 1, self.size
+
+    def _shape(self, x: Shape, weight: Shape) -> Shape:
+        expect(len(x) == len(weight) >= 3, "an image and a weight of one rank, at least 3")
+        strides, before, _, groups, size = self._window
+        fits = groups >= 1 and x[1] == weight[0] and x[1] % groups == 0
+        expect(fits, f"as many channels as the weight, in {groups} groups")
+        expect(len(size) == len(x) - 2 and min(size) >= 1, "a result with elements")
+        expect(min(strides) >= 1 and min(before) >= 0, "strides >= 1 and a crop >= 0")
+        return x[0], weight[1] * groups, *size
+
+    def _sums(self, x: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        return convolve_transposed(x, weight, *self._window)
+
+    def _acc(self, x: Tensor, weight: Tensor) -> Tensor:
+        return topi.convolution_transpose(x, weight, *self._window)
 
     def macs(self, *shapes: Shape) -> int:
         x, weight, *_ = shapes
         return math.prod(x) * math.prod(weight[1:])
 
 
+class _AnyRank(Product):
+    """Base: no more than the product, of any rank and dtype."""
+
+    def infer(self, *types: Type) -> Type:
+        expect(len(types) == 2, "an image and a weight")
+        dtype = one_dtype(types)
+        return self._shape(*(shape for shape, _ in types)), dtype
+
+    def evaluate(self, *args: np.ndarray) -> np.ndarray:
+        return self._sums(*args)
+
+    def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
+        return Expression(replace(self._acc(*inputs), name="out"), tuple(inputs))
+
+
 @dataclass(frozen=True)
-class Convolution(_Sliding):
+class Convolution(_Sliding, _AnyRank):
     """x [N, C, ...], weight [OC, C/groups, ...]; elements beyond the border are 0.
 
     ``pads`` lists the padding before every dimension, then the padding after every dimension.
@@ -112,21 +122,9 @@ class Convolution(_Sliding):
     dilations: Shape
     groups: int
 
-    def infer(self, *types: Type) -> Type:
-        expect(len(types) == 2, "an image and a weight")
-        x, weight = (shape for shape, _ in types)
-        return _convolved(x, weight, *self._window), one_dtype(types)
-
-    def evaluate(self, *args: np.ndarray) -> np.ndarray:
-        return convolve(args[0], args[1], *self._window)
-
-    def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
-        found = topi.convolution(inputs[0], inputs[1], *self._window, name="out")
-        return Expression(found, tuple(inputs))
-
 
 @dataclass(frozen=True)
-class ConvolutionTranspose(_Spreading):
+class ConvolutionTranspose(_Spreading, _AnyRank):
     """x [N, C, ...], weight [C, OC/groups, ...]: each element spreads over a window of the result,
     of spatial shape ``size``, whose first ``before`` positions are cut off."""
 
@@ -136,25 +134,13 @@ class ConvolutionTranspose(_Spreading):
     groups: int
     size: Shape
 
-    def infer(self, *types: Type) -> Type:
-        expect(len(types) == 2, "an image and a weight")
-        x, weight = (shape for shape, _ in types)
-        dtype = one_dtype(types)
-        return _spread(x, weight, self.strides, self.before, self.groups, self.size), dtype
-
-    def evaluate(self, *args: np.ndarray) -> np.ndarray:
-        rest = self.dilations, self.groups, self.size
-        return convolve_transposed(args[0], args[1], self.strides, self.before, *rest)
-
-    def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
-        attributes = self.strides, self.before, self.dilations, self.groups, self.size
-        return Expression(
-            topi.convolution_transpose(inputs[0], inputs[1], *attributes), tuple(inputs)
-        )
+    @property
+    def _window(self) -> tuple[Shape, Shape, Shape, int, Shape]:
+        return self.strides, self.before, self.dilations, self.groups, self.size
 
 
 @dataclass(frozen=True)
-class Conv2d(Bounded, _Sliding):
+class Conv2d(_Sliding, FloatProduct):
     """Float convolution of x [N,C,H,W], w [OC,C/groups,KH,KW], bias [OC] or none; clipped."""
 
     strides: Pair
@@ -164,26 +150,9 @@ class Conv2d(Bounded, _Sliding):
     lo: float = -math.inf
     hi: float = math.inf
 
-    def infer(self, *types: Type) -> Type:
-        x, weight, *bias = expect_dtypes(types, *["float32"] * min(max(len(types), 2), 3))
-        expect(len(x) == 4, "a 4-dimensional input and weight (2-D convolution)")
-        shape = _convolved(x, weight, *self._window)
-        _expect_bias(bias, shape[1])
-        return shape, "float32"
-
-    def evaluate(self, *args: np.ndarray) -> np.ndarray:
-        x, weight, *bias = args
-        y = convolve(x, weight, *self._window)
-        return clip(y + bias[0].reshape(1, -1, 1, 1) if bias else y, self.lo, self.hi)
-
-    def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
-        x, weight, *bias = inputs
-        acc = topi.convolution(x, weight, *self._window)
-        return Expression(bounded(acc, self.lo, self.hi, bias), tuple(inputs))
-
 
 @dataclass(frozen=True)
-class ConvTranspose2d(Bounded, _Spreading):
+class ConvTranspose2d(_Spreading, FloatProduct):
     """Float transposed convolution of x [N,C,H,W], w [C,OC,KH,KW], bias [OC] or none; clipped.
 
     Element (h, w) spreads over rows ``h*sh + kh - before[0]`` and columns ``w*sw + kw - before[1]``
@@ -196,27 +165,9 @@ class ConvTranspose2d(Bounded, _Spreading):
     lo: float = -math.inf
     hi: float = math.inf
 
-    def infer(self, *types: Type) -> Type:
-        x, weight, *bias = expect_dtypes(types, *["float32"] * min(max(len(types), 2), 3))
-        expect(len(x) == 4, "a 4-dimensional input and weight")
-        shape = _spread(x, weight, self.strides, self.before, 1, self.size)
-        _expect_bias(bias, shape[1])
-        return shape, "float32"
-
-    def evaluate(self, *args: np.ndarray) -> np.ndarray:
-        x, weight, *bias = args
-        y = convolve_transposed(x, weight, self.strides, self.before, (1, 1), 1, self.size)
-        return clip(y + bias[0].reshape(1, -1, 1, 1) if bias else y, self.lo, self.hi)
-
-    def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
-        x, weight, *bias = inputs
-        rest = (1, 1), 1, self.size
-        acc = topi.convolution_transpose(x, weight, self.strides, self.before, *rest)
-        return Expression(bounded(acc, self.lo, self.hi, bias), tuple(inputs))
-
 
 @dataclass(frozen=True, eq=False)
-class QConv2d(_Sliding):
+class QConv2d(_Sliding, IntegerProduct):
     """x int8 [N,C,H,W], weight int8 [OC,C/groups,KH,KW], bias int32 [OC] to int8 [N,OC,OH,OW].
 
     ::
@@ -237,29 +188,12 @@ class QConv2d(_Sliding):
     x_zero_point: int
     requant: Requant
 
-    def infer(self, *types: Type) -> Type:
-        wide = len(types) == 3 and types[1][1] == "int16"
-        x, weight, bias = expect_dtypes(types, "int8", "int16" if wide else "int8", "int32")
-        expect(len(x) == 4, "a 4-dimensional input and weight (2-D convolution)")
-        shape = _convolved(x, weight, *self._window)
-        _expect_bias([bias], shape[1])
-        return shape, "int8"
-
-    def evaluate(self, *args: np.ndarray) -> np.ndarray:
-        x, weight, bias = args
-        shifted = x.astype(np.int64) - self.x_zero_point
-        acc = convolve(shifted, weight.astype(np.int64), *self._window)
-        return self.requant.apply(int32(acc + bias.reshape(1, -1, 1, 1)))
-
-    def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
-        """The stages are ``shifted`` (``x - x_zero_point`` inside a border of zeros: 9 bits, kept
-        as int16 for int16 arithmetic), ``acc`` (int32) and ``out``."""
-        x, weight, bias = inputs
+    def _acc(self, x: Tensor, weight: Tensor) -> Tensor:
+        """Of ``shifted``: ``x - x_zero_point`` inside a border of zeros; 9 bits, kept as int16 for
+        int16 arithmetic."""
         image = shifted_image(x, self.pads, self.x_zero_point)
-        inside = (0, 0, 0, 0)
-        attributes = self.strides, inside, self.dilations, self.groups
-        acc = topi.convolution(image, weight, *attributes, dtype="int32")
-        return requantized(acc, self.requant, inputs, bias)
+        attributes = self.strides, (0, 0, 0, 0), self.dilations, self.groups
+        return topi.convolution(image, weight, *attributes, dtype="int32")
 
     def is_depthwise(self, weight: Shape) -> bool:
         """Whether the operator convolves every channel by itself."""
@@ -275,7 +209,7 @@ def shifted_image(x: Tensor, pads: Pads, zero_point: int) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class QConvTranspose2d(_Spreading):
+class QConvTranspose2d(_Spreading, IntegerProduct):
     """x int8 [N,C,H,W], weight int8 [C,OC,KH,KW], bias int32 [OC] to int8 [N,OC,*size].
 
     ::
@@ -294,28 +228,10 @@ class QConvTranspose2d(_Spreading):
     x_zero_point: int
     requant: Requant
 
-    def infer(self, *types: Type) -> Type:
-        x, weight, bias = expect_dtypes(types, "int8", "int8", "int32")
-        expect(len(x) == 4, "a 4-dimensional input and weight")
-        shape = _spread(x, weight, self.strides, self.before, 1, self.size)
-        _expect_bias([bias], shape[1])
-        return shape, "int8"
+    weights = ("int8",)
 
-    def evaluate(self, *args: np.ndarray) -> np.ndarray:
-        x, weight, bias = args
-        shifted = x.astype(np.int64) - self.x_zero_point
-        rest = (1, 1), 1, self.size
-        acc = convolve_transposed(
-            shifted, weight.astype(np.int64), self.strides, self.before, *rest
-        )
-        return self.requant.apply(int32(acc + bias.reshape(1, -1, 1, 1)))
-
-    def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
+    def _acc(self, x: Tensor, weight: Tensor) -> Tensor:
         """The general operator on ``shifted`` and ``wide``, both int32."""
-        x, weight, bias = inputs
         zero = self.x_zero_point
         shifted = compute(x.shape, lambda *i: x[i].astype("int32") - zero, "shifted")
-        wide = topi.cast(weight, "int32", "wide")
-        rest = (1, 1), 1, self.size
-        acc = topi.convolution_transpose(shifted, wide, self.strides, self.before, *rest)
-        return requantized(acc, self.requant, inputs, bias)
+        return super()._acc(shifted, topi.cast(weight, "int32", "wide"))

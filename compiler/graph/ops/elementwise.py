@@ -10,7 +10,7 @@ import numpy as np
 from ... import topi
 from ...te.expr import Const, Expr, Var, maximum, substitute
 from ...te.numpy_values import values_of
-from .base import Bounded, Elementwise, Type, broadcast, clip, expect, expect_dtypes
+from .base import Bounded, Elementwise, Type, broadcast, clip, expect
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,10 +42,6 @@ class Map(Elementwise):
 class Relu(Elementwise):
     """``max(x, 0)``, float32."""
 
-    def infer(self, *types: Type) -> Type:
-        [shape] = expect_dtypes(types, "float32")
-        return shape, "float32"
-
     def evaluate(self, *args: np.ndarray) -> np.ndarray:
         return np.maximum(args[0], np.float32(0))
 
@@ -59,10 +55,6 @@ class Clip(Elementwise):
 
     lo: float = -math.inf
     hi: float = math.inf
-
-    def infer(self, *types: Type) -> Type:
-        [shape] = expect_dtypes(types, "float32")
-        return shape, "float32"
 
     def evaluate(self, *args: np.ndarray) -> np.ndarray:
         return clip(args[0], self.lo, self.hi)
@@ -78,8 +70,7 @@ class Add(Bounded, Elementwise):
     lo: float = -math.inf
     hi: float = math.inf
 
-    def infer(self, *types: Type) -> Type:
-        return broadcast(*expect_dtypes(types, "float32", "float32")), "float32"
+    signature = (("float32", "float32"), "float32")
 
     def evaluate(self, *args: np.ndarray) -> np.ndarray:
         return clip(args[0] + args[1], self.lo, self.hi)

@@ -16,7 +16,7 @@ from .base import Expression, Fusion, Op, Pair, Shape, Type, expect
 from .convolution import ConvTranspose2d, QConvTranspose2d
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class InPhases(Op):
     """The transposed convolution ``op`` with weights [phase, TH, TW, OC, C] in place of
     [C, OC, KH, KW].
@@ -34,12 +34,6 @@ class InPhases(Op):
     @property
     def name(self) -> str:  # type: ignore[override]
         return f"{self.op.name}, in phases"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, InPhases) and self.op == other.op
-
-    def __hash__(self) -> int:
-        return hash((InPhases, self.op))
 
     @property
     def phases(self) -> int:

@@ -27,7 +27,7 @@ from ..arithmetic.fixed_point import (
     rescale,
 )
 from ..arithmetic.requant import INT8_MAX, INT8_MIN, Requant, tflite_params
-from .base import Elementwise, Expression, Fusion, Op, Shape, Type, broadcast, expect, expect_dtypes
+from .base import Elementwise, Expression, Fusion, Op, Shape, Type, expect, expect_dtypes
 
 #: Integer bits of softmax's sum of exponentials, and the largest row that fits it.
 SOFTMAX_SUM_BITS = 12
@@ -90,8 +90,7 @@ class QAddFixed(Elementwise):
     subtract: bool
     requant: Requant
 
-    def infer(self, *types: Type) -> Type:
-        return broadcast(*expect_dtypes(types, "int8", "int8")), "int8"
+    signature = (("int8", "int8"), "int8")
 
     def evaluate(self, *args: np.ndarray) -> np.ndarray:
         left = lifted(args[0], self.zero_a, self.mult_a, self.shift_a)
@@ -137,8 +136,7 @@ class QMul(Elementwise):
     zero_b: int
     requant: Requant
 
-    def infer(self, *types: Type) -> Type:
-        return broadcast(*expect_dtypes(types, "int8", "int8")), "int8"
+    signature = (("int8", "int8"), "int8")
 
     def evaluate(self, *args: np.ndarray) -> np.ndarray:
         a, b = (x.astype(np.int64) for x in args)

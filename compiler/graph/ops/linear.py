@@ -13,20 +13,18 @@ from ...te.tensor import Tensor, compute
 from ..arithmetic.requant import Requant
 from ..arithmetic.windows import tensordot
 from .base import (
-    Bounded,
     Expression,
     Fusion,
     Op,
     Shape,
     Type,
     broadcast,
-    clip,
     expect,
     expect_dtypes,
     int32,
     one_dtype,
 )
-from .epilogue import bounded, requantized
+from .epilogue import FloatProduct, IntegerProduct, Product, requantized
 
 
 @dataclass(frozen=True)
@@ -60,44 +58,41 @@ class MatMul(Op):
         return math.prod(np.broadcast_shapes(a[:-2], b[:-2])) * a[-2] * a[-1] * b[-1]
 
 
-@dataclass(frozen=True)
-class Dense(Bounded):
-    """Float ``x @ w + bias``: x [N,K], w [K,OC] or, ``transposed``, [OC,K]; clipped to lo..hi."""
+class _Dense(Product):
+    """Base: the operand is a matrix [N,K], the weight [K,OC] or, ``transposed``, [OC,K]."""
 
     transposed: bool
-    lo: float = -math.inf
-    hi: float = math.inf
 
-    fusion = Fusion.REDUCTION
+    rank = 2
 
-    def infer(self, *types: Type) -> Type:
-        x, weight, *bias = expect_dtypes(types, *["float32"] * max(2, len(types)))
-        return _dense_shape(x, weight[::-1] if self.transposed else weight, bias), "float32"
+    def _shape(self, x: Shape, weight: Shape) -> Shape:
+        weight = weight[::-1] if self.transposed else weight
+        fits = len(weight) == 2 and x[1] == weight[0]
+        expect(fits, "a matrix and a weight matrix of its width")
+        return x[0], weight[1]
 
-    def evaluate(self, *args: np.ndarray) -> np.ndarray:
-        x, weight, *bias = args
-        y = tensordot(x, weight, ([1], [1 if self.transposed else 0]))
-        return clip(y + bias[0] if bias else y, self.lo, self.hi)
+    def _sums(self, x: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        return tensordot(x, weight, ([1], [1 if self.transposed else 0]))
 
-    def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
-        x, weight, *bias = inputs
-        acc = topi.dense(x, weight, self.transposed)
-        return Expression(bounded(acc, self.lo, self.hi, bias), tuple(inputs))
+    def _acc(self, x: Tensor, weight: Tensor) -> Tensor:
+        return topi.dense(x, weight, self.transposed)
 
     def macs(self, *shapes: Shape) -> int:
         x, weight, *_ = shapes
         return x[0] * weight[0] * weight[1]
 
 
-def _dense_shape(x: Shape, weight: Shape, bias: Sequence[Shape]) -> Shape:
-    fits = len(x) == 2 and len(weight) == 2 and x[1] == weight[0]
-    expect(fits, "a matrix and a weight matrix of its width")
-    expect(list(bias) in ([], [(weight[1],)]), f"a bias [{weight[1]}]")
-    return x[0], weight[1]
+@dataclass(frozen=True)
+class Dense(_Dense, FloatProduct):
+    """Float ``x @ w + bias``: x [N,K], w [K,OC] or, ``transposed``, [OC,K]; clipped to lo..hi."""
+
+    transposed: bool
+    lo: float = -math.inf
+    hi: float = math.inf
 
 
 @dataclass(frozen=True, eq=False)
-class QDense(Op):
+class QDense(_Dense, IntegerProduct):
     """x int8 [N,K], weight int8 [OC,K], bias int32 [OC] to int8 [N,OC].
 
     ``acc = bias[oc] + sum over k of (x[n, k] - x_zero_point) * weight[oc, k]`` in wrapping int32;
@@ -107,30 +102,13 @@ class QDense(Op):
     x_zero_point: int
     requant: Requant
 
-    fusion = Fusion.REDUCTION
+    transposed = True
 
-    def infer(self, *types: Type) -> Type:
-        wide = len(types) == 3 and types[1][1] == "int16"
-        x, weight, bias = expect_dtypes(types, "int8", "int16" if wide else "int8", "int32")
-        return _dense_shape(x, weight[::-1], [bias]), "int8"
-
-    def evaluate(self, *args: np.ndarray) -> np.ndarray:
-        x, weight, bias = args
-        shifted = x.astype(np.int64) - self.x_zero_point
-        acc = tensordot(shifted, weight.astype(np.int64), ([1], [1]))
-        return self.requant.apply(int32(acc + bias))
-
-    def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
-        x, weight, _ = inputs
+    def _acc(self, x: Tensor, weight: Tensor) -> Tensor:
         shifted = compute(
             x.shape, lambda n, k: x[n, k].astype("int16") - self.x_zero_point, "shifted"
         )
-        acc = topi.dense(shifted, weight, transposed=True, dtype="int32")
-        return requantized(acc, self.requant, inputs, inputs[2])
-
-    def macs(self, *shapes: Shape) -> int:
-        x, weight, _ = shapes
-        return x[0] * weight[0] * weight[1]
+        return topi.dense(shifted, weight, transposed=True, dtype="int32")
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,10 +9,10 @@ import numpy as np
 
 from ...te.expr import HALF_DTYPES, Expr
 from ...te.tensor import Tensor, compute
-from .base import Elementwise, Expression, Fusion, Op, Shape, Type, expect_dtypes
+from .base import Elementwise, Expression, Fusion, Op, Shape, Type
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Narrow(Op):
     """The operator ``op`` on operands of float16, bfloat16 or float32. It computes in float32 and
     rounds its result to ``result``, one of these dtypes."""
@@ -27,13 +27,6 @@ class Narrow(Op):
     @property
     def fusion(self) -> Fusion:  # type: ignore[override]
         return self.op.fusion
-
-    def __eq__(self, other: object) -> bool:
-        same = isinstance(other, Narrow) and self.op == other.op
-        return same and self.result == other.result  # type: ignore[union-attr]
-
-    def __hash__(self) -> int:
-        return hash((Narrow, self.op, self.result))
 
     def infer(self, *types: Type) -> Type:
         shape, _ = self.op.infer(*((s, "float32" if d in HALF_DTYPES else d) for s, d in types))
@@ -61,10 +54,6 @@ class Copy(Elementwise):
     """The operand of float32, in memory of its own."""
 
     computes = False
-
-    def infer(self, *types: Type) -> Type:
-        [shape] = expect_dtypes(types, "float32")
-        return shape, "float32"
 
     def evaluate(self, *args: np.ndarray) -> np.ndarray:
         return args[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -120,8 +121,24 @@ class PoolArg(Op):
         return Expression(out, tuple(inputs))
 
 
+class _Pool2d(Op):
+    """Base: a window over an image [N, C, H, W], inside which are elements of it."""
+
+    kernel: Pair
+    strides: Pair
+    pads: Pads
+
+    fusion = Fusion.REDUCTION
+    #: Of the image and of the result.
+    dtype: ClassVar[str] = "int8"
+
+    def infer(self, *types: Type) -> Type:
+        [x] = expect_dtypes(types, self.dtype)
+        return _pooled(x, self.kernel, self.strides, self.pads), self.dtype
+
+
 @dataclass(frozen=True)
-class MaxPool(Bounded):
+class MaxPool(Bounded, _Pool2d):
     """Float maximum over windows; padding never wins. Clipped to lo..hi."""
 
     kernel: Pair
@@ -130,11 +147,7 @@ class MaxPool(Bounded):
     lo: float = -math.inf
     hi: float = math.inf
 
-    fusion = Fusion.REDUCTION
-
-    def infer(self, *types: Type) -> Type:
-        [x] = expect_dtypes(types, "float32")
-        return _pooled(x, self.kernel, self.strides, self.pads), "float32"
+    dtype = "float32"
 
     def evaluate(self, *args: np.ndarray) -> np.ndarray:
         seen = windows(args[0], self.kernel, self.strides, self.pads, fill=-np.inf)
@@ -146,7 +159,7 @@ class MaxPool(Bounded):
 
 
 @dataclass(frozen=True)
-class AvgPool(Bounded):
+class AvgPool(Bounded, _Pool2d):
     """Float mean over windows; the padding counts if ``count_include_pad``. Clipped to lo..hi."""
 
     kernel: Pair
@@ -156,11 +169,7 @@ class AvgPool(Bounded):
     lo: float = -math.inf
     hi: float = math.inf
 
-    fusion = Fusion.REDUCTION
-
-    def infer(self, *types: Type) -> Type:
-        [x] = expect_dtypes(types, "float32")
-        return _pooled(x, self.kernel, self.strides, self.pads), "float32"
+    dtype = "float32"
 
     def evaluate(self, *args: np.ndarray) -> np.ndarray:
         (x,) = args
@@ -183,7 +192,7 @@ class AvgPool(Bounded):
 
 
 @dataclass(frozen=True)
-class QMaxPool(Op):
+class QMaxPool(_Pool2d):
     """Input x int8 [N,C,H,W], output int8 [N,C,OH,OW] of the same scale and zero point.
 
     ``y = clamp(max over the window of x, lo, hi)`` where x outside the image is -128.
@@ -194,12 +203,6 @@ class QMaxPool(Op):
     pads: Pads
     lo: int = INT8_MIN
     hi: int = INT8_MAX
-
-    fusion = Fusion.REDUCTION
-
-    def infer(self, *types: Type) -> Type:
-        [x] = expect_dtypes(types, "int8")
-        return _pooled(x, self.kernel, self.strides, self.pads), "int8"
 
     def evaluate(self, *args: np.ndarray) -> np.ndarray:
         seen = windows(args[0], self.kernel, self.strides, self.pads, fill=INT8_MIN)
@@ -212,7 +215,7 @@ class QMaxPool(Op):
 
 
 @dataclass(frozen=True, eq=False)
-class QAvgPool(Op):
+class QAvgPool(_Pool2d):
     """x int8 [N,C,H,W] to int8 [N,C,OH,OW]; a global average has a window of the image's size.
 
     ``acc = sum over the window of (x - x_zero_point)`` in int32, where x outside the image is
@@ -227,12 +230,6 @@ class QAvgPool(Op):
     count_include_pad: bool
     x_zero_point: int
     requant: Requant
-
-    fusion = Fusion.REDUCTION
-
-    def infer(self, *types: Type) -> Type:
-        [x] = expect_dtypes(types, "int8")
-        return _pooled(x, self.kernel, self.strides, self.pads), "int8"
 
     def evaluate(self, *args: np.ndarray) -> np.ndarray:
         shifted = args[0].astype(np.int64) - self.x_zero_point

@@ -13,17 +13,7 @@ from ...te.expr import Call, Const, Expr, all_of, select
 from ...te.tensor import Tensor, clip, placeholder
 from ..arithmetic.requant import INT8_MAX, INT8_MIN
 from ..text import array_text
-from .base import (
-    Elementwise,
-    Expression,
-    Fusion,
-    Op,
-    Shape,
-    Type,
-    expect,
-    expect_dtypes,
-    operands,
-)
+from .base import Elementwise, Expression, Fusion, Op, Shape, Type, expect, expect_dtypes, operands
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,9 +141,7 @@ class QuantizeAway(Elementwise):
     scale: float
     zero_point: int
 
-    def infer(self, *types: Type) -> Type:
-        [shape] = expect_dtypes(types, "float32")
-        return shape, "int8"
+    signature = (("float32",), "int8")
 
     def evaluate(self, *args: np.ndarray) -> np.ndarray:
         exact = args[0] / np.float32(self.scale)

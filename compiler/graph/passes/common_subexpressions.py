@@ -8,7 +8,7 @@ from dataclasses import fields, is_dataclass, replace
 import numpy as np
 
 from ...te.expr import Var, substitute
-from ..ir import Graph, Node, Tensor
+from ..ir import Graph, Node
 from ..ops.elementwise import Map
 
 
@@ -20,7 +20,8 @@ def common_subexpressions(graph: Graph) -> Graph:
     constants: dict[Hashable, str] = {}
     for tensor in graph.tensors.values():
         if tensor.data is not None and tensor.name not in graph.outputs:
-            first = constants.setdefault(_constant_meaning(tensor), tensor.name)
+            key = meaning(tensor.data), meaning(tensor.quant)
+            first = constants.setdefault(key, tensor.name)
             if first != tensor.name:
                 renamed[tensor.name] = first
     nodes: list[Node] = []
@@ -36,10 +37,6 @@ def common_subexpressions(graph: Graph) -> Graph:
     gone = {name for name in renamed if graph[name].is_constant}
     tensors = {name: tensor for name, tensor in graph.tensors.items() if name not in gone}
     return replace(graph, tensors=tensors).with_nodes(nodes)
-
-
-def _constant_meaning(tensor: Tensor) -> Hashable:
-    return meaning(tensor.data), meaning(tensor.quant)
 
 
 def meaning(value: object) -> Hashable:

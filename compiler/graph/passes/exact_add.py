@@ -65,10 +65,7 @@ def _ratios(op: QAddFixed) -> tuple[float, float]:
     """Real factors of the operands: QAddFixed lifts them by 20 bits and rescales twice."""
     scale = _real(int(op.requant.multiplier[0]), int(op.requant.shift[0])) * 2.0**ADD_SHIFT
     second = -1 if op.subtract else 1
-    return (
-        scale * _real(op.mult_a, op.shift_a),
-        second * scale * _real(op.mult_b, op.shift_b),
-    )
+    return (scale * _real(op.mult_a, op.shift_a), second * scale * _real(op.mult_b, op.shift_b))
 
 
 def _real(multiplier: int, shift: int) -> float:

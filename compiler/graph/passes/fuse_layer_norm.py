@@ -15,7 +15,7 @@ from ..ops.movement import Reshape, Slice
 from ..ops.normalisation import Numbers, QLayerNorm
 from ..ops.quantisation import Dequantize, Quantize
 from ..ops.reduction import Reduce
-from .fuse_tables import is_int8
+from .fuse_tables import is_int8, known_value
 
 #: A gain in steps of the result is less than this, so that it can be requantised.
 MOST_GAIN = 2.0**30
@@ -132,11 +132,7 @@ class _Steps:
 
     def _constant(self, name: str) -> Expr | None:
         """A constant number, or one of each channel, which may be dequantised."""
-        tensor, node = self.graph[name], self.producers.get(name)
-        data = tensor.data
-        if node is not None and isinstance(node.op, Dequantize):
-            stored = self.graph[node.inputs[0]].data
-            data = None if stored is None else node.op.evaluate(stored)
+        data = known_value(self.graph, self.producers, name)
         if data is None or data.dtype != np.float32:
             return None
         if data.size == 1:

@@ -67,14 +67,10 @@ class _Fusion:
         if out.dtype != "int8" or out.axis is not None:
             raise VdlaError(f"the result is quantised to {out.dtype}, not to int8 per tensor")
         match node.op:
-            case Conv2d():
-                return self.conv(node, node.op, out)
-            case ConvTranspose2d():
-                return self.conv_transpose(node, node.op, out)
             case Dense() if self.multiplies_activations(node):
                 return self.matmul(node, *_bounds(node.op, out), out)
-            case Dense():
-                return self.dense(node, node.op, out)
+            case Conv2d() | ConvTranspose2d() | Dense():
+                return self.product(node, node.op, out)
             case MatMul():
                 return self.matmul(node, INT8_MIN, INT8_MAX, out)
             case Add():
@@ -90,43 +86,32 @@ class _Fusion:
             case _:
                 raise VdlaError(f"{type(node.op).__name__} has no integer form")
 
-    def conv(self, node: Node, op: Conv2d, out: Quant) -> Fused:
+    def product(self, node: Node, op: Conv2d | ConvTranspose2d | Dense, out: Quant) -> Fused:
+        """A product with a constant weight, whose output channels lie along ``axis``."""
+        axis = int(isinstance(op, ConvTranspose2d) or (isinstance(op, Dense) and not op.transposed))
         x, x_quant = self.activation(node.inputs[0])
-        weight, w_quant = self.weight(node.inputs[1], axis=0)
-        scale = _scale(x_quant) * w_quant.scale.astype(np.float64)
-        bias = self.bias(node, scale, weight.shape[0])
-        x_zero = int(x_quant.zero_point[0])
-        _check_accumulator(weight, bias, x_zero)
-        rescale = requant(scale / _scale(out), int(out.zero_point[0]), *_bounds(op, out))
-        fused = QConv2d(op.strides, op.pads, op.dilations, op.groups, x_zero, rescale)
-        return fused, (x, weight.name, bias.name)
-
-    def conv_transpose(self, node: Node, op: ConvTranspose2d, out: Quant) -> Fused:
-        x, x_quant = self.activation(node.inputs[0])
-        weight, w_quant = self.weight(node.inputs[1], axis=1)
-        if weight.dtype != "int8":
+        weight, w_quant = self.weight(node.inputs[1], axis)
+        if isinstance(op, ConvTranspose2d) and weight.dtype != "int8":
             raise VdlaError(f"weight {weight.name!r}, less its zero point, is beyond int8")
         scale = _scale(x_quant) * w_quant.scale.astype(np.float64)
-        bias = self.bias(node, scale, weight.shape[1])
+        bias = self.bias(node, scale, weight.shape[axis])
         x_zero = int(x_quant.zero_point[0])
-        _check_accumulator(weight, bias, x_zero, axis=1)
+        _check_accumulator(weight, bias, x_zero, axis)
         rescale = requant(scale / _scale(out), int(out.zero_point[0]), *_bounds(op, out))
-        fused = QConvTranspose2d(op.strides, op.before, op.size, x_zero, rescale)
+        fused: Op
+        match op:
+            case Conv2d():
+                fused = QConv2d(op.strides, op.pads, op.dilations, op.groups, x_zero, rescale)
+            case ConvTranspose2d():
+                fused = QConvTranspose2d(op.strides, op.before, op.size, x_zero, rescale)
+            case Dense():
+                fused = QDense(x_zero, rescale)
+                if not op.transposed:
+                    assert weight.data is not None
+                    data = np.ascontiguousarray(weight.data.T)
+                    weight = Tensor.constant(f"{weight.name}.T", data)
+                    self.constants.append(weight)
         return fused, (x, weight.name, bias.name)
-
-    def dense(self, node: Node, op: Dense, out: Quant) -> Fused:
-        x, x_quant = self.activation(node.inputs[0])
-        weight, w_quant = self.weight(node.inputs[1], axis=0 if op.transposed else 1)
-        if not op.transposed:
-            assert weight.data is not None
-            weight = Tensor.constant(f"{weight.name}.T", np.ascontiguousarray(weight.data.T))
-            self.constants.append(weight)
-        scale = _scale(x_quant) * w_quant.scale.astype(np.float64)
-        bias = self.bias(node, scale, weight.shape[0])
-        x_zero = int(x_quant.zero_point[0])
-        _check_accumulator(weight, bias, x_zero)
-        rescale = requant(scale / _scale(out), int(out.zero_point[0]), *_bounds(op, out))
-        return QDense(x_zero, rescale), (x, weight.name, bias.name)
 
     def multiplies_activations(self, node: Node) -> bool:
         """Whether a dense layer multiplies an activation by another one, rows by columns."""
@@ -277,7 +262,7 @@ def _bounds(op: Bounded, out: Quant) -> tuple[int, int]:
     return stored(op.lo), stored(op.hi)
 
 
-def _check_accumulator(weight: Tensor, bias: Tensor, x_zero_point: int, axis: int = 0) -> None:
+def _check_accumulator(weight: Tensor, bias: Tensor, x_zero_point: int, axis: int) -> None:
     """Refuse products whose sums may leave int32; output channels lie along ``axis``."""
     assert weight.data is not None and bias.data is not None
     largest = max(x_zero_point - INT8_MIN, INT8_MAX - x_zero_point)

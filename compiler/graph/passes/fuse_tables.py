@@ -42,6 +42,15 @@ def is_int8(quant: Quant) -> bool:
     return quant.dtype == "int8" and quant.axis is None
 
 
+def known_value(graph: Graph, producers: Mapping[str, Node], name: str) -> np.ndarray | None:
+    """The value of a tensor that is a constant, or is dequantised from one."""
+    node = producers.get(name)
+    if node is None:
+        return graph[name].data
+    stored = graph[node.inputs[0]].data if isinstance(node.op, Dequantize) else None
+    return None if stored is None else node.op.evaluate(stored)
+
+
 @dataclass
 class _Cone:
     """The element-wise nodes that compute a tensor from one int8 tensor, in order."""

@@ -21,9 +21,7 @@ Joins = Callable[[Graph, Node], bool]
 
 
 def fuse_elementwise(
-    graph: Graph,
-    joins: Joins = lambda graph, node: True,
-    parts: tuple[type[Op], ...] = (),
+    graph: Graph, joins: Joins = lambda graph, node: True, parts: tuple[type[Op], ...] = ()
 ) -> Graph:
     """Fuse element-wise operators on tensors of one shape into one
     :class:`~....graph.ops.fused.Fused`, where no other operator reads the results between them.

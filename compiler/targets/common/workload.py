@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from ...choose.space import Workload
 from ...graph.ir import Graph, Node
 from ...graph.ops.base import Fusion, Op, Shape, Type
+from ...tir.ir import PrimFunc
 from ...topi import broadcast_shapes, merged_axes
 
 
@@ -22,6 +25,15 @@ class OperatorWorkload(Workload):
     operands: tuple[Type, ...]
     result: Type
     op: Op = field(compare=False)
+
+
+@dataclass(frozen=True, eq=False)
+class Lowered:
+    """A node's loop program. Its parameters are the node's operands, then its attributes that are
+    arrays, whose values are ``attributes``, then the result."""
+
+    func: PrimFunc
+    attributes: tuple[np.ndarray, ...]
 
 
 def workload_of(graph: Graph, node: Node) -> OperatorWorkload:

@@ -201,10 +201,7 @@ class CpuModule:
 
 
 def compile_graph(
-    graph: Graph,
-    processor: Processor,
-    chooser: Chooser | None = None,
-    dumps: Dumps | None = None,
+    graph: Graph, processor: Processor, chooser: Chooser | None = None, dumps: Dumps | None = None
 ) -> CpuCode:
     """Compile a whole graph for some processor, or find its code in the cache. Without a chooser,
     the templates choose. ``dumps`` tells of each node whose loop program is there.

@@ -419,7 +419,7 @@ class _Emitter:
             ):
                 return rounded_to(self.builder, self.value(a), half)
             case E.Cast(dtype, a) if a.dtype in E.FLOAT_DTYPES and dtype in E.INT_DTYPES:
-                return self._to_integer(self.value(a), a.dtype, dtype, _is_small(a))
+                return self._to_integer(self.value(a), a.dtype, dtype, E.clamps_to_int32(a))
             case E.Cast(dtype, a):
                 return self._cast(self.value(a), a.dtype, dtype)
             case E.Read(source, indices):
@@ -716,14 +716,6 @@ def _loop_hint(loop: T.For) -> tuple[Value, ...] | None:
     if ("keep_loop", True) in loop.pragmas:
         return ("llvm.loop.unroll.disable",)
     return None
-
-
-def _is_small(expr: E.Expr) -> bool:
-    """Whether an expression clamps a float to values within int32."""
-    match expr:
-        case E.Binary("min", E.Binary("max", _, E.Const(low)), E.Const(high)):
-            return -(2**30) <= low and high <= 2**30
-    return False
 
 
 def _is_total(expr: E.Expr) -> bool:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import cache
-
-import numpy as np
 
 from ....isa.errors import VdlaError
 from ...choose.chooser import Chooser, Given
@@ -13,10 +11,9 @@ from ...choose.space import Knobs, Refusal
 from ...choose.steps import STEPS
 from ...graph.ir import Graph, Node
 from ...te.schedule import create_schedule
-from ...tir.ir import PrimFunc
 from ...tir.lower import lower
 from ..base import expression_of
-from ..common.workload import OperatorWorkload, loop_shapes, workload_of
+from ..common.workload import Lowered, OperatorWorkload, loop_shapes, workload_of
 from .processor import Processor
 from .templates import plain
 from .templates.algorithms import DIRECT, ConvolutionAlgorithm
@@ -105,16 +102,6 @@ def fuses_into_reader(graph: Graph, node: Node, chooser: Chooser) -> bool:
     return bool(
         chooser.choose(ElementwiseFusion(), workload_of(graph, node), node.name).knobs["fused"]
     )
-
-
-@dataclass(frozen=True, eq=False)
-class Lowered:
-    """A scheduled loop program. Its parameters are the node's operands, then its attributes that
-    are arrays, whose values are ``attributes``, then the result.
-    """
-
-    func: PrimFunc
-    attributes: tuple[np.ndarray, ...]
 
 
 def choose_knobs(graph: Graph, node: Node, processor: Processor, chooser: Chooser) -> Knobs:

@@ -24,10 +24,7 @@ class Architecture:
 
 
 #: All since compute capability 8.0, which have 99 KB at least; and 9.0 with what no other one has.
-ARCHITECTURES = (
-    Architecture("sm_80", 99 << 10, False),
-    Architecture("sm_90a", 227 << 10, True),
-)
+ARCHITECTURES = (Architecture("sm_80", 99 << 10, False), Architecture("sm_90a", 227 << 10, True))
 
 
 def find_architecture(name: str) -> Architecture:

@@ -166,7 +166,7 @@ class Expressions:
         if a.dtype in E.HALF_DTYPES:
             return self.called(f"of_{a.dtype}", a)
         if a.dtype in E.FLOAT_DTYPES and dtype in E.INT_DTYPES:
-            helper = "to_small" if _is_small(a) else "to_i64"
+            helper = "to_small" if E.clamps_to_int32(a) else "to_i64"
             text, _ = self.called(f"{helper}_f{a.dtype[5:]}", a)
             return f"({kind}){text}", _CAST
         if dtype == "bool":
@@ -268,11 +268,3 @@ def _values(expr: E.Expr, ranges: Mapping[E.Expr, tuple[int, int]]) -> tuple[int
                 return None
             return min(left[0], right[0]), max(left[1], right[1])
     return None
-
-
-def _is_small(expr: E.Expr) -> bool:
-    """Whether an expression clamps a float to values within int32."""
-    match expr:
-        case E.Binary("min", E.Binary("max", _, E.Const(low)), E.Const(high)):
-            return -(2**30) <= low and high <= 2**30
-    return False

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from ....runtime.gpu.devices import open_session
-from ....runtime.gpu.program import KernelCall, KernelProgram, Place
+from ....runtime.gpu.program import KernelProgram, Place
 from ....runtime.native import TensorType
 from ...arena import Lifetime, plan_arena
 from ...dumps import Dumps
 from ...tir.ir import Buffer, PrimFunc, written_params
 from .dialects import Dialect
-from .graph_code import aligned, make_argument
+from .graph_code import aligned, make_call
 from .kernels import find_temporaries, make_kernels
 from .scopes import element_bytes, element_count
 from .text import print_module
@@ -38,16 +38,7 @@ class FuncKernels:
         }
         offsets, plan = plan_arena(lives)
 
-        def place(buffer: Buffer) -> Place:
-            return "arena", offsets[buffer]
-
-        calls = tuple(
-            KernelCall(
-                k.name, k.grid, k.block, tuple(make_argument(a, place) for a in k.arguments),
-                k.shared_bytes,
-            )
-            for k in kernels
-        )  # fmt: skip
+        calls = tuple(make_call(k, lambda b: ("arena", offsets[b])) for k in kernels)
         written = written_params(func)
         inputs = tuple(_type(b) for b in func.params if b not in written)
         outputs = tuple(_type(b) for b in written)

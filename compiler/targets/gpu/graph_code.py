@@ -16,9 +16,10 @@ from ...graph.ops.base import Fusion
 from ...graph.ops.movement import Slice
 from ...tir.ir import Buffer
 from ..common.fuse_elementwise import fuse_elementwise
+from ..common.workload import Lowered
 from .dialects import Dialect
 from .kernels import Kernel, find_temporaries, make_kernels
-from .lowering import Lowered, Templates, lower_node, template_of
+from .lowering import Templates, lower_node, template_of
 from .scopes import element_bytes, element_count
 from .text import Box, print_module
 from .traffic import count_traffic
@@ -35,12 +36,16 @@ class NodeKernels:
     kernels: list[Kernel]
 
 
-def make_argument(argument: Buffer | Box, place: Callable[[Buffer], Place]) -> Place | TensorMap:
-    """An argument of a kernel in memory."""
-    if isinstance(argument, Buffer):
-        return place(argument)
-    buffer = argument.buffer
-    return TensorMap(*place(buffer), buffer.dtype, buffer.shape, argument.shape)
+def make_call(kernel: Kernel, place: Callable[[Buffer], Place]) -> KernelCall:
+    """A kernel with its arguments in memory."""
+
+    def argument(given: Buffer | Box) -> Place | TensorMap:
+        if isinstance(given, Buffer):
+            return place(given)
+        return TensorMap(*place(given.buffer), given.buffer.dtype, given.buffer.shape, given.shape)
+
+    arguments = tuple(map(argument, kernel.arguments))
+    return KernelCall(kernel.name, kernel.grid, kernel.block, arguments, kernel.shared_bytes)
 
 
 def aligned(size_bytes: int) -> int:
@@ -52,12 +57,7 @@ class GraphKernels:
     """Collects kernels, constants and lifetimes of a graph, then plans its memory."""
 
     def __init__(
-        self,
-        graph: Graph,
-        dialect: Dialect,
-        templates: Templates,
-        chooser: Chooser,
-        dumps: Dumps,
+        self, graph: Graph, dialect: Dialect, templates: Templates, chooser: Chooser, dumps: Dumps
     ):
         self.graph, self.dialect, self.templates = graph, dialect, templates
         self.chooser, self.dumps = chooser, dumps
@@ -132,14 +132,10 @@ class GraphKernels:
         places: dict[str, Place] = {name: ("arena", offset) for name, offset in offsets.items()}
         places |= {name: ("parameters", offset) for name, offset in starts.items()}
         calls = [
-            KernelCall(
-                kernel.name, kernel.grid, kernel.block,
-                tuple(make_argument(a, lambda b, n=names: places[n[b]]) for a in kernel.arguments),
-                kernel.shared_bytes,
-            )
+            make_call(kernel, lambda b, n=names: places[n[b]])
             for made, names, _ in self.calls
             for kernel in made.kernels
-        ]  # fmt: skip
+        ]
         texts = [kernel.text for made in self.found.values() for kernel in made.kernels]
         outside = {
             name: places[self.memory.source(name)]

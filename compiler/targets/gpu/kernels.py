@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from ...dumps import Dumps
 from ...te.errors import ScheduleError
-from ...te.expr import Expr, Read, walk
 from ...te.schedule import Schedule
 from ...te.tensor import Tensor
 from ...tir import ir as T
@@ -106,17 +105,8 @@ def find_launches(func: T.PrimFunc) -> list[T.Launch]:
 
 def find_temporaries(func: T.PrimFunc) -> list[T.Buffer]:
     """The buffers between a program's kernels."""
-
-    def visit(stmt: T.Stmt) -> Iterator[T.Buffer]:
-        match stmt:
-            case T.Allocate(buffer=buffer, body=body):
-                yield buffer
-                yield from visit(body)
-            case T.Seq(stmts):
-                for inner in stmts:
-                    yield from visit(inner)
-
-    return list(visit(func.body))
+    between, _ = T.hoist(func.body)
+    return [allocated.buffer for allocated in between]
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,14 +150,7 @@ def _size(sizes: dict[str, int], axes: Sequence[str]) -> Size:
 
 def _buffers(launch: T.Launch) -> set[T.Buffer]:
     """The buffers that a kernel uses."""
-    found = T.stored_buffers(launch.body)
-
-    def on_expr(expr: Expr) -> Expr:
-        found.update(node.source for node in walk(expr) if isinstance(node, Read))
-        return expr
-
-    T.map_stmt(launch.body, on_expr)
-    return found
+    return T.stored_buffers(launch.body) | {read.source for read in T.find_reads(launch.body)}
 
 
 def _check_size(launch: T.Launch) -> None:

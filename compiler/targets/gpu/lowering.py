@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-
-import numpy as np
 
 from ...choose.space import Knobs
 from ...dumps import Dumps
 from ...graph.ir import Graph, Node
 from ...te.expr import HALF_DTYPES
-from ...tir.ir import PrimFunc
+from ..common.workload import Lowered
 from .architectures import ARCHITECTURES, Architecture
 from .dialects import Dialect
 from .kernels import lower_kernels, to_launches
@@ -41,15 +38,6 @@ def templates_of(
 def template_of(graph: Graph, node: Node, templates: Templates) -> GpuTemplate:
     """The template that computes a node."""
     return next(t for t in templates if isinstance(node.op, t.ops) and t.handles(graph, node))
-
-
-@dataclass(frozen=True, eq=False)
-class Lowered:
-    """Launches. Their program's parameters are the node's operands, then its attributes that are
-    arrays, whose values are ``attributes``, then the result."""
-
-    func: PrimFunc
-    attributes: tuple[np.ndarray, ...]
 
 
 def lower_node(

@@ -15,7 +15,7 @@ mean larger tiles, or more blocks on a multiprocessor.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ...tir import ir as T
 from ...tir.passes.bulk import SIGNAL
@@ -42,7 +42,7 @@ def shared_memory(launch: T.Launch) -> SharedMemory:
     apart = SharedMemory(*_placed(held, ()))
     if apart.size_bytes <= SHARED_BYTES:
         return apart
-    stmts = list(_flat(launch.body))
+    stmts = T.hoist(launch.body)[1]
     separated = [pair for pair, at in _following(stmts, held) if _parts(stmts, *at)]
     places, size = _placed(held, separated)
     return SharedMemory(places, size, size < apart.size_bytes)
@@ -52,17 +52,15 @@ def part_buffers(func: T.PrimFunc) -> T.PrimFunc:
     """A barrier between the last use of a buffer and the first one of another, where the second
     could then lie over the first one, and a kernel's buffers together need more than it has."""
 
-    def on_stmt(stmt: T.Stmt) -> T.Stmt | None:
-        if not isinstance(stmt, T.Launch):
-            return None
-        held = _held(stmt)
+    def parted(launch: T.Launch) -> T.Stmt:
+        held = _held(launch)
         if _placed(held, ())[1] <= SHARED_BYTES:
-            return stmt
-        stmts = list(_flat(stmt.body))
+            return launch.body
+        _, stmts = T.hoist(launch.body)
         late = {at[1] for _, at in _following(stmts, held) if not _parts(stmts, *at)}
-        return replace(stmt, body=_with_barriers(stmt.body, [stmts[n] for n in late]))
+        return _with_barriers(launch.body, [stmts[n] for n in late])
 
-    return replace(func, body=T.map_stmt(func.body, lambda expr: expr, on_stmt=on_stmt))
+    return T.map_launches(func, parted)
 
 
 def find_alignment(buffer: T.Buffer) -> int:
@@ -94,18 +92,6 @@ def _placed(
     return places, max(ends.values(), default=0)
 
 
-def _flat(stmt: T.Stmt) -> Iterator[T.Stmt]:
-    """The statements of a kernel in order; a loop or a guard is one."""
-    match stmt:
-        case T.Seq(stmts):
-            for inner in stmts:
-                yield from _flat(inner)
-        case T.Allocate(body=body):
-            yield from _flat(body)
-        case _:
-            yield stmt
-
-
 def _following(
     stmts: Sequence[T.Stmt], held: Sequence[T.Buffer]
 ) -> Iterator[tuple[Pair, tuple[int, int]]]:
@@ -130,15 +116,12 @@ def _parts(stmts: Sequence[T.Stmt], last: int, first: int) -> bool:
 
 def _ends_with_barrier(stmt: T.Stmt) -> bool:
     if isinstance(stmt, T.For):
-        return _ends_with_barrier([*_flat(stmt.body)][-1])
+        return _ends_with_barrier(T.hoist(stmt.body)[1][-1])
     return isinstance(stmt, T.Barrier)
 
 
 def _with_barriers(stmt: T.Stmt, later: Sequence[T.Stmt]) -> T.Stmt:
     """The statement with a barrier before each of ``later``."""
-    match stmt:
-        case T.Seq(stmts):
-            return T.seq([_with_barriers(s, later) for s in stmts])
-        case T.Allocate(body=body):
-            return replace(stmt, body=_with_barriers(body, later))
+    if isinstance(stmt, T.Seq | T.Allocate):
+        return T.map_parts(stmt, lambda part: _with_barriers(part, later))
     return T.seq([T.Barrier(), stmt]) if any(stmt is s for s in later) else stmt

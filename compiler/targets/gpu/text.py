@@ -22,14 +22,7 @@ from .dialects import Dialect
 from .expressions import PRECEDENCE, Expressions, narrow, place_in
 from .functions import TYPES, functions_for, is_taken
 from .overlays import find_alignment, shared_memory
-from .scopes import (
-    FRAGMENTS,
-    SHARED_ALIGN,
-    SHARED_BYTES,
-    WARPGROUP,
-    element_bytes,
-    element_count,
-)
+from .scopes import FRAGMENTS, SHARED_ALIGN, SHARED_BYTES, WARPGROUP, element_bytes, element_count
 from .tensor_cores import WarpIntrin, first_register, register_count
 from .vectors import Vector, find_copy, find_loads, find_vector
 
@@ -182,7 +175,7 @@ class _Printer(Expressions):
                 if copy is not None and self.is_async(copy):
                     return [pad + self.async_copy(copy, {})]
                 return [f"{pad}{target} = {self.value(value)[0]};"]
-            case _ if isinstance(stmt, T.MARKS):
+            case T.Mark():
                 return [pad + line for line in self.dialect.of_mark(stmt)]
             case T.SignalsReady(buffer):
                 count = buffer.shape[0]

@@ -23,14 +23,8 @@ from .. import ir as T
 
 
 def await_products(func: T.PrimFunc) -> T.PrimFunc:
-    """Apply the pass to every launch with asynchronous instructions."""
-
-    def on_stmt(stmt: T.Stmt) -> T.Stmt | None:
-        if not isinstance(stmt, T.Launch) or not _has_products(stmt):
-            return None
-        return replace(stmt, body=_awaited(stmt.body, False, _stored_by_threads(stmt)))
-
-    return replace(func, body=T.map_stmt(func.body, lambda expr: expr, on_stmt=on_stmt))
+    """Apply the pass to every launch."""
+    return T.map_launches(func, lambda it: _awaited(it.body, False, _stored_by_threads(it)))
 
 
 def is_product(stmt: T.Stmt) -> bool:
@@ -69,11 +63,8 @@ def _awaited(stmt: T.Stmt, follow: bool, fences: bool) -> T.Stmt:
             after = [follow or any(map(_has_products, stmts[n + 1 :])) for n in range(len(stmts))]
             return T.seq([_awaited(s, f, fences) for s, f in zip(stmts, after, strict=True)])
         case T.For():
-            again = follow or _has_products(stmt)
-            return replace(stmt, body=_awaited(stmt.body, again, fences))
-        case T.If() | T.Allocate():
-            return replace(stmt, body=_awaited(stmt.body, follow, fences))
-    return stmt
+            follow = follow or _has_products(stmt)
+    return T.map_parts(stmt, lambda part: _awaited(part, follow, fences))
 
 
 def _may_go_on(stmts: Sequence[T.Stmt]) -> bool:

@@ -31,12 +31,11 @@ from .launch import ThreadModel
 def insert_barriers(func: T.PrimFunc, model: ThreadModel) -> T.PrimFunc:
     """Insert the barriers that every launch needs. A kernel of one thread a block needs none."""
 
-    def on_stmt(stmt: T.Stmt) -> T.Stmt | None:
-        if not isinstance(stmt, T.Launch) or not stmt.block:
-            return None
-        return replace(stmt, body=_Barriers(stmt, model).visit(stmt.body, (), {}).stmt)
+    def with_barriers(launch: T.Launch) -> T.Stmt:
+        body = launch.body
+        return _Barriers(launch, model).visit(body, (), {}).stmt if launch.block else body
 
-    return replace(func, body=T.map_stmt(func.body, lambda expr: expr, on_stmt=on_stmt))
+    return T.map_launches(func, with_barriers)
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...te.expr import Var
-from ..ir import Allocate, For, If, PrimFunc, Seq, Stmt, index_copies, seq
+from ..ir import Allocate, For, PrimFunc, Stmt, index_copies, map_parts
 
 
 def double_buffer(func: PrimFunc) -> PrimFunc:
@@ -26,14 +26,10 @@ def _visit(stmt: Stmt, loop: Var | None) -> Stmt:
     match stmt:
         case For():
             return replace(stmt, body=_visit(stmt.body, stmt.var))
-        case If():
-            return replace(stmt, body=_visit(stmt.body, loop))
-        case Seq(stmts):
-            return seq([_visit(s, loop) for s in stmts])
         case Allocate(buffer, body, double):
             body = _visit(body, loop)
             if not double or loop is None:
                 return replace(stmt, body=body, double=False)
             pair = replace(buffer, shape=(2, *buffer.shape))
             return Allocate(pair, index_copies(body, {buffer: pair}, loop % 2))
-    return stmt
+    return map_parts(stmt, lambda part: _visit(part, loop))

@@ -134,12 +134,10 @@ class _Kernel:
         match stmt:
             case T.For() if is_thread_axis(stmt.kind):
                 return self.visit(stmt.body, self._bind(stmt, place))
-            case T.For():
-                return replace(stmt, body=self.visit(stmt.body, place))
+            case T.For() | T.Seq():
+                return T.map_parts(stmt, lambda part: self.visit(part, place))
             case T.If(cond, body):
                 return self.visit(body, replace(place, guards=(*place.guards, cond)))
-            case T.Seq(stmts):
-                return T.seq([self.visit(s, place) for s in stmts])
             case T.Allocate(buffer=buffer):
                 self._check_memory(buffer)
                 outside = place.outside | {buffer: len(place.bound)}
@@ -152,7 +150,7 @@ class _Kernel:
                     self._check_reads(expr, place)
                 guards = self._guards(buffer, (*indices, value), place)
                 moved = tuple(substitute(i, place.values) for i in indices)
-                return _guarded(T.Store(buffer, moved, substitute(value, place.values)), guards)
+                return T.guarded(T.Store(buffer, moved, substitute(value, place.values)), guards)
             case T.TensorCall(_, _, output, inputs):
                 for region in (output, *inputs):
                     self._check_access(region.buffer, place)
@@ -163,7 +161,7 @@ class _Kernel:
                     output=_moved(output, place.values),
                     inputs=tuple(_moved(r, place.values) for r in inputs),
                 )
-                return _guarded(call, guards)
+                return T.guarded(call, guards)
         raise self.error(f"kernels have no statement {stmt!r}")
 
     def _bind(self, loop: T.For, place: _Place) -> _Place:
@@ -207,11 +205,7 @@ class _Kernel:
                 self._check_access(node.source, place)
 
     def _guards(
-        self,
-        buffer: T.Buffer,
-        exprs: Sequence[Expr],
-        place: _Place,
-        together: Sequence[str] = (),
+        self, buffer: T.Buffer, exprs: Sequence[Expr], place: _Place, together: Sequence[str] = ()
     ) -> tuple[Expr, ...]:
         """The guards around a store: those of the program, and, along each axis whose threads share
         the buffer but do not share the work, that the first thread does it, unless they do it
@@ -244,12 +238,6 @@ def _moved(region: T.Region, values: Mapping[Var, Expr]) -> T.Region:
     return T.Region(region.buffer, tuple(substitute(e, values) for e in region.start))
 
 
-def _guarded(stmt: T.Stmt, guards: Sequence[Expr]) -> T.Stmt:
-    for guard in reversed(tuple(dict.fromkeys(guards))):
-        stmt = T.If(guard, stmt)
-    return stmt
-
-
 def raise_guards(func: T.PrimFunc) -> T.PrimFunc:
     """Move guards outwards, around loops and rows of statements that have them in common, where no
     barrier is among these.
@@ -267,17 +255,13 @@ def _raised(stmt: T.Stmt) -> T.Stmt:
     match stmt:
         case T.Seq(stmts):
             return T.seq(_joined([_raised(s) for s in stmts]))
-        case T.If():
-            return replace(stmt, body=_raised(stmt.body))
-        case T.Launch():
-            return replace(stmt, body=_raised(stmt.body))
         case T.For() | T.Allocate():
             body = _raised(stmt.body)
             mine = stmt.var if isinstance(stmt, T.For) else None
             if isinstance(body, T.If) and not any(node is mine for node in walk(body.cond)):
                 return T.If(body.cond, _raised(replace(stmt, body=body.body)))
             return replace(stmt, body=body)
-    return stmt
+    return T.map_parts(stmt, _raised)
 
 
 def _joined(stmts: Sequence[T.Stmt]) -> list[T.Stmt]:

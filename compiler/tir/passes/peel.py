@@ -19,7 +19,7 @@ from dataclasses import replace
 
 from ...te.affine import prove
 from ...te.expr import Const, Expr, Select, Var, rewrite, walk
-from ..ir import Allocate, For, If, PrimFunc, Seq, Stmt, Store, seq, substatements
+from ..ir import For, If, PrimFunc, Stmt, Store, map_parts, seq, substatements
 from .unroll import copy_with
 
 Ranges = Mapping[Expr, tuple[int, int]]
@@ -31,18 +31,13 @@ def peel_tails(func: PrimFunc) -> PrimFunc:
 
 
 def _visit(stmt: Stmt, ranges: Ranges) -> Stmt:
-    match stmt:
-        case For():
-            inside = {**ranges, stmt.var: (0, stmt.extent - 1)}
-            loop = replace(stmt, body=_visit(stmt.body, inside))
-            if loop.kind not in ("serial", "parallel") or loop.extent < 2:
-                return loop
-            return _peel(loop, ranges)
-        case If() | Allocate():
-            return replace(stmt, body=_visit(stmt.body, ranges))
-        case Seq(stmts):
-            return seq([_visit(s, ranges) for s in stmts])
-    return stmt
+    if not isinstance(stmt, For):
+        return map_parts(stmt, lambda part: _visit(part, ranges))
+    inside = {**ranges, stmt.var: (0, stmt.extent - 1)}
+    loop = replace(stmt, body=_visit(stmt.body, inside))
+    if loop.kind not in ("serial", "parallel") or loop.extent < 2:
+        return loop
+    return _peel(loop, ranges)
 
 
 def _peel(loop: For, ranges: Ranges) -> Stmt:
@@ -90,13 +85,9 @@ def _without(stmt: Stmt, guards: set[Expr]) -> Stmt:
     match stmt:
         case If(cond) if cond in guards:
             return _without(stmt.body, guards)
-        case For() | If() | Allocate():
-            return replace(stmt, body=_without(stmt.body, guards))
-        case Seq(stmts):
-            return seq([_without(s, guards) for s in stmts])
         case Store(_, _, value):
             return replace(stmt, value=rewrite(value, lambda node: _chosen(node, guards)))
-    return stmt
+    return map_parts(stmt, lambda part: _without(part, guards))
 
 
 def _chosen(node: Expr, guards: set[Expr]) -> Expr | None:

@@ -27,7 +27,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ...te.errors import ScheduleError
-from ...te.expr import Const, Expr, Read, Var, substitute, walk
+from ...te.expr import Const, Expr, Var
 from .. import ir as T
 from .asynchronous import is_product
 from .bulk import SIGNAL, bulk_call, is_bulk
@@ -45,13 +45,7 @@ def pipeline_loops(func: T.PrimFunc) -> T.PrimFunc:
         Where buffers of one loop have different numbers of stages, or are filled from what the loop
         computes.
     """
-
-    def on_stmt(stmt: T.Stmt) -> T.Stmt | None:
-        if not isinstance(stmt, T.Launch):
-            return None
-        return replace(stmt, body=_visit(stmt.body, None, stmt.name))
-
-    return replace(func, body=T.map_stmt(func.body, lambda expr: expr, on_stmt=on_stmt))
+    return T.map_launches(func, lambda launch: _visit(launch.body, None, launch.name))
 
 
 def _visit(stmt: T.Stmt, loop: T.For | None, name: str) -> T.Stmt:
@@ -63,35 +57,19 @@ def _visit(stmt: T.Stmt, loop: T.For | None, name: str) -> T.Stmt:
                 stmt, body=body
             )  # fmt: skip
         case T.Allocate():
-            allocated, rest = _flat(stmt)
+            allocated, rest = T.hoist(stmt)
             ahead = [a for a in allocated if a.stages > 1 or _filled_async(a.buffer, rest)]
             if not ahead:
                 return replace(stmt, body=_visit(stmt.body, None, name))
             inner = T.seq([_visit(s, None, name) for s in rest])
             rest = list(inner.stmts) if isinstance(inner, T.Seq) else [inner]
             return _pipelined(loop, allocated, ahead, rest, name)
-        case T.Seq(stmts):
-            return T.seq([_visit(s, None, name) for s in stmts])
-        case T.If():
-            return replace(stmt, body=_visit(stmt.body, None, name))
-    return stmt
+    return T.map_parts(stmt, lambda part: _visit(part, None, name))
 
 
 def _holds(body: T.Stmt, loop: T.For) -> bool:
     """Whether a body has the loop inside, in its new form."""
     return any(isinstance(s, T.For) and s.var is loop.var for s in T.walk_stmt(body))
-
-
-def _flat(stmt: T.Stmt) -> tuple[list[T.Allocate], list[T.Stmt]]:
-    """The buffers that are allocated at the beginning of a statement, and the statements behind."""
-    match stmt:
-        case T.Allocate(body=body):
-            inner, rest = _flat(body)
-            return [stmt, *inner], rest
-        case T.Seq(stmts):
-            parts = [_flat(s) for s in stmts]
-            return [a for found, _ in parts for a in found], [s for _, r in parts for s in r]
-    return [], [stmt]
 
 
 def _filled_async(buffer: T.Buffer, stmts: Sequence[T.Stmt]) -> bool:
@@ -117,7 +95,7 @@ def _pipelined(
         arrived = [*filling.started, *filling.arrived(0), T.Barrier()] if filling.has_copies else []
         waits = [*arrived, *filling.signalled(Const(0))]
         inside = T.seq([*filling.brought(T.seq(fills), Const(0)), *waits, *rest])
-        body = _allocated([replace(a, stages=1) for a in allocated], inside)
+        body = T.allocated([replace(a, stages=1) for a in allocated], inside)
         if loop is None or filling.signals is None:
             return filling.ready(body)
         return filling.ready(replace(loop, body=body))
@@ -125,7 +103,7 @@ def _pipelined(
     copies = {b: replace(b, shape=(stages, *b.shape)) for b in buffers}
 
     def filled(k: Expr) -> list[T.Stmt]:
-        at = T.index_copies(_renamed(T.seq(fills), {loop.var: k}), copies, k % stages)
+        at = T.index_copies(T.renamed(T.seq(fills), {loop.var: k}), copies, k % stages)
         return filling.brought(at, k % stages)
 
     first = Var(f"{loop.var.name}.first")
@@ -134,7 +112,7 @@ def _pipelined(
         begin = T.For(first, stages - 1, "serial", begin)
     arrived = filling.arrived(stages - 2)
     later = loop.var + (stages - 1)
-    used = T.index_copies(_allocated(kept, T.seq(rest)), copies, loop.var % stages)
+    used = T.index_copies(T.allocated(kept, T.seq(rest)), copies, loop.var % stages)
     guarded = [T.If(later < loop.extent, s) for s in filled(later)]
     waits = [*filling.started, *filling.signalled(loop.var % stages)]
     if not filling.has_copies and any(map(is_product, T.walk_stmt(used))):
@@ -144,7 +122,7 @@ def _pipelined(
     again = replace(loop, body=T.seq(order))
     made = [T.Allocate(copies[a.buffer], T.Seq(())) for a in ahead]
     ended = [*arrived, T.Barrier()] if arrived else []
-    return filling.ready(_allocated(made, T.seq([begin, *ended, again])))
+    return filling.ready(T.allocated(made, T.seq([begin, *ended, again])))
 
 
 class _Filling:
@@ -184,22 +162,16 @@ class _Filling:
         signal = T.Region(self.signals, (slot,))
         calls = [bulk_call(s, signal, self.kernel) for s in parts if is_bulk(s)]
         size = sum(call.intrinsic.size_bytes for _, call in calls)
-        expects = _guarded(T.SignalExpects(self.signals, slot, size), self.guards)
-        asked = [_guarded(call, guards) for guards, call in calls]
+        expects = T.guarded(T.SignalExpects(self.signals, slot, size), self.guards)
+        asked = [T.guarded(call, guards) for guards, call in calls]
         return [*(s for s in parts if not is_bulk(s)), expects, *asked]
 
     def ready(self, body: T.Stmt) -> T.Stmt:
         """The statement with its signals, if it has any."""
         if self.signals is None:
             return body
-        begin = [_guarded(T.SignalsReady(self.signals), self.guards), T.Barrier()]
+        begin = [T.guarded(T.SignalsReady(self.signals), self.guards), T.Barrier()]
         return T.Allocate(self.signals, T.seq([*begin, body]))
-
-
-def _guarded(stmt: T.Stmt, guards: Sequence[Expr]) -> T.Stmt:
-    for guard in reversed(guards):
-        stmt = T.If(guard, stmt)
-    return stmt
 
 
 def _check(
@@ -213,38 +185,9 @@ def _check(
         )
     computed = {b for s in rest for b in T.stored_buffers(s)}
     for stmt in fills:
-        found = [e for s in T.walk_stmt(stmt) for e in _reads(s) if e.source in computed]
+        found = [read for read in T.find_reads(stmt) if read.source in computed]
         if found:
             raise ScheduleError(
                 f"kernel {name}: {buffers[0]} is filled ahead from {found[0].source.name}, which "
                 "the same loop computes"
             )
-
-
-def _reads(stmt: T.Stmt) -> list[Read]:
-    found: list[Read] = []
-
-    def on_expr(expr: Expr) -> Expr:
-        found.extend(node for node in walk(expr) if isinstance(node, Read))
-        return expr
-
-    T.map_stmt(stmt, on_expr)
-    return found
-
-
-def _renamed(stmt: T.Stmt, values: dict[Var, Expr]) -> T.Stmt:
-    """A copy of a statement with loops of its own, and these values of outer variables."""
-
-    def on_stmt(inner: T.Stmt) -> T.Stmt | None:
-        if not isinstance(inner, T.For):
-            return None
-        fresh = Var(inner.var.name)
-        return replace(inner, var=fresh, body=_renamed(inner.body, values | {inner.var: fresh}))
-
-    return T.map_stmt(stmt, lambda expr: substitute(expr, values), on_stmt=on_stmt)
-
-
-def _allocated(allocated: Sequence[T.Allocate], body: T.Stmt) -> T.Stmt:
-    for outer in reversed(allocated):
-        body = replace(outer, body=body)
-    return body

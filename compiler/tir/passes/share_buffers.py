@@ -29,26 +29,11 @@ def share_buffers(func: T.PrimFunc, scope: str, in_place: bool = False) -> T.Pri
 
 
 def _visit(stmt: T.Stmt, scope: str, in_place: bool) -> T.Stmt:
-    match stmt:
-        case T.For() | T.If():
-            return replace(stmt, body=_visit(stmt.body, scope, in_place))
-        case T.Seq() | T.Allocate():
-            allocated, stmts = _flat(stmt)
-            visited = [_visit(s, scope, in_place) for s in stmts]
-            return _shared(allocated, visited, scope, in_place)
-    return stmt
-
-
-def _flat(stmt: T.Stmt) -> tuple[list[T.Allocate], list[T.Stmt]]:
-    """What is allocated around or between the statements of a sequence, and the statements."""
-    match stmt:
-        case T.Allocate(body=body):
-            allocated, stmts = _flat(body)
-            return [stmt, *allocated], stmts
-        case T.Seq(inner):
-            parts = [_flat(s) for s in inner]
-            return [a for some, _ in parts for a in some], [s for _, some in parts for s in some]
-    return [], [stmt]
+    if isinstance(stmt, T.Seq | T.Allocate):
+        allocated, stmts = T.hoist(stmt)
+        visited = [_visit(s, scope, in_place) for s in stmts]
+        return _shared(allocated, visited, scope, in_place)
+    return T.map_parts(stmt, lambda part: _visit(part, scope, in_place))
 
 
 def _shared(allocated: list[T.Allocate], stmts: list[T.Stmt], scope: str, in_place: bool) -> T.Stmt:
@@ -78,10 +63,7 @@ def _shared(allocated: list[T.Allocate], stmts: list[T.Stmt], scope: str, in_pla
             places[buffer] = found or buffer
         free += [places[b] for b in buffers if b in mine and last[b] == index]
     body = T.seq([_renamed(s, places) for s in stmts])
-    for a in reversed(allocated):
-        if places.get(a.buffer, a.buffer) is a.buffer:
-            body = replace(a, body=body)
-    return body
+    return T.allocated([a for a in allocated if places.get(a.buffer, a.buffer) is a.buffer], body)
 
 
 def _alike(one: T.Buffer, other: T.Buffer) -> bool:

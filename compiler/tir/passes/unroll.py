@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from ...te.affine import prove
 from ...te.expr import Const, Expr, Var, substitute
-from ..ir import Allocate, For, If, PrimFunc, Seq, Stmt, map_stmt, seq, walk_stmt
+from ..ir import Allocate, For, If, PrimFunc, Seq, Stmt, map_parts, map_stmt, seq, walk_stmt
 
 #: Most leaf statements that one loop may become.
 MAX_COPIES = 32
@@ -32,11 +32,7 @@ def _visit(stmt: Stmt) -> Stmt:
             if leaves * stmt.extent > MAX_COPIES:
                 return replace(stmt, body=body)
             return seq([copy_with(body, {stmt.var: Const(i)}) for i in range(stmt.extent)])
-        case For() | If() | Allocate():
-            return replace(stmt, body=_visit(stmt.body))
-        case Seq(stmts):
-            return seq([_visit(s) for s in stmts])
-    return stmt
+    return map_parts(stmt, _visit)
 
 
 def copy_with(stmt: Stmt, values: dict[Var, Expr]) -> Stmt:

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from ...te.expr import Const, Expr, Var, substitute
+from ...te.expr import Const, Expr, Var
 from .. import ir as T
 
 
@@ -33,15 +33,10 @@ def interleave_vthreads(func: T.PrimFunc, serial: Collection[str] = ()) -> T.Pri
 
 
 def _visit(stmt: T.Stmt, serial: Collection[str]) -> T.Stmt:
-    match stmt:
-        case T.For(kind="vthread"):
-            body = _visit(stmt.body, serial)
-            return _Interleaver(stmt.var, stmt.extent, serial).spread(body, [])
-        case T.For() | T.If() | T.Allocate():
-            return replace(stmt, body=_visit(stmt.body, serial))
-        case T.Seq(stmts):
-            return T.seq([_visit(s, serial) for s in stmts])
-    return stmt
+    if isinstance(stmt, T.For) and stmt.kind == "vthread":
+        body = _visit(stmt.body, serial)
+        return _Interleaver(stmt.var, stmt.extent, serial).spread(body, [])
+    return T.map_parts(stmt, lambda part: _visit(part, serial))
 
 
 class _Interleaver:
@@ -81,9 +76,7 @@ class _Interleaver:
         """A statement without a shared loop for one thread after the other. The copies of a buffer
         live as long as all threads' statements."""
         buffers: list[T.Buffer] = []
-        stmt = self.hoist(stmt, buffers)
-        for guard in reversed(guards):
-            stmt = T.If(guard, stmt)
+        stmt = T.guarded(self.hoist(stmt, buffers), guards)
         whole = T.seq([self.thread(stmt, Const(v)) for v in range(self.extent)])
         for buffer in reversed(buffers):
             whole = T.Allocate(buffer, whole)
@@ -91,16 +84,11 @@ class _Interleaver:
 
     def hoist(self, stmt: T.Stmt, buffers: list[T.Buffer]) -> T.Stmt:
         """The statement without its allocations; their copies are appended to ``buffers``."""
-        match stmt:
-            case T.Allocate(buffer=buffer, body=body):
-                own = buffer.scope not in self.serial
-                buffers.append(self.copy(buffer) if own else buffer)
-                return self.hoist(body, buffers)
-            case T.Seq(stmts):
-                return T.seq([self.hoist(s, buffers) for s in stmts])
-            case T.For() | T.If():
-                return replace(stmt, body=self.hoist(stmt.body, buffers))
-        return stmt
+        if isinstance(stmt, T.Allocate):
+            own = stmt.buffer.scope not in self.serial
+            buffers.append(self.copy(stmt.buffer) if own else stmt.buffer)
+            return self.hoist(stmt.body, buffers)
+        return T.map_parts(stmt, lambda part: self.hoist(part, buffers))
 
     def copy(self, buffer: T.Buffer) -> T.Buffer:
         """The buffer with one copy for each thread."""
@@ -109,18 +97,7 @@ class _Interleaver:
 
     def thread(self, stmt: T.Stmt, index: Const) -> T.Stmt:
         """One thread's copy of a statement, with loop variables of its own."""
-        values: dict[Var, Expr] = {self.var: index}
-
-        def renamed(node: T.Stmt) -> T.Stmt | None:
-            if not isinstance(node, T.For):
-                return None
-            var = values[node.var] = Var(node.var.name)
-            return replace(node, var=var, body=copied(node.body))
-
-        def copied(node: T.Stmt) -> T.Stmt:
-            return T.map_stmt(node, lambda expr: substitute(expr, values), on_stmt=renamed)
-
-        return T.index_copies(copied(stmt), self.copies, index)
+        return T.index_copies(T.renamed(stmt, {self.var: index}), self.copies, index)
 
 
 def _around_its_uses(allocate: T.Allocate) -> T.Stmt:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -159,6 +159,20 @@ class Call(Builder):
             got = self.attributes.get(name, value)
             if got != value:
                 raise self.refuse(f"supported is {name} = {value!r}, got {got!r}")
+
+
+def standard(
+    readers: Mapping[str, Reader], opset: int, call: Call, kind: str, *operands: Tensor | None,
+    **attributes: Any,
+) -> Tensor:  # fmt: skip
+    """The first result of one of ONNX's operators, as its reader makes it for ``call``."""
+    inner = replace(
+        call, kind=kind, operands=operands, attributes=attributes, outputs=("y",), opset=opset
+    )
+    result = readers[kind](inner)
+    found = result if isinstance(result, Tensor) else result[0]
+    assert found is not None
+    return found
 
 
 def signed(call: Call, x: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -108,19 +108,12 @@ def _unary(rule: Callable[[Expr], Any]) -> Reader:
     return lambda call: call.map(rule, call.operand(0))
 
 
-def _float(name: str) -> Reader:
-    return _unary(lambda x: function(name, x))
-
-
 def _binary(rule: Callable[[Expr, Expr], Any]) -> Reader:
     return lambda call: call.map(rule, call.operand(0), call.operand(1))
 
 
-def _variadic(rule: Callable[[Expr, Expr], Expr]) -> Reader:
-    def read(call: Call) -> Outputs:
-        return call.map(lambda *xs: reduce(rule, xs), *call.all_operands())
-
-    return read
+def _variadic(rule: Callable[[Expr, Expr], Expr], call: Call) -> Outputs:
+    return call.map(lambda *xs: reduce(rule, xs), *call.all_operands())
 
 
 def _activation(rule: Callable[..., Any], **defaults: float) -> Reader:
@@ -216,10 +209,6 @@ def converted(target: str) -> Callable[[Expr], Expr]:
     return rule
 
 
-def _where(call: Call) -> Outputs:
-    return call.map(select, call.operand(0), call.operand(1), call.operand(2))
-
-
 def _gelu_reader(call: Call) -> Outputs:
     approximate = call.text("approximate", "none")
     return call.map(lambda x: _gelu(x, approximate), call.operand(0))
@@ -259,10 +248,6 @@ def _mean(call: Call) -> Outputs:
     return call.map(rule, *operands)
 
 
-def _xor(a: Expr, b: Expr) -> Expr:
-    return select(a, negate(b), b)
-
-
 def _dropout(call: Call) -> Outputs:
     x = call.operand(0)
     training = call.optional(2)
@@ -270,10 +255,6 @@ def _dropout(call: Call) -> Outputs:
         raise call.refuse("dropout while training is random and not supported")
     mask = call.value(np.ones(x.shape, bool)) if len(call.outputs) > 1 else None
     return call.emit(Identity(), x), mask
-
-
-def _identity(call: Call) -> Outputs:
-    return call.emit(Identity(), call.operand(0))
 
 
 def _selu(x: Expr, alpha: float, gamma: float) -> Expr:
@@ -339,15 +320,15 @@ READERS: dict[str, Reader] = {
     "GreaterOrEqual": _binary(lambda a, b: b <= a),
     "HardSigmoid": _activation(hard_sigmoid, alpha=0.2, beta=0.5),
     "HardSwish": _unary(lambda x: x * hard_sigmoid(x, 1 / 6, 0.5)),
-    "Identity": _identity,
+    "Identity": lambda call: call.emit(Identity(), call.operand(0)),
     "IsInf": _isinf,
     "IsNaN": _unary(lambda x: negate(x.equal(x))),
     "LeakyRelu": _activation(leaky_relu, alpha=0.01),
     "Less": _binary(lambda a, b: a < b),
     "LessOrEqual": _binary(lambda a, b: a <= b),
-    "Max": _variadic(maximum),
+    "Max": partial(_variadic, maximum),
     "Mean": _mean,
-    "Min": _variadic(minimum),
+    "Min": partial(_variadic, minimum),
     "Mish": _unary(lambda x: x * function("tanh", softplus(x))),
     "Mod": _mod_reader,
     "Mul": _binary(lambda a, b: a * b),
@@ -365,13 +346,13 @@ READERS: dict[str, Reader] = {
     "Softplus": _unary(softplus),
     "Softsign": _unary(softsign),
     "Sub": _binary(lambda a, b: a - b),
-    "Sum": _variadic(lambda a, b: a + b),
+    "Sum": partial(_variadic, lambda a, b: a + b),
     "Swish": _activation(lambda x, alpha: x * logistic(alpha * x), alpha=1.0),
     "ThresholdedRelu": _activation(thresholded_relu, alpha=1.0),
-    "Where": _where,
-    "Xor": _binary(_xor),
+    "Where": lambda call: call.map(select, call.operand(0), call.operand(1), call.operand(2)),
+    "Xor": _binary(lambda a, b: select(a, negate(b), b)),
 } | {
-    name: _float(name.lower())
+    name: _unary(partial(function, name.lower()))
     for name in (
         "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Cos", "Cosh", "Erf", "Exp",
         "Floor", "Log", "Round", "Sin", "Sinh", "Sqrt", "Tan", "Tanh",

@@ -7,13 +7,13 @@ these three nodes, which passes fuse again.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ....graph.ir import Tensor
-from .call import Call, Outputs, Reader
+from .call import Call, Outputs, Reader, standard
 from .elementwise import READERS as ELEMENTWISE
 from .elementwise import number
 from .linear import READERS as LINEAR
@@ -26,17 +26,7 @@ from .spatial import READERS as SPATIAL
 #: The operator set whose readers are called.
 OPSET = 13
 STANDARD = ELEMENTWISE | LINEAR | QUANTIZED | REDUCTION | SHAPE | SPATIAL
-
-
-def _apply(call: Call, kind: str, *operands: Tensor | None, **attributes: Any) -> Tensor:
-    """The first result of a standard operator."""
-    inner = replace(
-        call, kind=kind, operands=operands, attributes=attributes, outputs=("y",), opset=OPSET
-    )
-    result = STANDARD[kind](inner)
-    found = result if isinstance(result, Tensor) else result[0]
-    assert found is not None
-    return found
+_apply = partial(standard, STANDARD, OPSET)
 
 
 def _real(call: Call, first: int, axis: int = 1) -> Tensor:
@@ -54,16 +44,12 @@ def _binary(kind: str) -> Reader:
     return lambda call: _stored(call, _apply(call, kind, _real(call, 0), _real(call, 3)), 6)
 
 
-def _unary(kind: str, names: Mapping[str, Any] | None = None) -> Reader:
+def _unary(kind: str, call: Call, *, names: Mapping[str, Any] | None = None) -> Outputs:
     """Keeps the attributes in ``names``, which gives the value of each where it is absent."""
-
-    def read(call: Call) -> Outputs:
-        call.only(channels_last=0)
-        kept = {name: call.attributes.get(name, value) for name, value in (names or {}).items()}
-        kept = {name: value for name, value in kept.items() if value is not None}
-        return _stored(call, _apply(call, kind, _real(call, 0), **kept), 3)
-
-    return read
+    call.only(channels_last=0)
+    kept = {name: call.attributes.get(name, value) for name, value in (names or {}).items()}
+    kept = {name: value for name, value in kept.items() if value is not None}
+    return _stored(call, _apply(call, kind, _real(call, 0), **kept), 3)
 
 
 def _softmax(call: Call) -> Outputs:
@@ -114,18 +100,19 @@ READERS: dict[str, Reader] = {
     "DynamicQuantizeLSTM": dynamic_quantize_lstm,
     "QGemm": _gemm,
     "QLinearAdd": _binary("Add"),
-    "QLinearAveragePool": _unary(
+    "QLinearAveragePool": partial(
+        _unary,
         "AveragePool",
-        dict.fromkeys(
+        names=dict.fromkeys(
             ("auto_pad", "ceil_mode", "count_include_pad", "kernel_shape", "pads", "strides")
         ),
     ),
     "QLinearConcat": _concat,
-    "QLinearGlobalAveragePool": _unary("GlobalAveragePool"),
-    "QLinearLeakyRelu": _unary("LeakyRelu", {"alpha": 0.01}),
+    "QLinearGlobalAveragePool": partial(_unary, "GlobalAveragePool"),
+    "QLinearLeakyRelu": partial(_unary, "LeakyRelu", names={"alpha": 0.01}),
     "QLinearMul": _binary("Mul"),
-    "QLinearReduceMean": _unary("ReduceMean", {"axes": None, "keepdims": 1}),
-    "QLinearSigmoid": _unary("Sigmoid"),
+    "QLinearReduceMean": partial(_unary, "ReduceMean", names={"axes": None, "keepdims": 1}),
+    "QLinearSigmoid": partial(_unary, "Sigmoid"),
     "QLinearSoftmax": _softmax,
     "QLinearWhere": _where,
     "QuantizeLinear": QUANTIZED["QuantizeLinear"],

@@ -7,14 +7,14 @@ Runtime adds to ONNX's own domain.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ....graph.ir import Tensor
 from ....te.expr import Expr, maximum, minimum
-from .call import Call, Outputs, Reader
+from .call import Call, Outputs, Reader, standard
 from .elementwise import READERS as ELEMENTWISE
 from .elementwise import function, hard_sigmoid, leaky_relu, logistic, number
 from .linear import READERS as LINEAR
@@ -24,6 +24,7 @@ from .spatial import READERS as SPATIAL
 #: The operator set whose readers are called.
 _OPSET = 23
 _STANDARD = ELEMENTWISE | LINEAR | REDUCTION | SPATIAL
+_apply = partial(standard, _STANDARD, _OPSET)
 #: Activations by name: the rule, and the values of its numbers where they are absent.
 _ACTIVATIONS: dict[str, tuple[Callable[..., Expr], tuple[float, ...]]] = {
     "": (lambda x: x, ()),
@@ -37,17 +38,6 @@ _ACTIVATIONS: dict[str, tuple[Callable[..., Expr], tuple[float, ...]]] = {
     "Sigmoid": (logistic, ()),
     "Tanh": (lambda x: function("tanh", x), ()),
 }
-
-
-def _apply(call: Call, kind: str, *operands: Tensor | None, **attributes: Any) -> Tensor:
-    """The first result of one of ONNX's operators."""
-    inner = replace(
-        call, kind=kind, operands=operands, attributes=attributes, outputs=("y",), opset=_OPSET
-    )
-    result = _STANDARD[kind](inner)
-    found = result if isinstance(result, Tensor) else result[0]
-    assert found is not None
-    return found
 
 
 def _activated(call: Call, x: Tensor, numbers: list[float]) -> Tensor:
@@ -99,15 +89,11 @@ def _matmul(call: Call) -> Outputs:
     return y if alpha == 1 else call.map(lambda v: v * number(alpha, v), y, label="Alpha")
 
 
-def _gelu(approximate: str) -> Reader:
+def _gelu(approximate: str, call: Call) -> Outputs:
     """GELU of the first operand and a bias, if there is one."""
-
-    def read(call: Call) -> Outputs:
-        x, bias = call.operand(0), call.optional(1)
-        x = x if bias is None else _apply(call, "Add", x, bias)
-        return _apply(call, "Gelu", x, approximate=approximate.encode())
-
-    return read
+    x, bias = call.operand(0), call.optional(1)
+    x = x if bias is None else _apply(call, "Add", x, bias)
+    return _apply(call, "Gelu", x, approximate=approximate.encode())
 
 
 def _quick_gelu(call: Call) -> Outputs:
@@ -115,17 +101,13 @@ def _quick_gelu(call: Call) -> Outputs:
     return call.map(lambda x: x * logistic(x * number(alpha, x)), call.operand(0))
 
 
-def _skip_norm(kind: str, bias_at: int) -> Reader:
+def _skip_norm(kind: str, bias_at: int, call: Call) -> Outputs:
     """The norm of a sum of two tensors and a bias; the fourth result is that sum."""
-
-    def read(call: Call) -> Outputs:
-        total, bias = _apply(call, "Add", call.operand(0), call.operand(1)), call.optional(bias_at)
-        total = total if bias is None else _apply(call, "Add", total, bias)
-        scale = [call.operand(2), *([call.optional(3)] if bias_at == 4 else [])]
-        epsilon = call.number("epsilon", 1e-12)
-        return _apply(call, kind, total, *scale, axis=-1, epsilon=epsilon), None, None, total
-
-    return read
+    total, bias = _apply(call, "Add", call.operand(0), call.operand(1)), call.optional(bias_at)
+    total = total if bias is None else _apply(call, "Add", total, bias)
+    scale = [call.operand(2), *([call.optional(3)] if bias_at == 4 else [])]
+    epsilon = call.number("epsilon", 1e-12)
+    return _apply(call, kind, total, *scale, axis=-1, epsilon=epsilon), None, None, total
 
 
 def _simplified_norm(call: Call) -> Outputs:
@@ -137,13 +119,13 @@ def _simplified_norm(call: Call) -> Outputs:
 READERS: dict[str, Reader] = {"SimplifiedLayerNormalization": _simplified_norm}
 #: Of the domain ``com.microsoft``.
 OWN_READERS: dict[str, Reader] = {
-    "BiasGelu": _gelu("none"),
-    "FastGelu": _gelu("tanh"),
+    "BiasGelu": partial(_gelu, "none"),
+    "FastGelu": partial(_gelu, "tanh"),
     "FusedConv": _conv,
     "FusedGemm": _gemm,
     "FusedMatMul": _matmul,
-    "Gelu": _gelu("none"),
+    "Gelu": partial(_gelu, "none"),
     "QuickGelu": _quick_gelu,
-    "SkipLayerNormalization": _skip_norm("LayerNormalization", 4),
-    "SkipSimplifiedLayerNormalization": _skip_norm("RMSNormalization", 3),
+    "SkipLayerNormalization": partial(_skip_norm, "LayerNormalization", 4),
+    "SkipSimplifiedLayerNormalization": partial(_skip_norm, "RMSNormalization", 3),
 }

@@ -5,12 +5,14 @@ largest ones, reversed sequences; and operators whose results have as many eleme
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
 from ....graph.ir import Tensor
 from ....graph.ops.movement import GatherElements, Identity, Pad, Slice
 from ....te.expr import Const, Expr, select
+from ...builder import Builder
 from .call import Call, Outputs, Reader
 from .elementwise import dtype_of
 
@@ -30,24 +32,20 @@ def _reversed(call: Call, x: Tensor, axis: int) -> Tensor:
     return call.emit(Slice(starts, steps, x.shape), x)
 
 
-def _cumulative(rule: Callable[[Expr, Expr], Expr], neutral: int) -> Reader:
+def _cumulative(rule: Callable[[Expr, Expr], Expr], neutral: int, call: Call) -> Outputs:
     """The sum or product of all elements up to each: of 1, 2, 4, ... elements."""
-
-    def read(call: Call) -> Outputs:
-        x = call.operand(0)
-        axis = call.axis(int(call.scalar(1, "axis")), len(x.shape))
-        backwards = call.integer("reverse", 0)
-        y = _reversed(call, x, axis) if backwards else x
-        if call.integer("exclusive", 0):
-            y = _shifted(call, y, axis, 1, neutral)
-        count = 1
-        while count < x.shape[axis]:
-            y = call.map(rule, y, _shifted(call, y, axis, count, neutral))
-            count *= 2
-        y = _reversed(call, y, axis) if backwards else y
-        return call.emit(Identity(), y)
-
-    return read
+    x = call.operand(0)
+    axis = call.axis(int(call.scalar(1, "axis")), len(x.shape))
+    backwards = call.integer("reverse", 0)
+    y = _reversed(call, x, axis) if backwards else x
+    if call.integer("exclusive", 0):
+        y = _shifted(call, y, axis, 1, neutral)
+    count = 1
+    while count < x.shape[axis]:
+        y = call.map(rule, y, _shifted(call, y, axis, count, neutral))
+        count *= 2
+    y = _reversed(call, y, axis) if backwards else y
+    return call.emit(Identity(), y)
 
 
 def _top_k(call: Call) -> Outputs:
@@ -91,15 +89,19 @@ def _reverse_sequence(call: Call) -> Outputs:
             f"expected time and batch on axes 0 and 1, and a length for each, got {time}, {batch}"
             f" and {lengths.type_text}"
         )
-    rest = [1] * (len(x.shape) - 2)
-    steps = np.arange(x.shape[time]).reshape(*((-1, 1) if time == 0 else (1, -1)), *rest)
-    shape = (1, x.shape[1], *rest) if batch == 1 else (x.shape[0], 1, *rest)
+    return reversed_starts(call, x, lengths, time, batch)
+
+
+def reversed_starts(call: Builder, x: Tensor, lengths: Tensor, time: int, batch: int) -> Tensor:
+    """The first elements along ``time`` in reverse, as many as each place along ``batch`` says."""
+    steps = np.arange(x.shape[time]).reshape([-1 if i == time else 1 for i in range(len(x.shape))])
+    column = call.reshape(lengths, tuple(n if i == batch else 1 for i, n in enumerate(x.shape)))
     everywhere = call.value(np.zeros(x.shape, bool))
 
     def place(t: Expr, length: Expr, _: Expr) -> Expr:
-        return select(t < length, length - 1 - t, t)
+        return select(t < length, length.astype("int64") - 1 - t, t)
 
-    index = call.map(place, call.value(steps, "int64"), call.reshape(lengths, shape), everywhere)
+    index = call.map(place, call.value(steps, "int64"), column, everywhere)
     return call.emit(GatherElements(time), x, index)
 
 
@@ -151,8 +153,8 @@ def _eye_like(call: Call) -> Outputs:
 
 READERS: dict[str, Reader] = {
     "Compress": _compress,
-    "CumProd": _cumulative(lambda a, b: a * b, 1),
-    "CumSum": _cumulative(lambda a, b: a + b, 0),
+    "CumProd": partial(_cumulative, lambda a, b: a * b, 1),
+    "CumSum": partial(_cumulative, lambda a, b: a + b, 0),
     "EyeLike": _eye_like,
     "NonZero": _non_zero,
     "ReverseSequence": _reverse_sequence,

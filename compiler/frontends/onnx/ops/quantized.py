@@ -119,10 +119,6 @@ def _dequantize(call: Call) -> Outputs:
     return call.map(rule, x, _along(call, scale, x), offset)
 
 
-def _dynamic_quantize(call: Call) -> Outputs:
-    return dynamic_quantize(call, call.operand(0))
-
-
 def dynamic_quantize(call: Call, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """A tensor as uint8, with its scale and zero point, which follow from its range."""
     axes = tuple(range(len(x.shape)))
@@ -311,7 +307,7 @@ def _signed_zero(zero: np.ndarray) -> int:
 READERS: dict[str, Reader] = {
     "ConvInteger": _conv_integer,
     "DequantizeLinear": _dequantize,
-    "DynamicQuantizeLinear": _dynamic_quantize,
+    "DynamicQuantizeLinear": lambda call: dynamic_quantize(call, call.operand(0)),
     "MatMulInteger": _matmul_integer,
     "QLinearConv": _qlinear_conv,
     "QLinearMatMul": _qlinear_matmul,

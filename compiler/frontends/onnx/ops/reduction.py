@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -27,30 +28,28 @@ def _axes(call: Call, x: Tensor) -> tuple[int, ...] | None:
 
 def _reduction(
     kind: str,
+    call: Call,
+    *,
     before: Callable[[Expr], Expr] | None = None,
     after: Callable[[Expr, int], Expr] | None = None,
-) -> Reader:
+) -> Outputs:
     """``after`` also gets the number of elements."""
-
-    def read(call: Call) -> Outputs:
-        x = call.operand(0)
-        axes = _axes(call, x)
-        given = x.dtype
-        if x.dtype == "bool":
-            x = call.cast(x, "uint8")
-        if before is not None:
-            x = call.map(before, x)
-        if axes is not None:
-            x = call.reduce(kind, x, axes, bool(call.integer("keepdims", 1)))
-        count = math.prod(call.operand(0).shape[a] for a in axes or ())
-        if after is _mean and not count:
-            raise call.refuse("the mean of no elements is undefined")
-        if after is not None:
-            finish = after
-            x = call.map(lambda v: finish(v, count), x)
-        return call.cast(x, given) if x.dtype != given else call.emit(Identity(), x)
-
-    return read
+    x = call.operand(0)
+    axes = _axes(call, x)
+    given = x.dtype
+    if x.dtype == "bool":
+        x = call.cast(x, "uint8")
+    if before is not None:
+        x = call.map(before, x)
+    if axes is not None:
+        x = call.reduce(kind, x, axes, bool(call.integer("keepdims", 1)))
+    count = math.prod(call.operand(0).shape[a] for a in axes or ())
+    if after is _mean and not count:
+        raise call.refuse("the mean of no elements is undefined")
+    if after is not None:
+        finish = after
+        x = call.map(lambda v: finish(v, count), x)
+    return call.cast(x, given) if x.dtype != given else call.emit(Identity(), x)
 
 
 def _mean(x: Expr, count: int) -> Expr:
@@ -69,34 +68,27 @@ def _log_sum_exp(call: Call) -> Outputs:
     return call.reshape(y, shape)
 
 
-def _arg(kind: str) -> Reader:
-    def read(call: Call) -> Outputs:
-        x = call.operand(0)
-        axis = call.axis(call.integer("axis", 0), len(x.shape))
-        last = bool(call.integer("select_last_index", 0))
-        return call.emit(ArgReduce(kind, axis, bool(call.integer("keepdims", 1)), last), x)
-
-    return read
+def _arg(kind: str, call: Call) -> Outputs:
+    x = call.operand(0)
+    axis = call.axis(call.integer("axis", 0), len(x.shape))
+    last = bool(call.integer("select_last_index", 0))
+    return call.emit(ArgReduce(kind, axis, bool(call.integer("keepdims", 1)), last), x)
 
 
-def _soft(logarithm: bool) -> Reader:
+def _soft(call: Call, *, logarithm: bool) -> Outputs:
     """Softmax and its logarithm; before operator set 13, over all axes from ``axis`` on."""
-
-    def read(call: Call) -> Outputs:
-        x = call.operand(0)
-        rank = len(x.shape)
-        old = call.opset < 13
-        axis = call.axis(call.integer("axis", 1 if old else -1), rank)
-        axes = tuple(range(axis, rank)) if old else (axis,)
-        most = call.reduce("max", x, axes)
-        if logarithm:
-            shifted = call.map(lambda v, m: v - m, x, most)
-            total = call.reduce("+", call.map(lambda v: function("exp", v), shifted), axes)
-            return call.map(lambda v, s: v - function("log", s), shifted, total)
-        powers = call.map(lambda v, m: function("exp", v - m), x, most)
-        return call.map(lambda p, s: p / s, powers, call.reduce("+", powers, axes))
-
-    return read
+    x = call.operand(0)
+    rank = len(x.shape)
+    old = call.opset < 13
+    axis = call.axis(call.integer("axis", 1 if old else -1), rank)
+    axes = tuple(range(axis, rank)) if old else (axis,)
+    most = call.reduce("max", x, axes)
+    if logarithm:
+        shifted = call.map(lambda v, m: v - m, x, most)
+        total = call.reduce("+", call.map(lambda v: function("exp", v), shifted), axes)
+        return call.map(lambda v, s: v - function("log", s), shifted, total)
+    powers = call.map(lambda v, m: function("exp", v - m), x, most)
+    return call.map(lambda p, s: p / s, powers, call.reduce("+", powers, axes))
 
 
 # ---- normalisations ----
@@ -136,11 +128,12 @@ def _batch_norm(call: Call) -> Outputs:
         mean, variance = current
     elif len(call.outputs) > 1:
         raise call.refuse("more than one output is for training, which is not asked for")
+    return _normalised(call, epsilon, x, scale, bias, mean, variance), *outputs
 
-    def rule(v: Expr, s: Expr, b: Expr, m: Expr, var: Expr) -> Expr:
-        return (v - m) / function("sqrt", var + number(epsilon, var)) * s + b
 
-    return call.map(rule, x, scale, bias, mean, variance), *outputs
+def _normalised(call: Call, epsilon: float, *operands: Tensor) -> Tensor:
+    """By a scale, a bias, a mean and a variance, which broadcast to the first operand."""
+    return call.map(lambda v, s, b, m, var: (v - m) / _root(var, epsilon) * s + b, *operands)
 
 
 def _layer_norm(call: Call) -> Outputs:
@@ -175,14 +168,7 @@ def _instance_norm(call: Call) -> Outputs:
     rank, epsilon = len(x.shape), call.number("epsilon", 1e-5)
     scale, bias = (_channels(call, call.operand(i), rank) for i in (1, 2))
     mean, variance = moments(call, x, tuple(range(2, rank)))
-    return call.map(
-        lambda v, m, var, s, b: (v - m) / _root(var, epsilon) * s + b,
-        x,
-        mean,
-        variance,
-        scale,
-        bias,
-    )
+    return _normalised(call, epsilon, x, scale, bias, mean, variance)
 
 
 def _hardmax(call: Call) -> Outputs:
@@ -236,25 +222,27 @@ def _lp_norm(call: Call) -> Outputs:
 
 
 READERS: dict[str, Reader] = {
-    "ArgMax": _arg("max"),
-    "ArgMin": _arg("min"),
+    "ArgMax": partial(_arg, "max"),
+    "ArgMin": partial(_arg, "min"),
     "BatchNormalization": _batch_norm,
     "Hardmax": _hardmax,
     "InstanceNormalization": _instance_norm,
     "LRN": _lrn,
     "LayerNormalization": _layer_norm,
-    "LogSoftmax": _soft(logarithm=True),
+    "LogSoftmax": partial(_soft, logarithm=True),
     "LpNormalization": _lp_norm,
     "RMSNormalization": _rms_norm,
-    "ReduceL1": _reduction("+", absolute),
-    "ReduceL2": _reduction("+", lambda x: x * x, lambda x, _: function("sqrt", x)),
-    "ReduceLogSum": _reduction("+", None, lambda x, _: function("log", x)),
+    "ReduceL1": partial(_reduction, "+", before=absolute),
+    "ReduceL2": partial(
+        _reduction, "+", before=lambda x: x * x, after=lambda x, _: function("sqrt", x)
+    ),
+    "ReduceLogSum": partial(_reduction, "+", after=lambda x, _: function("log", x)),
     "ReduceLogSumExp": _log_sum_exp,
-    "ReduceMax": _reduction("max"),
-    "ReduceMean": _reduction("+", None, _mean),
-    "ReduceMin": _reduction("min"),
-    "ReduceProd": _reduction("*"),
-    "ReduceSum": _reduction("+"),
-    "ReduceSumSquare": _reduction("+", lambda x: x * x),
-    "Softmax": _soft(logarithm=False),
+    "ReduceMax": partial(_reduction, "max"),
+    "ReduceMean": partial(_reduction, "+", after=_mean),
+    "ReduceMin": partial(_reduction, "min"),
+    "ReduceProd": partial(_reduction, "*"),
+    "ReduceSum": partial(_reduction, "+"),
+    "ReduceSumSquare": partial(_reduction, "+", before=lambda x: x * x),
+    "Softmax": partial(_soft, logarithm=False),
 }

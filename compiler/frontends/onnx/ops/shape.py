@@ -263,10 +263,6 @@ def _shape(call: Call) -> Outputs:
     return call.emit(Identity(), call.value(x.shape[part], "int64"))
 
 
-def _size(call: Call) -> Outputs:
-    return call.emit(Identity(), call.value(math.prod(call.operand(0).shape), "int64"))
-
-
 def _constant_of_shape(call: Call) -> Outputs:
     shape = call.integers_of(0, "shape") or []
     call.check_made(shape)
@@ -305,7 +301,9 @@ READERS: dict[str, Reader] = {
     "Range": _range,
     "Reshape": _reshape,
     "Shape": _shape,
-    "Size": _size,
+    "Size": lambda call: call.emit(
+        Identity(), call.value(math.prod(call.operand(0).shape), "int64")
+    ),
     "Slice": _slice,
     "SpaceToDepth": _space_to_depth,
     "Split": _split,

@@ -57,8 +57,10 @@ def spatial_rank(call: Call, x: Tensor) -> int:
 # ---- convolutions ----
 
 
-def kernel_of(call: Call, weight: Tensor) -> Sizes:
+def _kernel_of(call: Call, weight: Tensor, rank: int) -> Sizes:
     """The window of a weight [., ., K1, ...], which ``kernel_shape`` may repeat."""
+    if len(weight.shape) != rank + 2:
+        raise call.refuse(f"expected a weight of rank {rank + 2}, got {weight.type_text}")
     kernel = weight.shape[2:]
     if call.integers("kernel_shape", kernel) != kernel:
         raise call.refuse(f"kernel_shape differs from the weight {weight.type_text}")
@@ -94,9 +96,7 @@ def image_window(op: Convolution) -> tuple[Pair, Pads, Pair]:
 def convolution_of(call: Call, x: Tensor, weight: Tensor) -> Convolution:
     """The general convolution that the attributes describe."""
     rank = spatial_rank(call, x)
-    if len(weight.shape) != rank + 2:
-        raise call.refuse(f"expected a weight of rank {rank + 2}, got {weight.type_text}")
-    kernel = kernel_of(call, weight)
+    kernel = _kernel_of(call, weight, rank)
     strides, dilations = sizes(call, "strides", rank), sizes(call, "dilations", rank)
     pads = pads_of(call, x.shape[2:], kernel, strides, dilations)
     return Convolution(strides, pads, dilations, call.integer("group", 1))
@@ -114,9 +114,7 @@ def _with_bias(call: Call, y: Tensor, bias: Tensor | None) -> Tensor:
 def _conv_transpose(call: Call) -> Outputs:
     x, weight = call.operand(0), call.operand(1)
     rank = spatial_rank(call, x)
-    if len(weight.shape) != rank + 2:
-        raise call.refuse(f"expected a weight of rank {rank + 2}, got {weight.type_text}")
-    kernel = kernel_of(call, weight)
+    kernel = _kernel_of(call, weight, rank)
     strides, dilations = sizes(call, "strides", rank), sizes(call, "dilations", rank)
     before, size = _transposed_window(call, kernel, strides, dilations)
     bias, groups = call.optional(2), call.integer("group", 1)

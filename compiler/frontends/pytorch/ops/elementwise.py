@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,21 +27,15 @@ COMPARISONS = {
 }  # fmt: skip
 
 
-def _unary(kind: str) -> Reader:
-    def read(call: Call) -> Value:
-        x = call.tensor(call["self"], call.dtype)
-        if kind in ("Ceil", "Floor") and not call.dtype.startswith("float"):
-            return x
-        return call.onnx(kind, x)
-
-    return read
+def _unary(kind: str, call: Call) -> Value:
+    x = call.tensor(call["self"], call.dtype)
+    if kind in ("Ceil", "Floor") and not call.dtype.startswith("float"):
+        return x
+    return call.onnx(kind, x)
 
 
-def _binary(kind: str) -> Reader:
-    def read(call: Call) -> Value:
-        return call.onnx(kind, *(call.tensor(call[n], call.dtype) for n in ("self", "other")))
-
-    return read
+def _binary(kind: str, call: Call) -> Value:
+    return call.onnx(kind, *(call.tensor(call[n], call.dtype) for n in ("self", "other")))
 
 
 def _common(call: Call) -> list[Tensor]:
@@ -59,22 +54,14 @@ def _comparison(kind: str) -> Reader:
     return lambda call: call.onnx(kind, *_common(call))
 
 
-def _not_equal(call: Call) -> Value:
-    return call.onnx("Not", call.onnx("Equal", *_common(call)))
-
-
-def _scaled_sum(kind: str, first: str, second: str) -> Reader:
+def _scaled_sum(kind: str, first: str, second: str, call: Call) -> Value:
     """``first + alpha * second``, or their difference."""
-
-    def read(call: Call) -> Value:
-        a, b = (call.tensor(call[name], call.dtype) for name in (first, second))
-        if call["alpha"] not in (None, 1):
-            b = call.onnx("Mul", b, call.constant(call["alpha"], call.dtype))
-        if call.dtype == "bool":
-            return call.onnx("Or", a, b)
-        return call.onnx(kind, a, b)
-
-    return read
+    a, b = (call.tensor(call[name], call.dtype) for name in (first, second))
+    if call["alpha"] not in (None, 1):
+        b = call.onnx("Mul", b, call.constant(call["alpha"], call.dtype))
+    if call.dtype == "bool":
+        return call.onnx("Or", a, b)
+    return call.onnx(kind, a, b)
 
 
 def _mul(call: Call) -> Value:
@@ -97,10 +84,6 @@ def _truncated(call: Call, x: Tensor) -> Tensor:
     return call.onnx("Mul", call.onnx("Sign", x), call.onnx("Floor", call.onnx("Abs", x)))
 
 
-def _trunc(call: Call) -> Value:
-    return _truncated(call, call["self"])
-
-
 def _remainder(call: Call) -> Value:
     a, b = (call.tensor(call[name], call.dtype) for name in ("self", "other"))
     if not call.dtype.startswith("float"):
@@ -119,12 +102,9 @@ def _pow(call: Call) -> Value:
     return call.onnx("Pow", a, b)
 
 
-def _logarithm(base: float) -> Reader:
-    def read(call: Call) -> Value:
-        natural = call.onnx("Log", call.tensor(call["self"], call.dtype))
-        return call.onnx("Mul", natural, call.constant(1 / math.log(base), call.dtype))
-
-    return read
+def _logarithm(base: float, call: Call) -> Value:
+    natural = call.onnx("Log", call.tensor(call["self"], call.dtype))
+    return call.onnx("Mul", natural, call.constant(1 / math.log(base), call.dtype))
 
 
 def _log1p(call: Call) -> Value:
@@ -147,31 +127,21 @@ def _round(call: Call) -> Value:
     return call.onnx("Round", call["self"]) if call.dtype.startswith("float") else call["self"]
 
 
-def _is(kind: str) -> Reader:
+def _is(kind: str, call: Call) -> Value:
     """Predicates of floats; no integer is NaN or infinite."""
-
-    def read(call: Call) -> Value:
-        x = call["self"]
-        return call.onnx(kind, x if x.dtype.startswith("float") else call.tensor(x, "float32"))
-
-    return read
+    x = call["self"]
+    return call.onnx(kind, x if x.dtype.startswith("float") else call.tensor(x, "float32"))
 
 
-def _logical(kind: str) -> Reader:
-    def read(call: Call) -> Value:
-        names = ("self",) if kind == "Not" else ("self", "other")
-        return call.onnx(kind, *(call.tensor(call[name], "bool") for name in names))
-
-    return read
+def _logical(kind: str, call: Call) -> Value:
+    names = ("self",) if kind == "Not" else ("self", "other")
+    return call.onnx(kind, *(call.tensor(call[name], "bool") for name in names))
 
 
-def _bitwise(of_bool: str, of_integers: str) -> Reader:
-    def read(call: Call) -> Value:
-        names = ("self",) if of_bool == "Not" else ("self", "other")
-        operands = [call.tensor(call[name], call.dtype) for name in names]
-        return call.onnx(of_bool if call.dtype == "bool" else of_integers, *operands)
-
-    return read
+def _bitwise(of_bool: str, of_integers: str, call: Call) -> Value:
+    names = ("self",) if of_bool == "Not" else ("self", "other")
+    operands = [call.tensor(call[name], call.dtype) for name in names]
+    return call.onnx(of_bool if call.dtype == "bool" else of_integers, *operands)
 
 
 def _where(call: Call) -> Value:
@@ -182,21 +152,17 @@ def _where(call: Call) -> Value:
 # ---- activations ----
 
 
-def _clamp(low: str, high: str) -> Reader:
+def _clamp(low: str, high: str, call: Call) -> Value:
     """Between two bounds, numbers or tensors, either of which may be absent."""
-
-    def read(call: Call) -> Value:
-        y = call.tensor(call["self"], call.dtype)
-        bounds = [call[name] for name in (low, high)]
-        if not any(isinstance(b, Tensor) for b in bounds):
-            limits = [None if b is None else call.constant(b, call.dtype) for b in bounds]
-            return call.onnx("Clip", y, *limits)
-        for kind, bound in zip(("Max", "Min"), bounds, strict=True):
-            if bound is not None:
-                y = call.onnx(kind, y, call.tensor(bound, call.dtype))
-        return y
-
-    return read
+    y = call.tensor(call["self"], call.dtype)
+    bounds = [call[name] for name in (low, high)]
+    if not any(isinstance(b, Tensor) for b in bounds):
+        limits = [None if b is None else call.constant(b, call.dtype) for b in bounds]
+        return call.onnx("Clip", y, *limits)
+    for kind, bound in zip(("Max", "Min"), bounds, strict=True):
+        if bound is not None:
+            y = call.onnx(kind, y, call.tensor(bound, call.dtype))
+    return y
 
 
 def _relu6(call: Call) -> Value:
@@ -225,10 +191,6 @@ def _gelu(call: Call) -> Value:
     return call.onnx("Gelu", call["self"], approximate=call["approximate"] or "none")
 
 
-def _hardsigmoid(call: Call) -> Value:
-    return call.onnx("HardSigmoid", call["self"], alpha=1 / 6, beta=0.5)
-
-
 def _softplus(call: Call) -> Value:
     """Beyond ``threshold`` torch returns the operand, from which float32 then hardly differs."""
     beta = call["beta"]
@@ -254,16 +216,12 @@ def _dropout(call: Call) -> Value:
     return y if len(call.results) == 1 else (y, None)
 
 
-def _filled(value: Callable[[Call], Any]) -> Reader:
+def _filled(value: Callable[[Call], Any], call: Call) -> Value:
     """A constant: one number in every place."""
-
-    def read(call: Call) -> Value:
-        given = value(call)
-        if isinstance(given, Tensor):
-            return call.onnx("Expand", call.tensor(given, call.dtype), call.integers(call.shape))
-        return call.constant(np.full(call.shape, given, call.dtype), call.dtype)
-
-    return read
+    given = value(call)
+    if isinstance(given, Tensor):
+        return call.onnx("Expand", call.tensor(given, call.dtype), call.integers(call.shape))
+    return call.constant(np.full(call.shape, given, call.dtype), call.dtype)
 
 
 def _arange(call: Call) -> Value:
@@ -273,60 +231,62 @@ def _arange(call: Call) -> Value:
 
 
 READERS: dict[str, Reader] = (
-    {f"aten.{name}": _unary(kind) for name, kind in SAME.items()}
+    {f"aten.{name}": partial(_unary, kind) for name, kind in SAME.items()}
     | {f"aten.{name}": _comparison(kind) for name, kind in COMPARISONS.items()}
     | {
         "aten._to_copy": same,
-        "aten.add": _scaled_sum("Add", "self", "other"),
+        "aten.add": partial(_scaled_sum, "Add", "self", "other"),
         "aten.alias": same,
         "aten.arange": _arange,
-        "aten.bitwise_and": _bitwise("And", "BitwiseAnd"),
-        "aten.bitwise_not": _bitwise("Not", "BitwiseNot"),
-        "aten.bitwise_or": _bitwise("Or", "BitwiseOr"),
-        "aten.bitwise_xor": _bitwise("Xor", "BitwiseXor"),
-        "aten.clamp": _clamp("min", "max"),
+        "aten.bitwise_and": partial(_bitwise, "And", "BitwiseAnd"),
+        "aten.bitwise_not": partial(_bitwise, "Not", "BitwiseNot"),
+        "aten.bitwise_or": partial(_bitwise, "Or", "BitwiseOr"),
+        "aten.bitwise_xor": partial(_bitwise, "Xor", "BitwiseXor"),
+        "aten.clamp": partial(_clamp, "min", "max"),
         "aten.clone": same,
         "aten.contiguous": same,
         "aten.detach": same,
         "aten.div": _div,
         "aten.dropout": _dropout,
         "aten.elu": _elu,
-        "aten.empty": _filled(lambda call: 0),
+        "aten.empty": partial(_filled, lambda call: 0),
         "aten.expm1": _expm1,
-        "aten.fill": _filled(lambda call: call["value"]),
+        "aten.fill": partial(_filled, lambda call: call["value"]),
         "aten.fmod": _fmod,
-        "aten.full": _filled(lambda call: call["fill_value"]),
-        "aten.full_like": _filled(lambda call: call["fill_value"]),
+        "aten.full": partial(_filled, lambda call: call["fill_value"]),
+        "aten.full_like": partial(_filled, lambda call: call["fill_value"]),
         "aten.gelu": _gelu,
-        "aten.hardsigmoid": _hardsigmoid,
-        "aten.hardtanh": _clamp("min_val", "max_val"),
-        "aten.isinf": _is("IsInf"),
-        "aten.isnan": _is("IsNaN"),
+        "aten.hardsigmoid": lambda call: call.onnx(
+            "HardSigmoid", call["self"], alpha=1 / 6, beta=0.5
+        ),
+        "aten.hardtanh": partial(_clamp, "min_val", "max_val"),
+        "aten.isinf": partial(_is, "IsInf"),
+        "aten.isnan": partial(_is, "IsNaN"),
         "aten.leaky_relu": _leaky_relu,
         "aten.lift_fresh_copy": same,
-        "aten.log10": _logarithm(10),
+        "aten.log10": partial(_logarithm, 10),
         "aten.log1p": _log1p,
-        "aten.log2": _logarithm(2),
-        "aten.logical_and": _logical("And"),
-        "aten.logical_not": _logical("Not"),
-        "aten.logical_or": _logical("Or"),
-        "aten.logical_xor": _logical("Xor"),
-        "aten.maximum": _binary("Max"),
-        "aten.minimum": _binary("Min"),
+        "aten.log2": partial(_logarithm, 2),
+        "aten.logical_and": partial(_logical, "And"),
+        "aten.logical_not": partial(_logical, "Not"),
+        "aten.logical_or": partial(_logical, "Or"),
+        "aten.logical_xor": partial(_logical, "Xor"),
+        "aten.maximum": partial(_binary, "Max"),
+        "aten.minimum": partial(_binary, "Min"),
         "aten.mul": _mul,
         "aten.native_dropout": _dropout,
-        "aten.ne": _not_equal,
+        "aten.ne": lambda call: call.onnx("Not", call.onnx("Equal", *_common(call))),
         "aten.pow": _pow,
         "aten.prelu": _prelu,
         "aten.relu6": _relu6,
         "aten.remainder": _remainder,
         "aten.round": _round,
         "aten.rsqrt": _rsqrt,
-        "aten.rsub": _scaled_sum("Sub", "other", "self"),
-        "aten.scalar_tensor": _filled(lambda call: call["s"]),
+        "aten.rsub": partial(_scaled_sum, "Sub", "other", "self"),
+        "aten.scalar_tensor": partial(_filled, lambda call: call["s"]),
         "aten.softplus": _softplus,
-        "aten.sub": _scaled_sum("Sub", "self", "other"),
-        "aten.trunc": _trunc,
+        "aten.sub": partial(_scaled_sum, "Sub", "self", "other"),
+        "aten.trunc": lambda call: _truncated(call, call["self"]),
         "aten.where": _where,
     }
 )

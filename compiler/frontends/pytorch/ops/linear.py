@@ -35,10 +35,6 @@ def _addmm(call: Call) -> Value:
     return call.onnx("Gemm", a, b, bias, **factors)
 
 
-def _mm(call: Call) -> Value:
-    return _product(call, call["self"], call["mat2"], None)
-
-
 def _matmul(second: str) -> Reader:
     return lambda call: call.onnx("MatMul", call["self"], call[second])
 
@@ -80,6 +76,6 @@ READERS: dict[str, Reader] = {
     "aten.dot": _matmul("tensor"),
     "aten.linear": _linear,
     "aten.matmul": _matmul("other"),
-    "aten.mm": _mm,
+    "aten.mm": lambda call: _product(call, call["self"], call["mat2"], None),
     "aten.mv": _matmul("vec"),
 }

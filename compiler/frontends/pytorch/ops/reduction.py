@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,12 +20,9 @@ def _axes(call: Call, rank: int) -> tuple[int, ...]:
     return tuple(sorted({axis % rank for axis in axes})) if rank else ()
 
 
-def _reduction(kind: str) -> Reader:
-    def read(call: Call) -> Value:
-        x = call.tensor(call["self"], call.dtype)
-        return reduced(call, kind, x, _axes(call, len(x.shape)), bool(call["keepdim"]))
-
-    return read
+def _reduction(kind: str, call: Call) -> Value:
+    x = call.tensor(call["self"], call.dtype)
+    return reduced(call, kind, x, _axes(call, len(x.shape)), bool(call["keepdim"]))
 
 
 def reduced(call: Call, kind: str, x: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
@@ -43,40 +41,29 @@ def _mean(call: Call) -> Value:
     return reduced(call, "ReduceMean", x, axes, bool(call["keepdim"]))
 
 
-def _any(kind: str) -> Reader:
+def _any(kind: str, call: Call) -> Value:
     """Whether any or every element is not 0."""
-
-    def read(call: Call) -> Value:
-        x = call.tensor(call.tensor(call["self"], "bool"), "uint8")
-        axes = _axes(call, len(x.shape))
-        return call.tensor(reduced(call, kind, x, axes, bool(call["keepdim"])), "bool")
-
-    return read
+    x = call.tensor(call.tensor(call["self"], "bool"), "uint8")
+    axes = _axes(call, len(x.shape))
+    return call.tensor(reduced(call, kind, x, axes, bool(call["keepdim"])), "bool")
 
 
-def _arg(kind: str) -> Reader:
-    def read(call: Call) -> Value:
-        x, keep = call["self"], bool(call["keepdim"])
-        if call["dim"] is None:
-            x = call.reshape(x, (math.prod(x.shape),))
-            return call.reshape(call.onnx(kind, x, axis=0, keepdims=0), call.shape)
-        return call.onnx(kind, x, axis=call["dim"], keepdims=int(keep))
-
-    return read
+def _arg(kind: str, call: Call) -> Value:
+    x, keep = call["self"], bool(call["keepdim"])
+    if call["dim"] is None:
+        x = call.reshape(x, (math.prod(x.shape),))
+        return call.reshape(call.onnx(kind, x, axis=0, keepdims=0), call.shape)
+    return call.onnx(kind, x, axis=call["dim"], keepdims=int(keep))
 
 
-def _extreme(kind: str) -> Reader:
+def _extreme(kind: str, call: Call) -> Value:
     """``max`` and ``min``: of everything, or along an axis, then with the places."""
-
-    def read(call: Call) -> Value:
-        x = call["self"]
-        value = reduced(call, f"Reduce{kind}", x, _axes(call, len(x.shape)), bool(call["keepdim"]))
-        if len(call.results) == 1:
-            return value
-        place = call.onnx(f"Arg{kind}", x, axis=call["dim"], keepdims=int(call["keepdim"]))
-        return value, place
-
-    return read
+    x = call["self"]
+    value = reduced(call, f"Reduce{kind}", x, _axes(call, len(x.shape)), bool(call["keepdim"]))
+    if len(call.results) == 1:
+        return value
+    place = call.onnx(f"Arg{kind}", x, axis=call["dim"], keepdims=int(call["keepdim"]))
+    return value, place
 
 
 def _vector_norm(call: Call) -> Value:
@@ -120,12 +107,9 @@ def _variance_and_mean(call: Call) -> Value:
     return _variance(call), reduced(call, "ReduceMean", x, axes, bool(call["keepdim"]))
 
 
-def _soft(kind: str) -> Reader:
-    def read(call: Call) -> Value:
-        x = call.tensor(call["self"], call.dtype)
-        return call.onnx(kind, x, axis=call["dim"]) if x.shape else call.onnx(kind, x)
-
-    return read
+def _soft(kind: str, call: Call) -> Value:
+    x = call.tensor(call["self"], call.dtype)
+    return call.onnx(kind, x, axis=call["dim"]) if x.shape else call.onnx(kind, x)
 
 
 # ---- normalisations ----
@@ -188,29 +172,29 @@ def _group_norm(call: Call) -> Value:
 
 
 READERS: dict[str, Reader] = {
-    "aten._log_softmax": _soft("LogSoftmax"),
+    "aten._log_softmax": partial(_soft, "LogSoftmax"),
     "aten._native_batch_norm_legit": _instance_norm,
     "aten._native_batch_norm_legit_no_training": _batch_norm,
     "aten._native_batch_norm_legit_functional": _training,
-    "aten._softmax": _soft("Softmax"),
-    "aten.all": _any("ReduceMin"),
-    "aten.amax": _reduction("ReduceMax"),
-    "aten.amin": _reduction("ReduceMin"),
-    "aten.any": _any("ReduceMax"),
-    "aten.argmax": _arg("ArgMax"),
-    "aten.argmin": _arg("ArgMin"),
+    "aten._softmax": partial(_soft, "Softmax"),
+    "aten.all": partial(_any, "ReduceMin"),
+    "aten.amax": partial(_reduction, "ReduceMax"),
+    "aten.amin": partial(_reduction, "ReduceMin"),
+    "aten.any": partial(_any, "ReduceMax"),
+    "aten.argmax": partial(_arg, "ArgMax"),
+    "aten.argmin": partial(_arg, "ArgMin"),
     "aten.batch_norm": _batch_norm,
     "aten.layer_norm": _layer_norm,
     "aten.linalg_vector_norm": _vector_norm,
-    "aten.log_softmax": _soft("LogSoftmax"),
-    "aten.max": _extreme("Max"),
+    "aten.log_softmax": partial(_soft, "LogSoftmax"),
+    "aten.max": partial(_extreme, "Max"),
     "aten.mean": _mean,
-    "aten.min": _extreme("Min"),
+    "aten.min": partial(_extreme, "Min"),
     "aten.native_group_norm": _group_norm,
     "aten.native_layer_norm": _layer_norm,
-    "aten.prod": _reduction("ReduceProd"),
-    "aten.softmax": _soft("Softmax"),
-    "aten.sum": _reduction("ReduceSum"),
+    "aten.prod": partial(_reduction, "ReduceProd"),
+    "aten.softmax": partial(_soft, "Softmax"),
+    "aten.sum": partial(_reduction, "ReduceSum"),
     "aten.var": _variance,
     "aten.var_mean": _variance_and_mean,
 }

@@ -123,10 +123,6 @@ def _repeat(call: Call) -> Value:
     return call.onnx("Tile", x, call.integers(repeats))
 
 
-def _embedding(call: Call) -> Value:
-    return call.onnx("Gather", call["weight"], call["indices"], axis=0)
-
-
 def _index_select(call: Call) -> Value:
     y = call.onnx("Gather", call["self"], call["index"], axis=call["dim"])
     return call.reshape(y, call.shape)
@@ -141,10 +137,6 @@ def _unfold(call: Call) -> Value:
     y = call.onnx("Gather", x, call.constant(first + np.arange(size), "int64"), axis=axis)
     order = [d for d in range(rank + 1) if d != axis + 1] + [axis + 1]
     return call.onnx("Transpose", y, perm=order)
-
-
-def _gather(call: Call) -> Value:
-    return call.onnx("GatherElements", call["self"], call["index"], axis=call["dim"])
 
 
 def _index(call: Call) -> Value:
@@ -175,11 +167,13 @@ READERS: dict[str, Reader] = {
     "aten.copy": lambda call: call.onnx(
         "Expand", call.tensor(call["src"], call.dtype), call.integers(call.shape)
     ),
-    "aten.embedding": _embedding,
+    "aten.embedding": lambda call: call.onnx("Gather", call["weight"], call["indices"], axis=0),
     "aten.expand": _expand,
     "aten.flatten": _reshape,
     "aten.flip": _flip,
-    "aten.gather": _gather,
+    "aten.gather": lambda call: call.onnx(
+        "GatherElements", call["self"], call["index"], axis=call["dim"]
+    ),
     "aten.index": _index,
     "aten.index_select": _index_select,
     "aten.permute": _permute,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
-from functools import reduce
+from functools import partial, reduce
 
 import numpy as np
 
@@ -57,10 +57,6 @@ def _floor_div(a: Expr, b: Expr) -> Expr:
     return select(inexact & differ, quotient - one(quotient), quotient)
 
 
-def _floor_mod_whole(a: Expr, b: Expr) -> Expr:
-    return a - _floor_div(a, b) * b
-
-
 def _whole_power(x: Expr, power: Expr) -> Expr:
     """By squares. From 32 on, only whether the power is odd matters: other results than those of
     -1, 0 and 1 do not fit. The kernel stops at powers below 0."""
@@ -103,29 +99,25 @@ def _lifted(x: Expr, zero: int, lift: int, factors: tuple[int, int]) -> Expr:
     return rescaled((int32(x) - zero) * (1 << lift), *factors)
 
 
-def _sum(subtract: bool) -> Reader:
+def _sum(call: Call, *, subtract: bool) -> None:
     """Sum or difference: both sides lifted, rescaled, combined and rescaled again."""
+    (a, zero_a), (b, zero_b), (y, zero) = _quants(call)
+    dtype, widest = call.stored_type, 2 * float(max(a, b))
+    lift = 20 if dtype == "int8" else 15
+    first, second = tflite_params(float(a) / widest), tflite_params(float(b) / widest)
+    scale, (lo, hi) = widest / (float(1 << lift) * float(y)), call.bounds()
+    if dtype == "int8":
+        requant = tflite_requant(np.array([scale]), zero, lo, hi)
+        emit_op(call, QAddFixed(zero_a, zero_b, *first, *second, subtract, requant), 2)
+        return
+    ending = tflite_params(scale)
 
-    def read(call: Call) -> None:
-        (a, zero_a), (b, zero_b), (y, zero) = _quants(call)
-        dtype, widest = call.stored_type, 2 * float(max(a, b))
-        lift = 20 if dtype == "int8" else 15
-        first, second = tflite_params(float(a) / widest), tflite_params(float(b) / widest)
-        scale, (lo, hi) = widest / (float(1 << lift) * float(y)), call.bounds()
-        if dtype == "int8":
-            requant = tflite_requant(np.array([scale]), zero, lo, hi)
-            emit_op(call, QAddFixed(zero_a, zero_b, *first, *second, subtract, requant), 2)
-            return
-        ending = tflite_params(scale)
+    def rule(left: Expr, right: Expr) -> Expr:
+        left, right = _lifted(left, zero_a, lift, first), _lifted(right, zero_b, lift, second)
+        total = left - right if subtract else left + right
+        return saturated(rescaled(total, *ending) + zero, lo, hi, dtype)
 
-        def rule(left: Expr, right: Expr) -> Expr:
-            left, right = _lifted(left, zero_a, lift, first), _lifted(right, zero_b, lift, second)
-            total = left - right if subtract else left + right
-            return saturated(rescaled(total, *ending) + zero, lo, hi, dtype)
-
-        emit_map(call, rule, 2)
-
-    return read
+    emit_map(call, rule, 2)
 
 
 def _product8(call: Call) -> None:
@@ -159,14 +151,11 @@ def _squared_difference(call: Call) -> None:
     emit_map(call, rule, 2)
 
 
-def _extreme(function: Callable[[Expr, Expr], Expr]) -> Reader:
-    def read(call: Call) -> None:
-        if call.operand(0).dtype in QUANTISED:
-            for position in (0, 1):
-                call.same_quant(call.operand(position))
-        emit_map(call, function, 2)
-
-    return read
+def _extreme(function: Callable[[Expr, Expr], Expr], call: Call) -> None:
+    if call.operand(0).dtype in QUANTISED:
+        for position in (0, 1):
+            call.same_quant(call.operand(position))
+    emit_map(call, function, 2)
 
 
 def _div(call: Call) -> None:
@@ -243,26 +232,22 @@ _COMPARISONS: dict[str, Pair] = {
 }
 
 
-def _compared(rule: Pair) -> Reader:
+def _compared(rule: Pair, call: Call) -> None:
     """Comparison of integers with scales: both sides lifted by 8 bits and rescaled."""
+    (a, zero_a), (b, zero_b) = (call.quant(call.operand(p)) for p in (0, 1))
+    first, second = tflite_params(float(a)), tflite_params(float(b))
 
-    def read(call: Call) -> None:
-        (a, zero_a), (b, zero_b) = (call.quant(call.operand(p)) for p in (0, 1))
-        first, second = tflite_params(float(a)), tflite_params(float(b))
+    def compared(left: Expr, right: Expr) -> Expr:
+        return rule(_lifted(left, zero_a, 8, first), _lifted(right, zero_b, 8, second))
 
-        def compared(left: Expr, right: Expr) -> Expr:
-            return rule(_lifted(left, zero_a, 8, first), _lifted(right, zero_b, 8, second))
-
-        emit_map(call, compared, 2)
-
-    return read
+    emit_map(call, compared, 2)
 
 
 def _compare(kind: str) -> dict[str, Reader]:
     """The readers of a comparison, by types."""
     rule, plain = _COMPARISONS[kind], "float32 int32 int64"
     plain += " bool" if kind in ("EQUAL", "NOT_EQUAL") else ""
-    return {plain: pair(rule), "int8 uint8": _compared(rule)}
+    return {plain: pair(rule), "int8 uint8": partial(_compared, rule)}
 
 
 def _select(call: Call) -> None:
@@ -285,7 +270,7 @@ _BITS = "int8 int16 int32 uint32"
 #: Readers by operator and by the first operand's types.
 READERS: Rows = {
     "ADD": {
-        "int8 uint8 int16": _sum(subtract=False),
+        "int8 uint8 int16": partial(_sum, subtract=False),
         "float32": lambda call: emit_op(call, Add(*call.activation()), 2),
         "int32 int64": onnx("Add", 2),
     },
@@ -298,11 +283,13 @@ READERS: Rows = {
     "FLOOR_DIV": {
         "float32": pair(lambda a, b: named("floor", a / b)), "int32 int64": pair(_floor_div),
     },
-    "FLOOR_MOD": {"float32": pair(_floor_mod), "int32 int64": pair(_floor_mod_whole)},
+    "FLOOR_MOD": {
+        "float32": pair(_floor_mod), "int32 int64": pair(lambda a, b: a - _floor_div(a, b) * b),
+    },
     "LOGICAL_AND": {"bool": onnx("And", 2)},
     "LOGICAL_OR": {"bool": onnx("Or", 2)},
-    "MAXIMUM": {"float32 int8 uint8 int16 int32 int64": _extreme(maximum)},
-    "MINIMUM": {"float32 int8 uint8 int16 int32 int64": _extreme(minimum)},
+    "MAXIMUM": {"float32 int8 uint8 int16 int32 int64": partial(_extreme, maximum)},
+    "MINIMUM": {"float32 int8 uint8 int16 int32 int64": partial(_extreme, minimum)},
     "MUL": {
         "int8 uint8": _product8, "float32": _fused(lambda a, b: a * b), "int16": _product16,
         "int32 int64": onnx("Mul", 2),
@@ -317,7 +304,7 @@ READERS: Rows = {
         "int8 uint8 int16": _squared_difference,
     },
     "SUB": {
-        "int8 uint8 int16": _sum(subtract=True),
+        "int8 uint8 int16": partial(_sum, subtract=True),
         "float32": _fused(lambda a, b: a - b), "int32 int64": onnx("Sub", 2),
     },
     **{kind: _compare(kind) for kind in _COMPARISONS},

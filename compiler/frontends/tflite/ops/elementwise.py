@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -81,17 +82,13 @@ def _leaky_relu(call: Call) -> None:
     emit_table(call, np.where(values >= 0, above, below) + zero)
 
 
-def _clipped(real_lo: float, real_hi: float) -> Reader:
+def _clipped(real_lo: float, real_hi: float, call: Call) -> None:
     """Integers that are clipped to two real numbers, of which the upper may be infinite."""
-
-    def read(call: Call) -> None:
-        values, x, y, zero = _centred(call)
-        factor = float(x / y) if call.stored_type == "int8" else float(x) / float(y)
-        lo, hi = (zero + steps_of(real, y) for real in (real_lo, real_hi))
-        made = rescale(values, *tflite_params(factor)) + zero
-        emit_table(call, np.clip(made, lo, max(hi, lo)))
-
-    return read
+    values, x, y, zero = _centred(call)
+    factor = float(x / y) if call.stored_type == "int8" else float(x) / float(y)
+    lo, hi = (zero + steps_of(real, y) for real in (real_lo, real_hi))
+    made = rescale(values, *tflite_params(factor)) + zero
+    emit_table(call, np.clip(made, lo, max(hi, lo)))
 
 
 # ---- integers: reciprocal square roots -----------------------------------------------------------
@@ -260,28 +257,21 @@ def interpolated16(function: Real, low: float, high: float, steps: float) -> np.
     return knots[index] + (((knots[index + 1] - knots[index]) * rest + 64) >> 7)
 
 
-def _real8(function: Real) -> Reader:
+def _real8(function: Real, call: Call) -> None:
     """A real function in float32, rounded half away from zero."""
-
-    def read(call: Call) -> None:
-        values, x, y, zero = _centred(call)
-        steps = function(x * values.astype(np.float32)) * (np.float32(1) / y)
-        rounded = np.sign(steps) * np.floor(np.abs(steps).astype(np.float64) + 0.5)
-        emit_table(call, rounded.astype(np.int64) + zero)
-
-    return read
+    values, x, y, zero = _centred(call)
+    steps = function(x * values.astype(np.float32)) * (np.float32(1) / y)
+    rounded = np.sign(steps) * np.floor(np.abs(steps).astype(np.float64) + 0.5)
+    emit_table(call, rounded.astype(np.int64) + zero)
 
 
-def _real16(function: Real) -> Reader:
-    def read(call: Call) -> None:
-        (x, zero_x), (y, zero_y) = call.quant(call.operand(0)), call.quant(call.result)
-        if zero_x or zero_y:
-            raise call.refuse(f"expected zero points 0, got {zero_x} and {zero_y}")
-        low, high = float(x * np.float32(-32768)), float(x * np.float32(32767))
-        steps = np.float32(65536) / (y * np.float32(32767) - y * np.float32(-32768))
-        emit_table(call, interpolated16(function, low, high, float(steps)))
-
-    return read
+def _real16(function: Real, call: Call) -> None:
+    (x, zero_x), (y, zero_y) = call.quant(call.operand(0)), call.quant(call.result)
+    if zero_x or zero_y:
+        raise call.refuse(f"expected zero points 0, got {zero_x} and {zero_y}")
+    low, high = float(x * np.float32(-32768)), float(x * np.float32(32767))
+    steps = np.float32(65536) / (y * np.float32(32767) - y * np.float32(-32768))
+    emit_table(call, interpolated16(function, low, high, float(steps)))
 
 
 def _gelu(x: np.ndarray) -> np.ndarray:
@@ -292,11 +282,8 @@ def _gelu_near(x: np.ndarray) -> np.ndarray:
     return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
 
 
-def _gelu_of(made: Callable[[Real], Reader]) -> Reader:
-    def read(call: Call) -> None:
-        made(precise(_gelu_near if call.option("Approximate") else _gelu))(call)
-
-    return read
+def _gelu_of(made: Callable[[Real, Call], None], call: Call) -> None:
+    made(precise(_gelu_near if call.option("Approximate") else _gelu), call)
 
 
 #: Readers by operator and by the first operand's types.
@@ -305,33 +292,43 @@ READERS: Rows = {
     "CEIL": {"float32": onnx("Ceil")},
     "COS": {"float32": _precise("cos")},
     "ELU": {
-        "float32": unary(lambda x: select(x < 0.0, _expm1(x), x)), "int8 uint8": _real8(_elu),
+        "float32": unary(lambda x: select(x < 0.0, _expm1(x), x)),
+        "int8 uint8": partial(_real8, _elu),
     },
     "EXP": {
-        "float32": _precise("exp"), "int8 uint8": _real8(precise(np.exp)),
-        "int16": _real16(precise(np.exp)),
+        "float32": _precise("exp"), "int8 uint8": partial(_real8, precise(np.exp)),
+        "int16": partial(_real16, precise(np.exp)),
     },
     "FLOOR": {"float32": onnx("Floor")},
-    "GELU": {"int8 uint8": _gelu_of(_real8), "int16": _gelu_of(_real16), "float32": _gelu_float},
+    "GELU": {
+        "int8 uint8": partial(_gelu_of, _real8), "int16": partial(_gelu_of, _real16),
+        "float32": _gelu_float,
+    },
     "HARD_SWISH": {
         "float32": unary(lambda x: x * minimum(maximum(x + 3.0, 0.0), 6.0) / 6.0),
         "int8 uint8": _hard_swish,
     },
     "LEAKY_RELU": {"int8 uint8": _leaky_relu, "float32": _leaky, "int16": _leaky_relu},
     "LOG": {
-        "float32": _precise("log"), "int8 uint8": _real8(precise(np.log)),
-        "int16": _real16(precise(np.log)),
+        "float32": _precise("log"), "int8 uint8": partial(_real8, precise(np.log)),
+        "int16": partial(_real16, precise(np.log)),
     },
     "LOGICAL_NOT": {"bool": onnx("Not")},
     "LOGISTIC": {
-        "int8 uint8": _real8(_sigmoid), "float32": onnx("Sigmoid"),
+        "int8 uint8": partial(_real8, _sigmoid), "float32": onnx("Sigmoid"),
         "int16": _table16(logistic16, (0,)),
     },
     "NEG": {"float32 int32 int64": onnx("Neg")},
-    "RELU": {"int8 uint8 int16": _clipped(0.0, math.inf), "float32": onnx("Relu")},
-    "RELU6": {"int8 uint8 int16": _clipped(0.0, 6.0), "float32": onnx("Clip", min=0.0, max=6.0)},
-    "RELU_0_TO_1": {"float32": onnx("Clip", min=0.0, max=1.0), "int8 uint8": _clipped(0.0, 1.0)},
-    "RELU_N1_TO_1": {"float32": onnx("Clip", min=-1.0, max=1.0), "int8 uint8": _clipped(-1.0, 1.0)},
+    "RELU": {"int8 uint8 int16": partial(_clipped, 0.0, math.inf), "float32": onnx("Relu")},
+    "RELU6": {
+        "int8 uint8 int16": partial(_clipped, 0.0, 6.0), "float32": onnx("Clip", min=0.0, max=6.0),
+    },
+    "RELU_0_TO_1": {
+        "float32": onnx("Clip", min=0.0, max=1.0), "int8 uint8": partial(_clipped, 0.0, 1.0),
+    },
+    "RELU_N1_TO_1": {
+        "float32": onnx("Clip", min=-1.0, max=1.0), "int8 uint8": partial(_clipped, -1.0, 1.0),
+    },
     "ROUND": {"float32": onnx("Round")},
     "RSQRT": {"float32": unary(lambda x: 1.0 / named("sqrt", x)), "int8 uint8 int16": _rsqrt},
     "SIGN": {"float32 int32 int64": unary(_sign)},
@@ -339,7 +336,8 @@ READERS: Rows = {
     "SQRT": {"float32": onnx("Sqrt"), "int8 uint8 int16": _sqrt},
     "SQUARE": {"float32 int32 int64": unary(lambda x: x * x)},
     "TANH": {
-        "int8 uint8": _real8(np.tanh), "float32": onnx("Tanh"), "int16": _table16(tanh16, (0, 1)),
+        "int8 uint8": partial(_real8, np.tanh), "float32": onnx("Tanh"),
+        "int16": _table16(tanh16, (0, 1)),
     },
     "ZEROS_LIKE": {ANY: unary(zero)},
 }  # fmt: skip

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
 from ....graph.arithmetic.requant import OFFSET
 from ....graph.ir import Tensor
-from ....graph.ops.movement import Gather, GatherElements, Slice
-from ....te.expr import Const, Expr, select
-from ..graph import ANY, Call, Reader, Rows
+from ....graph.ops.movement import Gather, Slice
+from ....te.expr import Const, select
+from ...onnx.ops.ordering import reversed_starts
+from ..graph import ANY, Call, Rows
 
 #: Pairs of elements that are compared to find the largest ones.
 MAX_PAIRS = 1 << 26
@@ -52,15 +54,7 @@ def _gather_in_batches(call: Call, value: Tensor, indices: Tensor, axis: int, ba
 
 
 def _gather_nd(call: Call) -> None:
-    value, indices = call.tensor(0), call.tensor(1)
-    shape, table = value.shape, indices.shape
-    depth = table[-1]
-    if not 1 <= depth <= len(shape):
-        raise call.refuse(f"expected indices of up to {len(shape)} dimensions, got {depth}")
-    flat = call.reshape(value, (math.prod(shape[:depth]), *shape[depth:]))
-    places = flat_places(call, indices, shape[:depth])
-    places = call.reshape(places, table[:-1])
-    call.define(call.emit(Gather(0), flat, places))
+    call.define(call.onnx("GatherND", call.tensor(0), call.tensor(1))[0])
 
 
 def flat_places(call: Call, indices: Tensor, shape: Sequence[int]) -> Tensor:
@@ -90,17 +84,7 @@ def _reverse_sequence(call: Call) -> None:
     batch = call.axis(call.option("BatchDim"), len(shape))
     if along == batch or lengths.shape != (shape[batch],):
         raise call.refuse(f"expected {shape[batch]} lengths along another axis")
-    column = call.reshape(lengths, tuple(n if i == batch else 1 for i, n in enumerate(shape)))
-    places = np.arange(shape[along], dtype=np.int32)
-    places = places.reshape([-1 if i == along else 1 for i in range(len(shape))])
-    whole = np.broadcast_to(places, shape)
-
-    def rule(place: Expr, length: Expr) -> Expr:
-        count = length.astype("int32")
-        return select(place < count, count - 1 - place, place)
-
-    index = call.map(rule, call.value(whole), column)
-    call.define(call.emit(GatherElements(along), value, index))
+    call.define(reversed_starts(call, value, lengths, along, batch))
 
 
 # ---- scattering ----------------------------------------------------------------------------------
@@ -158,25 +142,21 @@ def _scatter_nd(call: Call) -> None:
     call.define(call.reshape(made, tuple(shape)))
 
 
-def _segments(join: str, sorted_: bool) -> Reader:
+def _segments(join: str, sorted_: bool, call: Call) -> None:
     """Rows joined by the segment that each belongs to."""
-
-    def read(call: Call) -> None:
-        value, segments = call.tensor(0), call.tensor(1)
-        shape = value.shape
-        rank = len(segments.shape)
-        if sorted_:
-            count = max(call.numbers(1, "segments"), default=-1) + 1
-        else:
-            count = call.numbers(2, "number of segments")[0]
-        if segments.shape != shape[:rank] or not rank or count < 1:
-            raise call.refuse(f"expected segments of the rows of {list(shape)}")
-        rows = call.reshape(value, (math.prod(shape[:rank]), math.prod(shape[rank:])))
-        places = call.reshape(segments, (math.prod(shape[:rank]),))
-        made = _scattered(call, places, rows, count, join)
-        call.define(call.reshape(made, (count, *shape[rank:])))
-
-    return read
+    value, segments = call.tensor(0), call.tensor(1)
+    shape = value.shape
+    rank = len(segments.shape)
+    if sorted_:
+        count = max(call.numbers(1, "segments"), default=-1) + 1
+    else:
+        count = call.numbers(2, "number of segments")[0]
+    if segments.shape != shape[:rank] or not rank or count < 1:
+        raise call.refuse(f"expected segments of the rows of {list(shape)}")
+    rows = call.reshape(value, (math.prod(shape[:rank]), math.prod(shape[rank:])))
+    places = call.reshape(segments, (math.prod(shape[:rank]),))
+    made = _scattered(call, places, rows, count, join)
+    call.define(call.reshape(made, (count, *shape[rank:])))
 
 
 # ---- diagonals -----------------------------------------------------------------------------------
@@ -247,10 +227,10 @@ READERS: Rows = {
     "ONE_HOT": {"int32 int64": _one_hot},
     "REVERSE_SEQUENCE": {ANY: _reverse_sequence},
     "SCATTER_ND": {"int32 int64": _scatter_nd},
-    "SEGMENT_SUM": {_NUMBERS: _segments("+", True)},
+    "SEGMENT_SUM": {_NUMBERS: partial(_segments, "+", True)},
     "TOPK_V2": {ANY: _top_k},
-    "UNSORTED_SEGMENT_MAX": {_NUMBERS: _segments("max", False)},
-    "UNSORTED_SEGMENT_MIN": {_NUMBERS: _segments("min", False)},
-    "UNSORTED_SEGMENT_PROD": {_NUMBERS: _segments("*", False)},
-    "UNSORTED_SEGMENT_SUM": {_NUMBERS: _segments("+", False)},
+    "UNSORTED_SEGMENT_MAX": {_NUMBERS: partial(_segments, "max", False)},
+    "UNSORTED_SEGMENT_MIN": {_NUMBERS: partial(_segments, "min", False)},
+    "UNSORTED_SEGMENT_PROD": {_NUMBERS: partial(_segments, "*", False)},
+    "UNSORTED_SEGMENT_SUM": {_NUMBERS: partial(_segments, "+", False)},
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from ....graph.arithmetic.requant import OFFSET, mean_requant
@@ -11,7 +13,7 @@ from ....graph.ops.pooling import AvgPool, MaxPool, Pool, QAvgPool, QAvgPoolVali
 from ....te.expr import Call as Function
 from ....te.expr import Expr, select
 from ....te.tensor import clip
-from ..graph import Call, Reader, Rows
+from ..graph import Call, Rows
 from .convolution import image_shape, window_geometry
 from .rules import between, named, saturated
 
@@ -28,13 +30,10 @@ def _window(call: Call) -> Window:
     return kernel, strides, pads
 
 
-def _pool_float(kind: type[AvgPool] | type[MaxPool]) -> Reader:
-    def read(call: Call) -> None:
-        lo, hi = call.activation()
-        op = kind(*_window(call), lo=lo, hi=hi)
-        call.define(call.emit(op, call.tensor(0, "nchw")), "nchw")
-
-    return read
+def _pool_float(kind: type[AvgPool] | type[MaxPool], call: Call) -> None:
+    lo, hi = call.activation()
+    op = kind(*_window(call), lo=lo, hi=hi)
+    call.define(call.emit(op, call.tensor(0, "nchw")), "nchw")
 
 
 def _average8(call: Call) -> None:
@@ -92,8 +91,8 @@ def _l2_pool(call: Call) -> None:
 #: Readers by operator and by the first operand's types.
 READERS: Rows = {
     "AVERAGE_POOL_2D": {
-        "int8 uint8": _average8, "float32": _pool_float(AvgPool), "int16": _average16,
+        "int8 uint8": _average8, "float32": partial(_pool_float, AvgPool), "int16": _average16,
     },
     "L2_POOL_2D": {"float32": _l2_pool},
-    "MAX_POOL_2D": {"int8 uint8": _max8, "float32": _pool_float(MaxPool), "int16": _max16},
+    "MAX_POOL_2D": {"int8 uint8": _max8, "float32": partial(_pool_float, MaxPool), "int16": _max16},
 }  # fmt: skip

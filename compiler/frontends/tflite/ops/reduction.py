@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from ....graph.ops.linear import MatMul
 from ....graph.ops.pooling import QAvgPool
 from ....graph.ops.reduction import ArgReduce
 from ....te.expr import Const, Expr, integer_range, select
-from ..graph import QUANTISED, Call, Reader, Rows
+from ..graph import QUANTISED, Call, Rows
 from .convolution import image_shape
 from .rules import int32, rescaled, saturated
 from .weights import reduced
@@ -33,29 +34,25 @@ def _reduce(call: Call, kind: str, value: Tensor) -> Tensor:
     return call.reduce(kind, value, _axes(call, len(value.shape)), bool(call.option("KeepDims")))
 
 
-def _sum(mean: bool) -> Reader:
+def _sum(call: Call, *, mean: bool) -> None:
     """The sum, or the mean: of integers, the division is part of the multiplier."""
+    value = call.tensor(0)
+    count = math.prod(value.shape[axis] for axis in _axes(call, len(value.shape)))
+    if value.dtype == "float32":
+        total = _reduce(call, "+", value)
+        call.define(call.map(lambda x: x / float(count), total) if mean else total)
+        return
+    (x, zero_x), (y, zero_y) = call.quant(call.operand(0)), call.quant(call.result)
+    multiplier, shift = tflite_params(float(x) / float(y))
+    if mean:
+        multiplier, shift = _divided(multiplier, shift, count)
+    total = _reduce(call, "+", call.cast(value, "int32"))
 
-    def read(call: Call) -> None:
-        value = call.tensor(0)
-        count = math.prod(value.shape[axis] for axis in _axes(call, len(value.shape)))
-        if value.dtype == "float32":
-            total = _reduce(call, "+", value)
-            call.define(call.map(lambda x: x / float(count), total) if mean else total)
-            return
-        (x, zero_x), (y, zero_y) = call.quant(call.operand(0)), call.quant(call.result)
-        multiplier, shift = tflite_params(float(x) / float(y))
-        if mean:
-            multiplier, shift = _divided(multiplier, shift, count)
-        total = _reduce(call, "+", call.cast(value, "int32"))
+    def rule(v: Expr) -> Expr:
+        made = rescaled(v - zero_x * count, multiplier, shift) + zero_y
+        return saturated(made, *integer_range(value.dtype), value.dtype)
 
-        def rule(v: Expr) -> Expr:
-            made = rescaled(v - zero_x * count, multiplier, shift) + zero_y
-            return saturated(made, *integer_range(value.dtype), value.dtype)
-
-        call.define(call.map(rule, total))
-
-    return read
+    call.define(call.map(rule, total))
 
 
 def _divided(multiplier: int, shift: int, count: int) -> tuple[int, int]:
@@ -83,18 +80,14 @@ def _mean(call: Call) -> None:
     """Over height and width as a pooling, which the accelerator has; else in general."""
     axes = call.constant(1, "axes").reshape(-1)
     image = len(call.operand(0).shape) == 4 and sorted(int(v) % 4 for v in axes) == [1, 2]
-    (_mean_of_image if image else _sum(mean=True))(call)
+    _mean_of_image(call) if image else _sum(call, mean=True)
 
 
-def _reduced(kind: str) -> Reader:
+def _reduced(kind: str, call: Call) -> None:
     """Numbers without a scale, or the largest or smallest of numbers with one."""
-
-    def read(call: Call) -> None:
-        if call.operand(0).dtype in QUANTISED:
-            call.same_quant(call.operand(0))
-        call.define(_reduce(call, kind, call.tensor(0)))
-
-    return read
+    if call.operand(0).dtype in QUANTISED:
+        call.same_quant(call.operand(0))
+    call.define(_reduce(call, kind, call.tensor(0)))
 
 
 def _product(call: Call) -> None:
@@ -133,26 +126,18 @@ def _product(call: Call) -> None:
     call.define(call.map(rule, call.reshape(made, final)))
 
 
-def _logical(kind: str) -> Reader:
+def _logical(kind: str, call: Call) -> None:
     """Whether the largest or the smallest of bools is true."""
-
-    def read(call: Call) -> None:
-        number = call.map(lambda x: select(x, Const(1), Const(0)), call.tensor(0))
-        call.define(call.map(lambda x: x.equal(1), _reduce(call, kind, number)))
-
-    return read
+    number = call.map(lambda x: select(x, Const(1), Const(0)), call.tensor(0))
+    call.define(call.map(lambda x: x.equal(1), _reduce(call, kind, number)))
 
 
-def _arg(kind: str) -> Reader:
+def _arg(kind: str, call: Call) -> None:
     """The first place of the largest or smallest element."""
-
-    def read(call: Call) -> None:
-        value = call.tensor(0)
-        axis = call.axis(call.numbers(1, "axis")[0], len(value.shape))
-        place = call.emit(ArgReduce(kind, axis, False, False), value)
-        call.define(call.cast(place, call.result.dtype))
-
-    return read
+    value = call.tensor(0)
+    axis = call.axis(call.numbers(1, "axis")[0], len(value.shape))
+    place = call.emit(ArgReduce(kind, axis, False, False), value)
+    call.define(call.cast(place, call.result.dtype))
 
 
 # ---- cumulative sums -----------------------------------------------------------------------------
@@ -173,10 +158,6 @@ def _cumulative(call: Call, value: Tensor) -> Tensor:
     return call.transpose(call.reshape(sums, moved.shape), back)
 
 
-def _cumsum(call: Call) -> None:
-    call.define(_cumulative(call, call.tensor(0)))
-
-
 def _cumsum8(call: Call) -> None:
     (x, zero_x), (y, zero_y) = call.quant(call.operand(0)), call.quant(call.result)
     widest = 2 * float(x)
@@ -193,14 +174,20 @@ def _cumsum8(call: Call) -> None:
 _NUMBERS = "float32 int8 uint8 int16 int32"
 #: Readers by operator and by the first operand's types.
 READERS: Rows = {
-    "ARG_MAX": {_NUMBERS: _arg("max")},
-    "ARG_MIN": {_NUMBERS: _arg("min")},
-    "CUMSUM": {"int8 uint8": _cumsum8, "float32 int32 int64": _cumsum},
-    "MEAN": {"int8 uint8": _mean, "float32 int16": _sum(mean=True)},
-    "REDUCE_ALL": {"bool": _logical("min")},
-    "REDUCE_ANY": {"bool": _logical("max")},
-    "REDUCE_MAX": {_NUMBERS: _reduced("max")},
-    "REDUCE_MIN": {_NUMBERS: _reduced("min")},
-    "REDUCE_PROD": {"float32 int32 int64": _reduced("*"), "int8 int16": _product},
-    "SUM": {"float32 int8 uint8 int16": _sum(mean=False), "int32 int64": _reduced("+")},
+    "ARG_MAX": {_NUMBERS: partial(_arg, "max")},
+    "ARG_MIN": {_NUMBERS: partial(_arg, "min")},
+    "CUMSUM": {
+        "int8 uint8": _cumsum8,
+        "float32 int32 int64": lambda call: call.define(_cumulative(call, call.tensor(0))),
+    },
+    "MEAN": {"int8 uint8": _mean, "float32 int16": partial(_sum, mean=True)},
+    "REDUCE_ALL": {"bool": partial(_logical, "min")},
+    "REDUCE_ANY": {"bool": partial(_logical, "max")},
+    "REDUCE_MAX": {_NUMBERS: partial(_reduced, "max")},
+    "REDUCE_MIN": {_NUMBERS: partial(_reduced, "min")},
+    "REDUCE_PROD": {"float32 int32 int64": partial(_reduced, "*"), "int8 int16": _product},
+    "SUM": {
+        "float32 int8 uint8 int16": partial(_sum, mean=False),
+        "int32 int64": partial(_reduced, "+"),
+    },
 }

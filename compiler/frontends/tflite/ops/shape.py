@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
 from ....graph.arithmetic.requant import OFFSET
 from ....graph.ops.movement import Concat, Pad
-from ..graph import ANY, QUANTISED, TO_NCHW, Call, Reader, Rows, held_in
+from ..graph import ANY, QUANTISED, TO_NCHW, Call, Rows, held_in
 from .indexing import MAX_PAIRS
 from .rules import known, operands_of
 from .slicing import cut
@@ -149,18 +150,14 @@ def _mirror_pad(call: Call) -> None:
 # ---- copies --------------------------------------------------------------------------------------
 
 
-def _expanded(position: int, shape_position: int) -> Reader:
+def _expanded(position: int, shape_position: int, call: Call) -> None:
     """An operand repeated by NumPy's rules to a shape that is another operand."""
-
-    def read(call: Call) -> None:
-        value, shape = call.tensor(position), _wanted(call, shape_position)
-        value = call.reshape(value, (1,) * (len(shape) - len(value.shape)) + value.shape)
-        for axis, (have, want) in enumerate(zip(value.shape, shape, strict=True)):
-            if have != want:
-                value = call.gather(value, np.zeros(want), axis)
-        call.define(value)
-
-    return read
+    value, shape = call.tensor(position), _wanted(call, shape_position)
+    value = call.reshape(value, (1,) * (len(shape) - len(value.shape)) + value.shape)
+    for axis, (have, want) in enumerate(zip(value.shape, shape, strict=True)):
+        if have != want:
+            value = call.gather(value, np.zeros(want), axis)
+    call.define(value)
 
 
 def _wanted(call: Call, position: int) -> tuple[int, ...]:
@@ -171,37 +168,28 @@ def _wanted(call: Call, position: int) -> tuple[int, ...]:
 
 
 def _tile(call: Call) -> None:
-    value, counts = call.tensor(0), call.numbers(1, "multiples")
-    shape = value.shape
-    if len(counts) != len(shape):
-        raise call.refuse(f"expected {len(shape)} multiples, got {len(counts)}")
-    for axis, before in enumerate(shape):
-        if counts[axis] > 1:
-            value = call.gather(value, np.tile(np.arange(before), counts[axis]), axis)
-    call.define(value)
+    counts = call.value(call.numbers(1, "multiples"), "int64")
+    call.define(call.onnx("Tile", call.tensor(0), counts)[0])
 
 
 # ---- blocks --------------------------------------------------------------------------------------
 
 
-def _depth_and_space(to_depth: bool) -> Reader:
-    def read(call: Call) -> None:
-        value, size = call.tensor(0), call.option("BlockSize")
-        if len(value.shape) != 4 or size < 1:
-            raise call.refuse(f"expected an image and a block of at least 1, got {size}")
-        n, h, w, c = value.shape
-        if to_depth:
-            parts = (n, h // size, size, w // size, size, c)
-            made = (n, h // size, w // size, c * size**2)
-        else:
-            parts = (n, h, w, size, size, c // size**2)
-            made = (n, h * size, w * size, c // size**2)
-        if math.prod(parts) != n * h * w * c:
-            raise call.refuse(f"blocks of {size} do not divide the image {[n, h, w, c]}")
-        moved = call.transpose(call.reshape(value, parts), (0, 1, 3, 2, 4, 5))
-        call.define(call.reshape(moved, made))
-
-    return read
+def _depth_and_space(call: Call, *, to_depth: bool) -> None:
+    value, size = call.tensor(0), call.option("BlockSize")
+    if len(value.shape) != 4 or size < 1:
+        raise call.refuse(f"expected an image and a block of at least 1, got {size}")
+    n, h, w, c = value.shape
+    if to_depth:
+        parts = (n, h // size, size, w // size, size, c)
+        made = (n, h // size, w // size, c * size**2)
+    else:
+        parts = (n, h, w, size, size, c // size**2)
+        made = (n, h * size, w * size, c // size**2)
+    if math.prod(parts) != n * h * w * c:
+        raise call.refuse(f"blocks of {size} do not divide the image {[n, h, w, c]}")
+    moved = call.transpose(call.reshape(value, parts), (0, 1, 3, 2, 4, 5))
+    call.define(call.reshape(moved, made))
 
 
 def _space_to_batch(call: Call) -> None:
@@ -251,12 +239,12 @@ def _batch_to_space(call: Call) -> None:
 READERS: Rows = {
     "BATCH_TO_SPACE_ND": {ANY: _batch_to_space},
     "BROADCAST_ARGS": {ANY: _broadcast_args},
-    "BROADCAST_TO": {ANY: _expanded(0, 1)},
+    "BROADCAST_TO": {ANY: partial(_expanded, 0, 1)},
     "CONCATENATION": {ANY: _concatenation},
     "DENSIFY": {ANY: lambda call: call.define(call.tensor(0))},  # dense since it was read
-    "DEPTH_TO_SPACE": {ANY: _depth_and_space(to_depth=False)},
+    "DEPTH_TO_SPACE": {ANY: partial(_depth_and_space, to_depth=False)},
     "EXPAND_DIMS": {ANY: _reshape},
-    "FILL": {ANY: _expanded(1, 0)},
+    "FILL": {ANY: partial(_expanded, 1, 0)},
     "MIRROR_PAD": {ANY: _mirror_pad},
     "PACK": {ANY: _pack},
     "PAD": {ANY: _pad},
@@ -266,7 +254,7 @@ READERS: Rows = {
     "RESHAPE": {ANY: _reshape},
     "SHAPE": {ANY: lambda call: known(call, call.importer.shape(call.operand(0)))},
     "SPACE_TO_BATCH_ND": {ANY: _space_to_batch},
-    "SPACE_TO_DEPTH": {ANY: _depth_and_space(to_depth=True)},
+    "SPACE_TO_DEPTH": {ANY: partial(_depth_and_space, to_depth=True)},
     "SQUEEZE": {ANY: _reshape},
     "TILE": {ANY: _tile},
     "TRANSPOSE": {ANY: _transpose},

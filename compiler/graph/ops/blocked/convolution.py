@@ -36,22 +36,37 @@ class _FloatConvolution(Windowed):
     lo: float
     hi: float
 
-    def _finished_type(self, types: Sequence[Type], kernel: Shape) -> Type:
-        x, _, bias, *residual = [shape for shape, _ in types]
+    def _check(self, x: Shape, weight: Shape) -> Shape:
+        """The shape of a bias, [OC/B, B]; raises Misfit where the weight does not fit the image."""
+        raise NotImplementedError
+
+    def _value(self, x: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        """The sums of products, [N, OC, OH, OW]."""
+        raise NotImplementedError
+
+    def _acc(self, x: Tensor, weight: Tensor) -> Tensor:
+        """The sums of products as a tensor expression, in blocks."""
+        raise NotImplementedError
+
+    def infer(self, *types: Type) -> Type:
+        expect(len(types) in (3, 4), "image, weight, bias and at most one residual")
+        x, weight, bias, *residual = [shape for shape, _ in types]
+        expect(bias == self._check(x, weight), "a bias for each channel")
         expect({dtype for _, dtype in types} == {FLOAT32}, "operands of float32")
-        shape = (x[0], bias[0], *self._sizes(x, kernel), bias[1])
+        shape = (x[0], bias[0], *self._sizes(x, self._kernel(weight)), bias[1])
         expect(all(other == shape for other in residual), f"a residual {list(shape)}")
         return shape, FLOAT32
 
-    def _finished_value(self, sums: np.ndarray, rest: Sequence[np.ndarray]) -> np.ndarray:
-        bias, *residual = rest
-        total = sums + bias[None, :, None, None, :]
+    def evaluate(self, *args: np.ndarray) -> np.ndarray:
+        x, weight, bias, *residual = args
+        total = image_blocks(self._value(x, weight), bias.shape[1]) + bias[None, :, None, None, :]
         for other in residual:
             total = total + other
         return clip(total, self.lo, self.hi)
 
-    def _finished(self, acc: Tensor, inputs: Sequence[Tensor]) -> Expression:
-        bias, *residual = inputs[2:]
+    def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
+        x, weight, bias, *residual = inputs
+        acc = self._acc(x, weight)
 
         def rule(n: Expr, cb: Expr, oh: Expr, ow: Expr, c: Expr) -> Expr:
             total = acc[n, cb, oh, ow, c] + bias[cb, c]
@@ -60,12 +75,6 @@ class _FloatConvolution(Windowed):
             return topi.clip_between(total, self.lo, self.hi)
 
         return Expression(compute(acc.shape, rule, "out"), tuple(inputs))
-
-
-def _three_shapes(types: Sequence[Type]) -> list[Shape]:
-    """The shapes of image, weight and bias."""
-    expect(len(types) in (3, 4), "image, weight, bias and at most one residual")
-    return [shape for shape, _ in types[:3]]
 
 
 @dataclass(frozen=True)
@@ -90,27 +99,21 @@ class BlockedConv2d(_FloatConvolution):
     lo: float = -math.inf
     hi: float = math.inf
 
-    def infer(self, *types: Type) -> Type:
-        x, weight, bias = _three_shapes(types)
+    def _check(self, x: Shape, weight: Shape) -> Shape:
         blocked = len(x) == 5 and len(weight) == 6 and x[4] == weight[4]
         expect(blocked or (len(x) == 4 and len(weight) == 5), "an image and a weight that fit it")
         count_groups(x, weight)
-        expect(bias == (weight[0], weight[-1]), "a bias for each channel")
-        return self._finished_type(types, self._kernel(weight))
+        return weight[0], weight[-1]
 
     def _kernel(self, weight: Shape) -> Shape:
         return weight[2:4]
 
-    def evaluate(self, *args: np.ndarray) -> np.ndarray:
-        x, weight, *rest = args
+    def _value(self, x: np.ndarray, weight: np.ndarray) -> np.ndarray:
         attributes = self.strides, self.pads, self.dilations, count_groups(x.shape, weight.shape)
-        sums = convolve(plain_image(x), plain_weight(weight), *attributes)
-        return self._finished_value(image_blocks(sums, weight.shape[-1]), rest)
+        return convolve(plain_image(x), plain_weight(weight), *attributes)
 
-    def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
-        x, weight, *_ = inputs
-        image = padded_image(x, self.pads, Const(0.0, FLOAT32))
-        return self._finished(conv_sums(self, image, weight), inputs)
+    def _acc(self, x: Tensor, weight: Tensor) -> Tensor:
+        return conv_sums(self, padded_image(x, self.pads, Const(0.0, FLOAT32)), weight)
 
 
 @dataclass(frozen=True)
@@ -135,13 +138,11 @@ class BlockedWinograd(_FloatConvolution):
     def dilations(self) -> Pair:  # type: ignore[override]
         return (1, 1)
 
-    def infer(self, *types: Type) -> Type:
-        x, weight, bias = _three_shapes(types)
+    def _check(self, x: Shape, weight: Shape) -> Shape:
         points = (points_of(self.size),) * 2
         fits = len(x) == 5 and len(weight) == 6 and (x[1], x[4]) == weight[3:5]
         expect(fits and weight[:2] == points, "a blocked image and a weight that fits it")
-        expect(bias == (weight[2], weight[5]), "equal channels")
-        return self._finished_type(types, self._kernel(weight))
+        return weight[2], weight[5]
 
     def _kernel(self, weight: Shape) -> Shape:
         return (KERNEL, KERNEL)
@@ -159,8 +160,7 @@ class BlockedWinograd(_FloatConvolution):
         pads = (top, left, bottom + -height % self.size, right + -width % self.size)
         return (height, width), pads
 
-    def evaluate(self, *args: np.ndarray) -> np.ndarray:
-        x, weight, *rest = args
+    def _value(self, x: np.ndarray, weight: np.ndarray) -> np.ndarray:
         (height, width), pads = self._border(x.shape)
         size, transform = self.size, matrices(self.size)
         count = points_of(size)
@@ -172,13 +172,12 @@ class BlockedWinograd(_FloatConvolution):
         results = np.einsum("ri,ijnohw,sj->nohrws", transform.result, products, transform.result)
         n, channels, rows, _, columns, _ = results.shape
         sums = results.reshape(n, channels, rows * size, columns * size)[..., :height, :width]
-        return self._finished_value(image_blocks(sums.astype(np.float32), weight.shape[5]), rest)
+        return sums.astype(np.float32)
 
-    def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
-        x, weight, *_ = inputs
-        (height, width), pads = self._border(x.shape)
+    def _acc(self, x: Tensor, weight: Tensor) -> Tensor:
+        sizes, pads = self._border(x.shape)
         image = padded_image(x, pads, Const(0.0, FLOAT32))
-        return self._finished(winograd_sums(self.size, image, weight, height, width), inputs)
+        return winograd_sums(self.size, image, weight, *sizes)
 
 
 @dataclass(frozen=True)
@@ -194,21 +193,16 @@ class BlockedDepthwise(_FloatConvolution):
     lo: float = -math.inf
     hi: float = math.inf
 
-    def infer(self, *types: Type) -> Type:
-        x, weight, bias = _three_shapes(types)
+    def _check(self, x: Shape, weight: Shape) -> Shape:
         expect(len(x) == 5 and len(weight) == 4, "a blocked image and a weight of rank 4")
-        expect((x[1], x[4]) == bias == (weight[0], weight[3]), "equal channels")
-        return self._finished_type(types, self._kernel(weight))
+        expect((x[1], x[4]) == (weight[0], weight[3]), "equal channels")
+        return weight[0], weight[3]
 
     def _kernel(self, weight: Shape) -> Shape:
         return weight[1:3]
 
-    def evaluate(self, *args: np.ndarray) -> np.ndarray:
-        x, weight, *rest = args
-        sums = depthwise_value(self, unblocked(x), weight)
-        return self._finished_value(image_blocks(sums, weight.shape[-1]), rest)
+    def _value(self, x: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        return depthwise_value(self, unblocked(x), weight)
 
-    def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
-        x, weight, *_ = inputs
-        image = padded_image(x, self.pads, Const(0.0, FLOAT32))
-        return self._finished(depthwise_sums(self, image, weight), inputs)
+    def _acc(self, x: Tensor, weight: Tensor) -> Tensor:
+        return depthwise_sums(self, padded_image(x, self.pads, Const(0.0, FLOAT32)), weight)

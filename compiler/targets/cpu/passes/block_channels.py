@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ....graph.arithmetic.floor_requant import floor_requant
 from ....graph.arithmetic.requant import MULTIPLIER_BITS, OFFSET, UINT8_MAX, Requant
-from ....graph.ir import Graph, Node, Tensor, infer
+from ....graph.ir import Graph, Node, Tensor
 from ....graph.ops.base import Op
 from ....graph.ops.blocked.convolution import BlockedConv2d, BlockedDepthwise, BlockedWinograd
 from ....graph.ops.blocked.dense import PackColumns, PackedDense
@@ -36,9 +36,9 @@ from ....graph.ops.layout import FromBlocks, Interleave, ToBlocks, in_blocks
 from ....graph.ops.linear import Dense, MatMul, QDense, QMatMul
 from ....graph.ops.movement import Reshape, Slice, Transpose
 from ....graph.ops.pooling import AvgPool, MaxPool, QMaxPool
-from ....graph.passes.dead_code import dead_code
 from ....te.expr import Call, Const, Var
 from ....te.tensor import clip
+from ...common.relayout import Relayout
 from ..templates.algorithms import ALGORITHMS, DIRECT, transformed_weight
 from ..templates.matrix_tiles import choose_depth
 
@@ -67,37 +67,30 @@ def block_channels(
     convolutions use the ``algorithm`` that is chosen for each. Integer convolutions add products by
     fours where the processor has an instruction for that (``dots``), or as products of matrices
     where that is chosen."""
-    rewriting = _Rewriting(graph, block, dots, algorithm, uses_matrices)
-    for node in graph.nodes:
-        rewriting.add(node)
-    return rewriting.finish()
+    return _lift(_Blocks(graph, block, dots, algorithm, uses_matrices).run())
 
 
 @dataclass
-class _Rewriting:
-    """``nodes`` has the new nodes by output; ``blocked`` has the name of a tensor's blocked form;
-    ``plain`` has the tensors that exist in the model's own layout."""
+class _Blocks(Relayout):
+    suffix = "blocks"
+    conversions = ("to_blocks", "from_blocks")
 
-    graph: Graph
     block: int
     dots: bool
     algorithm: AlgorithmOf
     uses_matrices: UsesMatrices
-    nodes: dict[str, Node] = field(default_factory=dict)
-    tensors: dict[str, Tensor] = field(default_factory=dict)
-    blocked: dict[str, str] = field(default_factory=dict)
-    plain: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self.tensors |= self.graph.tensors
-        self.plain |= {*self.graph.inputs, *self._constants()}
+        super().__post_init__()
         self.readers = self.graph.consumers()
 
-    def _constants(self) -> set[str]:
-        return {name for name, tensor in self.graph.tensors.items() if tensor.is_constant}
+    def into(self) -> Op:
+        return ToBlocks(self.block)
+
+    def back(self, name: str) -> Op:
+        return FromBlocks(self.graph[name].shape[1])
 
     def add(self, node: Node) -> None:
-        """Add a node, on blocks where that is possible and pays."""
         match node.op:
             case Conv2d() if self._packs(node):
                 self._conv(node, node.op)
@@ -107,20 +100,20 @@ class _Rewriting:
                 node, node.op
             ):
                 self._conv_transpose(node, node.op)
-            case MaxPool() | AvgPool() | QMaxPool() if node.inputs[0] in self.blocked:
-                self._emit_blocked(node, BlockedPool(node.op), self._blocks(node.inputs[0]))
-            case Relu() | Clip() if node.inputs[0] in self.blocked:
-                self._emit_blocked(node, node.op, self._blocks(node.inputs[0]))
-            case Add() if self._adds_blocks(node):
+            case MaxPool() | AvgPool() | QMaxPool() if node.inputs[0] in self.moved:
+                self.emit(node, BlockedPool(node.op), self.in_other(node.inputs[0]))
+            case Relu() | Clip() if node.inputs[0] in self.moved:
+                self.emit(node, node.op, self.in_other(node.inputs[0]))
+            case Add() if self.adds(node):
                 self._add(node, node.op)
-            case Interleave() if all(name in self.blocked for name in node.inputs):
-                self._emit_blocked(node, node.op, *(self._blocks(n) for n in node.inputs))
-            case QAdd() if self._adds_blocks(node):
-                self._emit_blocked(node, node.op, *(self._blocks(n) for n in node.inputs))
+            case Interleave() if all(name in self.moved for name in node.inputs):
+                self.emit(node, node.op, *(self.in_other(n) for n in node.inputs))
+            case QAdd() if self.adds(node):
+                self.emit(node, node.op, *(self.in_other(n) for n in node.inputs))
             case Map() if self._maps_blocks(node):
                 inputs = (n if self.graph[n].shape in SCALARS else self._blocks_of_channels(n)
                           for n in node.inputs)  # fmt: skip
-                self._emit_blocked(node, node.op, *inputs)
+                self.emit(node, node.op, *inputs)
             case Dense() if self._packs(node):
                 self._dense(node, node.op)
             case QDense() if self._packs_rows(node, node.op):
@@ -130,71 +123,11 @@ class _Rewriting:
             case QMatMul() if self._packs_columns(node, "int8") and self._is_exact(node, node.op):
                 self._integer_product(node, node.op)
             case _:
-                inputs = tuple(self._plain(name) for name in node.inputs)
-                self.nodes[node.output] = replace(node, inputs=inputs)
-                self.plain.add(node.output)
-
-    def finish(self) -> Graph:
-        """The new graph; its outputs are in the model's layout."""
-        for name in self.graph.outputs:
-            self._plain(name)
-        self._lift()
-        return dead_code(self.graph.with_nodes(self.nodes.values(), *self.tensors.values()))
-
-    def _lift(self) -> None:
-        """Results that only products of uint8 and int8 read are stored as uint8."""
-        readers: dict[str, list[Op]] = {}
-        for node in self.nodes.values():
-            for name in node.inputs:
-                readers.setdefault(name, []).append(node.op)
-        for name, node in self.nodes.items():
-            reads = [isinstance(op, BlockedDotConv2d) for op in readers.get(name, [])]
-            if isinstance(node.op, BlockedDotConv2d | ToBlocks) and reads and all(reads):
-                self.nodes[name] = replace(node, op=replace(node.op, lifts=True))
-                self.tensors[name] = replace(self.tensors[name], dtype="uint8")
-
-    # ---- layouts ----
-
-    def _plain(self, name: str) -> str:
-        """A tensor in the model's own layout."""
-        if name not in self.plain:
-            op = FromBlocks(self.graph[name].shape[1])
-            source = self.blocked[name]
-            self.nodes[name] = Node(f"{name}.from_blocks", op, (source,), name)
-            self.plain.add(name)
-        return name
-
-    def _blocks(self, name: str) -> str:
-        """A tensor in blocks."""
-        if name not in self.blocked:
-            node = Node(f"{name}.to_blocks", ToBlocks(self.block), (self._plain(name),), name)
-            self._emit_blocked(node, node.op, *node.inputs)
-        return self.blocked[name]
-
-    def _emit_blocked(self, node: Node, op: Op, *inputs: str) -> None:
-        output = f"{node.output}.blocks"
-        self._tensor(output, op, inputs)
-        self.nodes[output] = replace(node, op=op, inputs=inputs, output=output)
-        self.blocked[node.output] = output
-
-    def _tensor(self, name: str, op: Op, inputs: tuple[str, ...]) -> None:
-        shape, dtype = infer(op, tuple(self.tensors[i] for i in inputs), name)
-        self.tensors[name] = Tensor(name, shape, dtype)
-
-    def _constant(self, name: str, data: np.ndarray) -> str:
-        self.tensors[name] = Tensor.constant(name, np.ascontiguousarray(data))
-        return name
-
-    # ---- operators ----
+                self.keep(node, node.op, *map(self.in_plain, node.inputs))
 
     def _packs(self, node: Node) -> bool:
-        weight = self.graph[node.inputs[1]]
-        rest_is_known = all(self.graph[name].is_constant for name in node.inputs[1:])
-        if not rest_is_known or 0 in (*weight.shape, *self.graph.result(node).shape):
-            return False
-        if isinstance(node.op, Conv2d | QConv2d):
-            return self._groups_fit(node, node.op.groups)
-        return True
+        fits = not isinstance(node.op, Conv2d | QConv2d) or self._groups_fit(node, node.op.groups)
+        return fits and self.is_constant_beyond_image(node)
 
     def _groups_fit(self, node: Node, groups: int) -> bool:
         """Whether a convolution has one group, is depthwise, or has as many results as channels in
@@ -211,7 +144,7 @@ class _Rewriting:
     def _kernels(self, node: Node, groups: int) -> np.ndarray:
         """The weight of a convolution; with zeros for the other groups of a block where groups are
         smaller."""
-        weight = self._data(node.inputs[1])
+        weight = self.data(node.inputs[1])
         results, channels, *kernel = weight.shape
         if groups == 1 or channels >= self.block:
             return weight
@@ -229,21 +162,21 @@ class _Rewriting:
         image, packed = self._image_and_weight(node, op.groups)
         depthwise = self._is_depthwise(node, op.groups)
         new = BlockedDepthwise(*attributes) if depthwise else BlockedConv2d(*attributes)
-        weight = self._constant(f"{node.name}.weight", packed)
-        self._emit_blocked(
-            node, new, image, weight, self._packed_bias(node, self._data(node.inputs[1]).shape[0])
+        weight = self.constant(f"{node.name}.weight", packed)
+        self.emit(
+            node, new, image, weight, self._packed_bias(node, self.data(node.inputs[1]).shape[0])
         )
 
     def _winograd(self, node: Node, op: Conv2d, size: int) -> None:
-        weight = self._data(node.inputs[1])
+        weight = self.data(node.inputs[1])
         packed = in_blocks(in_blocks(weight, self.block, 0), self.block, 2)
         packed = transformed_weight(packed.transpose(0, 2, 3, 1, 4, 5), size)
         inputs = (
-            self._blocks(node.inputs[0]),
-            self._constant(f"{node.name}.weight", packed),
+            self.in_other(node.inputs[0]),
+            self.constant(f"{node.name}.weight", packed),
             self._packed_bias(node, weight.shape[0]),
         )
-        self._emit_blocked(node, BlockedWinograd(size, op.pads, op.lo, op.hi), *inputs)
+        self.emit(node, BlockedWinograd(size, op.pads, op.lo, op.hi), *inputs)
 
     def _qconv(self, node: Node, op: QConv2d) -> None:
         rest = (op.x_zero_point, op.requant)
@@ -255,19 +188,19 @@ class _Rewriting:
             pads = (*op.pads[:3], op.pads[3] + missing)
             kind = BlockedMatrixConv2d if matrices else BlockedDotConv2d
             new = kind(op.strides, pads, op.dilations, depthwise, *rest)
-            weight = self._data(node.inputs[1])
+            weight = self.data(node.inputs[1])
             columns["bias"] = _lifted_bias(columns["bias"], weight, op.x_zero_point)
         else:
             image, packed = self._image_and_weight(node, op.groups)
             packed = packed.astype(np.int32)
             new = BlockedQConv2d(op.strides, op.pads, op.dilations, depthwise, *rest)
         names = self._packed_columns(node, columns)
-        weights = self._constant(f"{node.name}.weight", packed)
-        self._emit_blocked(node, new, image, weights, *names)
+        weights = self.constant(f"{node.name}.weight", packed)
+        self.emit(node, new, image, weights, *names)
 
     def _packed_columns(self, node: Node, columns: dict[str, np.ndarray]) -> list[str]:
         return [
-            self._constant(f"{node.name}.{name}", in_blocks(column, self.block, 0))
+            self.constant(f"{node.name}.{name}", in_blocks(column, self.block, 0))
             for name, column in columns.items()
         ]
 
@@ -275,7 +208,7 @@ class _Rewriting:
         """The bias and the factors that rescale the sums, by name: factors in float32 where the
         processor has vectors that round down and the results stay the same, else integers.
         """
-        weight, bias = (self._data(name).astype(np.int64) for name in node.inputs[1:])
+        weight, bias = (self.data(name).astype(np.int64) for name in node.inputs[1:])
         largest = UINT8_MAX * np.abs(weight).reshape(len(weight), -1).sum(1) + np.abs(bias)
         found = floor_requant(requant, largest) if self.dots else None
         if found is not None:
@@ -292,20 +225,20 @@ class _Rewriting:
         """The name of a convolution's image in the layout to read, and the weight that fits it."""
         x = node.inputs[0]
         if self._is_depthwise(node, groups):
-            packed = in_blocks(self._data(node.inputs[1])[:, 0], self.block, 0)
+            packed = in_blocks(self.data(node.inputs[1])[:, 0], self.block, 0)
             packed = packed.transpose(0, 2, 3, 1)
-            return self._blocks(x), packed
+            return self.in_other(x), packed
         weight = self._kernels(node, groups)
         packed = in_blocks(weight, self.block, 0)  # [OC/B, B, C, KH, KW]
-        if x in self.blocked or weight.shape[1] >= self.block:
+        if x in self.moved or weight.shape[1] >= self.block:
             packed = in_blocks(packed, self.block, 2).transpose(0, 2, 4, 5, 3, 1)
-            return self._blocks(x), packed
+            return self.in_other(x), packed
         # Channels too few for a block are read one after another, in the model's own layout.
-        return self._plain(x), packed.transpose(0, 2, 3, 4, 1)
+        return self.in_plain(x), packed.transpose(0, 2, 3, 4, 1)
 
     def _adds_fours(self, node: Node, op: QConv2d) -> bool:
         """Whether products can be added by fours: positions of a row must lie together."""
-        fits = self._data(node.inputs[1]).dtype == np.int8
+        fits = self.data(node.inputs[1]).dtype == np.int8
         depthwise = self._is_depthwise(node, op.groups)
         return self.dots and fits and (not depthwise or op.dilations[1] == 1)
 
@@ -316,27 +249,25 @@ class _Rewriting:
         convolution, groups of four taps of a row. Also returns how many taps of zeros that adds to
         a row. An image of fewer channels than a block gets a smaller block. For products of
         ``matrices``, the weights of several blocks lie together."""
-        x, weight = node.inputs[0], self._data(node.inputs[1])
+        x, weight = node.inputs[0], self.data(node.inputs[1])
         if self._is_depthwise(node, groups):
             packed = in_blocks(in_blocks(weight[:, 0], self.block, 0), 4, 3)
-            return self._blocks(x), packed.transpose(0, 2, 3, 1, 4), -weight.shape[3] % 4
+            return self.in_other(x), packed.transpose(0, 2, 3, 1, 4), -weight.shape[3] % 4
         weight = self._kernels(node, groups)
         channels = weight.shape[1]
-        wide = x in self.blocked or channels >= self.block
+        wide = x in self.moved or channels >= self.block
         size = self.block if wide else -(-channels // 4) * 4
         together = choose_depth(-(-channels // size)) if matrices else size
         filled = in_blocks(weight, size, 1).reshape(len(weight), -1, *weight.shape[2:])
         packed = in_blocks(in_blocks(filled, self.block, 0), together, 2)
         packed = in_blocks(packed, 4, 3).transpose(0, 2, 5, 6, 3, 1, 4)
-        return self._blocks(x) if wide else self._narrow_block(x, size), packed, 0
+        return self.in_other(x) if wide else self._narrow_block(x, size), packed, 0
 
     def _narrow_block(self, x: str, size: int) -> str:
         """All channels of an image as one block of ``size``."""
         output = f"{x}.block"
         if output not in self.nodes:
-            op, inputs = ToBlocks(size), (self._plain(x),)
-            self._tensor(output, op, inputs)
-            self.nodes[output] = Node(f"{x}.to_block", op, inputs, output)
+            self.step(f"{x}.to_block", output, ToBlocks(size), self.in_plain(x))
         return output
 
     def _is_plain_transpose(self, node: Node, op: ConvTranspose2d | ConvolutionTranspose) -> bool:
@@ -345,53 +276,51 @@ class _Rewriting:
         return plain and (len(image.shape), image.dtype) == (4, "float32") and self._packs(node)
 
     def _conv_transpose(self, node: Node, op: ConvTranspose2d | ConvolutionTranspose) -> None:
-        weight = self._data(node.inputs[1]).swapaxes(0, 1)  # [OC, C, KH, KW]
+        weight = self.data(node.inputs[1]).swapaxes(0, 1)  # [OC, C, KH, KW]
         packed = in_blocks(in_blocks(_phases(weight, op), self.block, 2), self.block, 4)
         packed = packed.transpose(0, 1, 2, 4, 6, 7, 5, 3)
         inputs = (
-            self._blocks(node.inputs[0]),
-            self._constant(f"{node.name}.weight", packed),
+            self.in_other(node.inputs[0]),
+            self.constant(f"{node.name}.weight", packed),
             self._packed_bias(node, weight.shape[0]),
         )
         (before_h, before_w), (height, width) = op.before, op.size
         bounds = (op.lo, op.hi) if isinstance(op, ConvTranspose2d) else ()
         new = BlockedConvTranspose2d((before_h, before_w), (height, width), *bounds)
-        self._emit_blocked(node, new, *inputs)
+        self.emit(node, new, *inputs)
 
     def _dense(self, node: Node, op: Dense) -> None:
-        weight = self._data(node.inputs[1])
+        weight = self.data(node.inputs[1])
         weight = weight if op.transposed else weight.T
         packed = in_blocks(weight, self.block, 0).transpose(0, 2, 1)
         inputs = (
-            self._plain(node.inputs[0]),
-            self._constant(f"{node.name}.weight", packed),
+            self.in_plain(node.inputs[0]),
+            self.constant(f"{node.name}.weight", packed),
             self._packed_bias(node, weight.shape[0]),
         )
-        new = PackedDense(weight.shape[0], op.lo, op.hi)
-        self.nodes[node.output] = replace(node, op=new, inputs=inputs)
-        self.plain.add(node.output)
+        self.keep(node, PackedDense(weight.shape[0], op.lo, op.hi), *inputs)
 
     def _packs_rows(self, node: Node, op: QDense) -> bool:
         """Whether rows of int8 are read as a convolution's row of positions: products of fours need
         whole fours of elements, and packed weights serve several rows."""
         (rows, depth), even = self.graph[node.inputs[0]].shape, op.requant.rounding == "even"
         fits = self.dots and even and rows >= LEAST_ROWS and depth % 4 == 0
-        return fits and self._packs(node) and self._data(node.inputs[1]).dtype == np.int8
+        return fits and self._packs(node) and self.data(node.inputs[1]).dtype == np.int8
 
     def _rows(self, node: Node, op: QDense) -> None:
         """A dense layer as a convolution of one row of positions, whose elements are one block of
         channels; blocks of its results lie apart, and are put side by side."""
-        (rows, depth), weight = self.graph[node.inputs[0]].shape, self._data(node.inputs[1])
+        (rows, depth), weight = self.graph[node.inputs[0]].shape, self.data(node.inputs[1])
         columns = self._columns(node, op.requant)
         columns["bias"] = _lifted_bias(columns["bias"], weight, op.x_zero_point)
         packed = in_blocks(in_blocks(weight, self.block, 0), 4, 2).transpose(0, 2, 1, 3)
         packed = packed[:, None, None, None]
         attributes = ((1, 1), (0, 0, 0, 0), (1, 1), False, op.x_zero_point, op.requant)
         image = self._step(
-            node, "rows", Reshape((1, 1, 1, rows, depth)), self._plain(node.inputs[0])
+            node, "rows", Reshape((1, 1, 1, rows, depth)), self.in_plain(node.inputs[0])
         )
         names = self._packed_columns(node, columns)
-        weights = self._constant(f"{node.name}.weight", packed)
+        weights = self.constant(f"{node.name}.weight", packed)
         made = self._step(node, "places", BlockedDotConv2d(*attributes), image, weights, *names)
         count, size = len(packed), len(packed) * self.block
         made = self._step(node, "blocks", Reshape((count, rows, self.block)), made)
@@ -401,15 +330,11 @@ class _Rewriting:
         if not whole:
             made = self._step(node, "filled", last, made)
             last = Slice((0, 0), (1, 1), (rows, len(weight)))
-        self.nodes[node.output] = replace(node, op=last, inputs=(made,))
-        self.plain.add(node.output)
+        self.keep(node, last, made)
 
     def _step(self, node: Node, label: str, op: Op, *inputs: str) -> str:
         """A new node of a node that becomes several."""
-        output = f"{node.output}.{label}"
-        self._tensor(output, op, inputs)
-        self.nodes[output] = Node(f"{node.name}.{label}", op, inputs, output)
-        return output
+        return self.step(f"{node.name}.{label}", f"{node.output}.{label}", op, *inputs)
 
     def _packs_columns(self, node: Node, dtype: str) -> bool:
         """Whether it pays to pack the second factor of a product of matrices: there are rows enough
@@ -423,16 +348,12 @@ class _Rewriting:
         into its packing."""
         a, b = node.inputs
         source, order = self._before_transposition(b)
-        packed = f"{node.output}.columns"
+        pack = PackColumns(self.block, order)
         if not self.graph[b].is_constant:
-            pack = PackColumns(self.block, order)
-            self._tensor(packed, pack, (source,))
-            self.nodes[packed] = Node(f"{node.name}.columns", pack, (self._plain(source),), packed)
+            packed = self._step(node, "columns", pack, self.in_plain(source))
         else:
-            packed = self._constant(packed, PackColumns(self.block, order).evaluate(self._data(b)))
-        new = PackedDense(self.graph[b].shape[-1])
-        self.nodes[node.output] = replace(node, op=new, inputs=(self._plain(a), packed))
-        self.plain.add(node.output)
+            packed = self.constant(f"{node.output}.columns", pack.evaluate(self.data(b)))
+        self.keep(node, PackedDense(self.graph[b].shape[-1]), self.in_plain(a), packed)
 
     def _before_transposition(self, name: str) -> tuple[str, tuple[int, ...]]:
         """What a tensor is a transposition of, which goes where nothing else reads it, and its
@@ -457,20 +378,14 @@ class _Rewriting:
         a, b = node.inputs
         source, order = self._before_transposition(b)
         real = [
-            self._step(node, label, _less(zero), self._plain(name))
+            self._step(node, label, _less(zero), self.in_plain(name))
             for label, name, zero in (
                 ("left", a, op.a_zero_point), ("right", source, op.b_zero_point)
             )
         ]  # fmt: skip
         packed = self._step(node, "columns", PackColumns(self.block, order), real[1])
         made = self._step(node, "sums", PackedDense(self.graph[b].shape[-1]), real[0], packed)
-        self.nodes[node.output] = replace(node, op=_requantising(op.requant), inputs=(made,))
-        self.plain.add(node.output)
-
-    def _adds_blocks(self, node: Node) -> bool:
-        a, b = node.inputs
-        same = self.graph[a].shape == self.graph[b].shape
-        return same and (a in self.blocked or b in self.blocked)
+        self.keep(node, _requantising(op.requant), made)
 
     def _maps_blocks(self, node: Node) -> bool:
         """Whether a map can work on blocks. These must be full: elements beyond the last channel
@@ -487,22 +402,22 @@ class _Rewriting:
             or (tensor.is_constant and tensor.shape == (shape[1], 1, 1))
             for tensor in numbers
         )
-        return fits and any(name in self.blocked for name in images)
+        return fits and any(name in self.moved for name in images)
 
     def _blocks_of_channels(self, name: str) -> str:
         """A tensor in blocks; a constant is put into them here."""
         tensor = self.graph[name]
         if tensor.data is None:
-            return self._blocks(name)
+            return self.in_other(name)
         whole = tensor.data.reshape((1,) * (4 - tensor.data.ndim) + tensor.data.shape)
-        return self._constant(f"{name}.blocks", ToBlocks(self.block).evaluate(whole))
+        return self.constant(f"{name}.blocks", ToBlocks(self.block).evaluate(whole))
 
     def _add(self, node: Node, op: Add) -> None:
         """Make an addition part of the convolution that computes one of its operands, if nothing
         else reads that operand; else add on blocks.
         """
         for mine, other in (node.inputs, node.inputs[::-1]):
-            source = self.nodes.get(self.blocked.get(mine, ""))
+            source = self.nodes.get(self.moved.get(mine, ""))
             if source is None or mine == other or mine in self.graph.outputs:
                 continue
             conv = source.op
@@ -513,22 +428,29 @@ class _Rewriting:
                 continue
             if len(self.readers[mine]) > 1 or (conv.lo, conv.hi) != (-math.inf, math.inf):
                 continue
-            residual = self._blocks(other)
-            del self.nodes[source.output], self.blocked[mine]
+            residual = self.in_other(other)
+            del self.nodes[source.output], self.moved[mine]
             fused = replace(conv, lo=op.lo, hi=op.hi)
-            self._emit_blocked(replace(source, output=node.output), fused, *source.inputs, residual)
+            self.emit(replace(source, output=node.output), fused, *source.inputs, residual)
             return
-        self._emit_blocked(node, op, *(self._blocks(name) for name in node.inputs))
-
-    def _data(self, name: str) -> np.ndarray:
-        data = self.graph[name].data
-        assert data is not None
-        return data
+        self.emit(node, op, *(self.in_other(name) for name in node.inputs))
 
     def _packed_bias(self, node: Node, channels: int) -> str:
         given = len(node.inputs) > 2
-        bias = self._data(node.inputs[2]) if given else np.zeros(channels, np.float32)
-        return self._constant(f"{node.name}.bias", in_blocks(bias, self.block, 0))
+        bias = self.data(node.inputs[2]) if given else np.zeros(channels, np.float32)
+        return self.constant(f"{node.name}.bias", in_blocks(bias, self.block, 0))
+
+
+def _lift(graph: Graph) -> Graph:
+    """Results that only products of uint8 and int8 read are stored as uint8."""
+    readers, nodes, tensors = graph.consumers(), list[Node](), list[Tensor]()
+    for node in graph.nodes:
+        reads = [isinstance(reader.op, BlockedDotConv2d) for reader in readers[node.output]]
+        if isinstance(node.op, BlockedDotConv2d | ToBlocks) and reads and all(reads):
+            node = replace(node, op=replace(node.op, lifts=True))
+            tensors.append(replace(graph[node.output], dtype="uint8"))
+        nodes.append(node)
+    return graph.with_nodes(nodes, *tensors)
 
 
 def _phases(weight: np.ndarray, op: ConvTranspose2d | ConvolutionTranspose) -> np.ndarray:

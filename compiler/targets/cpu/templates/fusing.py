@@ -64,8 +64,7 @@ class Together(CpuTemplate):
         knobs = {
             "lanes": lanes,
             "vectors": preferring(
-                around_calls if _calls(workload) else VECTORS[0],
-                dict.fromkeys((*VECTORS, strip)),
+                around_calls if _calls(workload) else VECTORS[0], dict.fromkeys((*VECTORS, strip))
             ),
             "parallel": preferring(shares, (False, True)),
         }

@@ -21,12 +21,7 @@ from dataclasses import dataclass
 from ....choose.space import Knobs, KnobValue, Refusal, Space
 from ....choose.template import Decision, Plan
 from ....graph.ops.base import Pair
-from ....graph.ops.blocked.matrix import (
-    GROUPS,
-    POSITIONS,
-    BlockedMatrixConv2d,
-    row_pitch,
-)
+from ....graph.ops.blocked.matrix import GROUPS, POSITIONS, BlockedMatrixConv2d, row_pitch
 from ....graph.ops.convolution import QConv2d
 from ....te.schedule import Schedule, Stage
 from ....te.tensor import IterVar, Tensor

@@ -16,9 +16,11 @@ its positions.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import ClassVar
 
 from ....choose.space import Knobs, KnobValue, Refusal, Space
 from ....choose.template import Plan
@@ -100,7 +102,55 @@ def _parts(extent: int, size: int) -> list[int]:
     return [min(size, extent - first) for first in range(0, extent, size)]
 
 
-class DirectTiles(CpuTemplate):
+class _RegisterTiles(CpuTemplate):
+    """Base: tiles of some blocks by some positions stay in vector registers."""
+
+    #: The knobs of a tile's blocks and positions; a tile without such a knob has one.
+    names: ClassVar[tuple[str, str]] = ("blocks", "width")
+    #: Blocks that the plan gives a tile at most.
+    most_blocks: ClassVar[int] = MAX_BLOCKS
+
+    @abstractmethod
+    def tiled(self, workload: OperatorWorkload) -> _Tiled:
+        """What is cut into tiles."""
+
+    @abstractmethod
+    def knobs(self, tiled: _Tiled) -> dict[str, Sequence[KnobValue]]:
+        """Legal values of each knob."""
+
+    def rest(self, workload: OperatorWorkload, tiled: _Tiled, blocks: int) -> Knobs:
+        """The knobs beside those of a tile of so many blocks."""
+        return {}
+
+    def space(self, workload: OperatorWorkload) -> Space:
+        tiled = self.tiled(workload)
+        return Space(self.knobs(tiled), lambda k: tiled.misfit(*self._tile(k)))
+
+    def plan(self, workload: OperatorWorkload, fixed: Knobs) -> Plan | Refusal:
+        tiled, space = self.tiled(workload), self.space(workload)
+        legal = [
+            [n for n in map(int, space.knobs.get(name, (1,))) if n == fixed.get(name, n)]
+            for name in self.names
+        ]
+        most = int(fixed.get(self.names[0], self.most_blocks))
+        tiles = [(m, w) for m, w in product(*legal) if m <= most and not tiled.misfit(m, w)]
+        if not tiles:
+            least = {name: values[0] for name, values in space.knobs.items()}
+            return Refusal(space.refuse(least | dict(fixed)))
+        tile = _best_tile(tiled, tiles)
+        found = {**self.rest(workload, tiled, tile[0]), **fixed, **dict(zip(self.names, tile))}  # noqa: B905
+        knobs = {name: found[name] for name in space.knobs}
+        return Plan(knobs, tiled.cycles(*tile))
+
+    def predict(self, workload: OperatorWorkload, knobs: Knobs) -> int:
+        return self.tiled(workload).cycles(*self._tile(knobs))
+
+    def _tile(self, knobs: Knobs) -> tuple[int, int]:
+        blocks, positions = (int(knobs.get(name, 1)) for name in self.names)
+        return blocks, positions
+
+
+class DirectTiles(_RegisterTiles):
     """A convolution: a tile of ``blocks`` of channels by ``width`` positions of a row stays in
     vector registers over the whole reduction. The ``outer`` loop is over groups of blocks, each of
     which reads the whole image, or over rows, each of which reads all weights.
@@ -112,106 +162,63 @@ class DirectTiles(CpuTemplate):
     def handles(self, graph: Graph, node: Node) -> bool:
         return not getattr(node.op, "depthwise", False)
 
-    def space(self, workload: OperatorWorkload) -> Space:
-        tiled = _tiled(workload, self.processor)
-        knobs: dict[str, Sequence[KnobValue]] = {
+    def tiled(self, workload: OperatorWorkload) -> _Tiled:
+        return _tiled(workload, self.processor)
+
+    def knobs(self, tiled: _Tiled) -> dict[str, Sequence[KnobValue]]:
+        return {
             "blocks": [m for m in range(1, 5) if tiled.blocks % m == 0],
             "width": range(1, tiled.width + 1),
             "outer": ("blocks", "rows"),
         }
-        return Space(knobs, lambda k: tiled.misfit(int(k["blocks"]), int(k["width"])))
 
-    def plan(self, workload: OperatorWorkload, fixed: Knobs) -> Plan | Refusal:
-        tiled = _tiled(workload, self.processor)
-        most = int(fixed.get("blocks", min(tiled.blocks, MAX_BLOCKS)))
-        tiles = [
-            (m, w)
-            for m in range(1, most + 1) if tiled.blocks % m == 0 and m == fixed.get("blocks", m)
-            for w in range(1, tiled.width + 1) if w == fixed.get("width", w)
-            if not tiled.misfit(m, w)
-        ]  # fmt: skip
-        if not tiles:
-            return Refusal(tiled.misfit(int(fixed.get("blocks", 1)), int(fixed.get("width", 1))))
-        blocks, width = _best_tile(tiled, tiles)
-        outer = fixed.get("outer") or _outer(
-            workload, tiled.blocks // blocks, self.processor.core.near_bytes
-        )
-        knobs = {"blocks": blocks, "width": width, "outer": outer}
-        return Plan(knobs, self.predict(workload, knobs))
-
-    def predict(self, workload: OperatorWorkload, knobs: Knobs) -> int:
-        return _tiled(workload, self.processor).cycles(int(knobs["blocks"]), int(knobs["width"]))
+    def rest(self, workload: OperatorWorkload, tiled: _Tiled, blocks: int) -> Knobs:
+        near_bytes = self.processor.core.near_bytes
+        return {"outer": _outer(workload, tiled.blocks // blocks, near_bytes)}
 
     def apply(self, workload: OperatorWorkload, knobs: Knobs, schedule: Schedule) -> None:
         output = schedule.outputs[0]
         if isinstance(workload.op, BlockedConvTranspose2d):
-            phases = _stage(schedule, "phases")
-            assert phases is not None
-            _schedule_conv(schedule, phases.tensor, knobs)
+            _schedule_conv(schedule, _stage(schedule, "phases").tensor, knobs)
             schedule[output].vectorize(output.axes[-1])
         else:
             _schedule_conv(schedule, output, knobs)
 
 
-class WindowTiles(CpuTemplate):
+class WindowTiles(_RegisterTiles):
     """Windows over each channel by itself: ``width`` positions of a row in registers, the window
     unrolled."""
 
     name = "channel windows"
     ops = (BlockedDepthwise, BlockedQConv2d, BlockedDotConv2d, BlockedPool)
 
-    def space(self, workload: OperatorWorkload) -> Space:
-        tiled = _tiled_window(workload, self.processor)
-        knobs = {"width": range(1, tiled.width + 1)}
-        return Space(knobs, lambda k: tiled.misfit(1, int(k["width"])))
+    def tiled(self, workload: OperatorWorkload) -> _Tiled:
+        return _tiled_window(workload, self.processor)
 
-    def plan(self, workload: OperatorWorkload, fixed: Knobs) -> Plan | Refusal:
-        tiled = _tiled_window(workload, self.processor)
-        widths = range(1, min(tiled.width, tiled.most) + 1)
-        tiles = [(1, w) for w in widths if w == fixed.get("width", w) and not tiled.misfit(1, w)]
-        if not tiles:
-            return Refusal(tiled.misfit(1, int(fixed.get("width", 1))))
-        _, width = _best_tile(tiled, tiles)
-        return Plan({"width": width}, tiled.cycles(1, width))
-
-    def predict(self, workload: OperatorWorkload, knobs: Knobs) -> int:
-        return _tiled_window(workload, self.processor).cycles(1, int(knobs["width"]))
+    def knobs(self, tiled: _Tiled) -> dict[str, Sequence[KnobValue]]:
+        return {"width": range(1, tiled.width + 1)}
 
     def apply(self, workload: OperatorWorkload, knobs: Knobs, schedule: Schedule) -> None:
         _schedule_windows(schedule, schedule.outputs[0], int(knobs["width"]))
 
 
-class DenseTiles(CpuTemplate):
+class DenseTiles(_RegisterTiles):
     """Products of the rows of a matrix with weights: ``rows`` by ``blocks`` vectors of results in
     registers."""
 
     name = "packed dense"
     ops = (PackedDense,)
+    names = ("blocks", "rows")
+    most_blocks = DENSE_TILE
 
-    def space(self, workload: OperatorWorkload) -> Space:
-        tiled = _tiled_dense(workload, self.processor)
-        knobs = {
+    def tiled(self, workload: OperatorWorkload) -> _Tiled:
+        return _tiled_dense(workload, self.processor)
+
+    def knobs(self, tiled: _Tiled) -> dict[str, Sequence[KnobValue]]:
+        return {
             "rows": range(1, min(tiled.most, tiled.width) + 1),
             "blocks": range(1, min(DENSE_TILE, tiled.blocks) + 1),
         }
-        return Space(knobs, lambda k: tiled.misfit(int(k["blocks"]), int(k["rows"])))
-
-    def plan(self, workload: OperatorWorkload, fixed: Knobs) -> Plan | Refusal:
-        space, tiled = self.space(workload), _tiled_dense(workload, self.processor)
-        if reason := space.refuse({"rows": 1, "blocks": 1} | dict(fixed)):
-            return Refusal(reason)
-        tiles = [
-            (blocks, rows)
-            for rows in map(int, space.knobs["rows"]) if rows == fixed.get("rows", rows)
-            for blocks in map(int, space.knobs["blocks"]) if blocks == fixed.get("blocks", blocks)
-            if not tiled.misfit(blocks, rows)
-        ]  # fmt: skip
-        blocks, rows = _best_tile(tiled, tiles)
-        return Plan({"rows": rows, "blocks": blocks}, tiled.cycles(blocks, rows))
-
-    def predict(self, workload: OperatorWorkload, knobs: Knobs) -> int:
-        tiled = _tiled_dense(workload, self.processor)
-        return tiled.cycles(int(knobs["blocks"]), int(knobs["rows"]))
 
     def apply(self, workload: OperatorWorkload, knobs: Knobs, schedule: Schedule) -> None:
         _schedule_dense(schedule, int(knobs["rows"]), int(knobs["blocks"]))
@@ -367,13 +374,12 @@ def _sizes(workload: OperatorWorkload) -> tuple[int, int]:
 # ---- schedules -----------------------------------------------------------------------------------
 
 
-def _stage(schedule: Schedule, name: str) -> Stage | None:
-    return next((stage for stage in schedule.stages if stage.name == name), None)
+def _stage(schedule: Schedule, name: str) -> Stage:
+    return next(stage for stage in schedule.stages if stage.name == name)
 
 
 def _schedule_conv(schedule: Schedule, output: Tensor, knobs: Knobs) -> None:
     out, acc = schedule[output], _stage(schedule, "acc")
-    assert acc is not None
     *lead, ob, oh, ow, o = output.axes
     ob_outer, ob_inner = out.split(ob, int(knobs["blocks"]))
     ow_outer, ow_inner = out.split(ow, int(knobs["width"]))
@@ -416,7 +422,6 @@ def _sums_in_registers(acc: Stage, tile: Sequence[IterVar], lanes: IterVar) -> l
 def _schedule_windows(schedule: Schedule, output: Tensor, width: int) -> None:
     """Each channel by itself: a tile of positions of a row in registers, the window unrolled."""
     out, acc = schedule[output], _stage(schedule, "acc")
-    assert acc is not None
     n, cb, oh, ow, c = output.axes
     ow_outer, ow_inner = out.split(ow, width)
     _in_registers(out, (ow_inner,), c)
@@ -432,7 +437,6 @@ def _schedule_windows(schedule: Schedule, output: Tensor, width: int) -> None:
 
 def _schedule_dense(schedule: Schedule, rows: int, blocks: int) -> None:
     out, done, acc = (_stage(schedule, name) for name in ("out", "blocks", "acc"))
-    assert out is not None and done is not None and acc is not None
     *lead, n, o = out.tensor.axes
     ob, lane = out.split(o, acc.tensor.shape[-1])
     ob_outer, ob_inner = out.split(ob, blocks)
@@ -474,7 +478,7 @@ def _keep_loops(stage: Stage, axes: Sequence[IterVar]) -> None:
 
 
 def _schedule_border(schedule: Schedule) -> Stage | None:
-    border = _stage(schedule, "bordered")
+    border = next((stage for stage in schedule.stages if stage.name == "bordered"), None)
     if border is not None:
         border.parallel(
             next((a for a in border.tensor.axes if a.extent > 1), border.tensor.axes[0])

@@ -214,8 +214,7 @@ def tiled(product: Product, knobs: Knobs) -> Schedule:
     """The schedule of a product in tiles."""
     rows, columns, by_rows, by_columns, depth, stages = (int(knobs[n]) for n in KNOBS)
     down, across = _Side(by_rows, rows // by_rows), _Side(by_columns, columns // by_columns)
-    if int(knobs["parts"]) > 1:
-        product = in_parts(product, int(knobs["parts"]), depth)
+    product = in_parts(product, int(knobs["parts"]), depth)
     batch, m, n, k = product.sizes
     whole_m, whole_n, whole_k = (
         -(-size // tile) * tile for size, tile in ((m, rows), (n, columns), (k, depth))

@@ -67,7 +67,10 @@ def division(parts: int, taps: int) -> tuple[int, int]:
 
 def in_parts(product: Product, parts: int, depth: int) -> Product:
     """The product that adds up each sum in so many parts. The parts are its batch, so the given
-    product must have none. Taps are divided first, then steps of k, in multiples of ``depth``."""
+    product must have none. Taps are divided first, then steps of k, in multiples of ``depth``. One
+    part is the product itself."""
+    if parts == 1:
+        return product
     by_taps, by_steps = division(parts, product.taps)
     taps, all_steps = product.taps // by_taps, product.sizes[3]
     steps = -(-all_steps // (by_steps * depth)) * depth

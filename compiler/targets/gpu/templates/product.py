@@ -121,10 +121,9 @@ def make_product(graph: Graph, node: Node) -> Product:
         case Conv2d() | QConv2d() as op:
             return _convolution(op, [t.shape for t in tensors], [t.dtype for t in tensors])
         case Dense() | MatMul() as op:
-            transposed = isinstance(op, Dense) and op.transposed
-            return _dense(op, tensors, transposed, 0)
+            return _dense(op, tensors, isinstance(op, Dense) and op.transposed)
         case QDense() as op:
-            return _dense(op, tensors, True, op.x_zero_point)
+            return _dense(op, tensors, by_column=True)
     raise AssertionError(f"{node.op.name} is no product")
 
 
@@ -136,24 +135,23 @@ def column_sums(op: Op, weight: np.ndarray) -> np.ndarray:
     return weight.reshape(1, len(weight), -1).sum(2, dtype=int)
 
 
-def _dense(op: Dense | MatMul | QDense, tensors: Sequence, by_column: bool, zero: int) -> Product:
+def _dense(op: Dense | MatMul | QDense, tensors: Sequence, by_column: bool) -> Product:
     x, w, *bias = (placeholder(t.shape, t.dtype, name) for t, name in zip(tensors, "xwb"))  # noqa: B905
     rows, depth = x.shape
     columns = w.shape[0 if by_column else 1]
-    dtype = "int32" if isinstance(op, QDense) else "float32" if x.dtype in HALF_DTYPES else x.dtype
+    zero, dtype = _arithmetic(op)
+    dtype = x.dtype if isinstance(op, MatMul) and x.dtype not in HALF_DTYPES else dtype
 
     def raw_left(b: Expr, i: Expr, t: Expr, k: Expr) -> tuple[Expr, list[Expr]]:
         return x[i, k], []
-
-    def left(*at: Expr) -> tuple[Expr, list[Expr]]:
-        return _less(x[at[1], at[3]], zero, dtype), []
 
     def right(b: Expr, j: Expr, t: Expr, k: Expr) -> tuple[Expr, list[Expr]]:
         return (w[j, k] if by_column else w[k, j]), []
 
     epilogue, more, values = _epilogue(op, bias)
     return Product(
-        (1, rows, columns, depth), left, right, lambda b, i, j, acc: epilogue(acc, j), dtype,
+        (1, rows, columns, depth), _less(raw_left, zero), right,
+        lambda b, i, j, acc: epilogue(acc, j), dtype,
         [x, w, *bias, *more], values, by_column, zero_point=zero, raw_left=raw_left,
     )  # fmt: skip
 
@@ -166,8 +164,7 @@ def _convolution(op: Conv2d | QConv2d, shapes: list[tuple[int, ...]], dtypes: li
     x = placeholder(shapes[0], dtypes[0], "x")
     w = placeholder((outputs, depth), dtypes[1], "w")
     bias = [placeholder(s, d, "b") for s, d in zip(shapes[2:], dtypes[2:], strict=True)]
-    zero = op.x_zero_point if isinstance(op, QConv2d) else 0
-    dtype = "int32" if isinstance(op, QConv2d) else "float32"
+    zero, dtype = _arithmetic(op)
 
     def left(b: Expr, i: Expr, t: Expr, k: Expr) -> tuple[Expr, list[Expr]]:
         return w[b % groups * rows + i, k], []
@@ -177,11 +174,11 @@ def _convolution(op: Conv2d | QConv2d, shapes: list[tuple[int, ...]], dtypes: li
         at = (j // counts[1], j % counts[1])
         places, inside = _windowed(op, (height, width), kernel, counts, at, taps)
         channel = b % groups * per_group + k // math.prod(kernel)
-        return _less(x[(b // groups, channel, *places)], zero, dtype), inside
+        return x[(b // groups, channel, *places)], inside
 
     epilogue, more, values = _epilogue(op, bias)
     return Product(
-        (images * groups, rows, math.prod(counts), depth), left, right,
+        (images * groups, rows, math.prod(counts), depth), left, _less(right, zero),
         lambda b, i, j, acc: epilogue(acc, b % groups * rows + i), dtype, [x, w, *bias, *more],
         values,
     )  # fmt: skip
@@ -204,8 +201,7 @@ def _channels_last(op: Conv2d | QConv2d, x_type: Type, w_type: Type, *rest: Type
     x = placeholder(x_shape, x_dtype, "x")
     w = placeholder((outputs, taps_of_all, depth), w_dtype, "w")
     bias = [placeholder(s, d, "b") for s, d in rest]
-    zero = op.x_zero_point if isinstance(op, QConv2d) else 0
-    dtype = "int32" if isinstance(op, QConv2d) else "float32"
+    zero, dtype = _arithmetic(op)
 
     def raw_left(b: Expr, i: Expr, t: Expr, k: Expr) -> tuple[Expr, list[Expr]]:
         if plain:
@@ -218,16 +214,12 @@ def _channels_last(op: Conv2d | QConv2d, x_type: Type, w_type: Type, *rest: Type
         places, inside = _windowed(op, (height, width), kernel, counts, at, taps)
         return x[(i // math.prod(counts), *places, k)], inside
 
-    def left(*at: Expr) -> tuple[Expr, list[Expr]]:
-        element, inside = raw_left(*at)
-        return _less(element, zero, dtype), inside
-
     def right(b: Expr, j: Expr, t: Expr, k: Expr) -> tuple[Expr, list[Expr]]:
         return w[j, t, k], []
 
     epilogue, more, values = _epilogue(op, bias)
     return Product(
-        (1, images * math.prod(counts), outputs, depth), left, right,
+        (1, images * math.prod(counts), outputs, depth), _less(raw_left, zero), right,
         lambda b, i, j, acc: epilogue(acc, j), dtype, [x, w, *bias, *more], values,
         right_by_column=True, taps=taps_of_all, zero_point=zero, raw_left=raw_left,
     )  # fmt: skip
@@ -255,16 +247,11 @@ def _in_phases(op: InPhases, is_last: bool, x_type: Type, w_type: Type, *rest: T
     x = placeholder(x_shape, x_dtype, "x")
     w = placeholder((phases * taps_of_all, outputs, channels), w_dtype, "w")
     bias = [placeholder(s, d, "b") for s, d in rest]
-    zero = op.op.x_zero_point if isinstance(op.op, QConvTranspose2d) else 0
-    dtype = "int32" if isinstance(op.op, QConvTranspose2d) else "float32"
+    zero, dtype = _arithmetic(op.op)
 
     def element(b: Expr, place: Expr, t: Expr, c: Expr) -> tuple[Expr, list[Expr]]:
         n, *at, inside = _tap_of_phase(op, sides, taps, b, place, t)
         return x[(n, *at, c) if is_last else (n, c, *at)], inside
-
-    def shifted(*at: Expr) -> tuple[Expr, list[Expr]]:
-        value, inside = element(*at)
-        return _less(value, zero, dtype), inside
 
     def factor(b: Expr, o: Expr, t: Expr, c: Expr) -> tuple[Expr, list[Expr]]:
         return w[b * taps_of_all + t, o, c], []
@@ -285,6 +272,7 @@ def _in_phases(op: InPhases, is_last: bool, x_type: Type, w_type: Type, *rest: T
         return compute((x_shape[0], *inner), rule, "out")
 
     epilogue, more, values = _epilogue(op.op, bias)
+    shifted = _less(element, zero)
     left, right = (shifted, factor) if is_last else (with_taps(factor), with_taps(shifted))
     return Product(
         _sizes_in_phases(op, is_last, x_shape, w_shape), left, right,
@@ -348,11 +336,23 @@ def _windowed(
     return places, inside
 
 
-def _less(element: Expr, zero_point: int, dtype: str) -> Expr:
+def _arithmetic(op: Op) -> tuple[int, str]:
+    """The zero point of an operator's image, and the dtype of its sums."""
+    if isinstance(op, QConv2d | QConvTranspose2d | QDense):
+        return op.x_zero_point, "int32"
+    return 0, "float32"
+
+
+def _less(element: Element, zero_point: int) -> Element:
     """An element less its zero point, which may need 9 bits."""
-    if dtype != "int32" or not zero_point:
+    if not zero_point:
         return element
-    return element.astype("int16") - zero_point
+
+    def shifted(*at: Expr) -> tuple[Expr, list[Expr]]:
+        value, inside = element(*at)
+        return value.astype("int16") - zero_point, inside
+
+    return shifted
 
 
 def _epilogue(

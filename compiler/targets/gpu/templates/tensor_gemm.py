@@ -252,8 +252,7 @@ def tensor_tiled(product: Product, kind: str, knobs: Knobs) -> Schedule:
     core = tc.group_core(kind, warp_columns) if grouped else tc.tensor_core(kind)
     lanes = WARPGROUP if grouped else WARP
     shape = (tc.GROUP_ROWS, warp_columns) if grouped else (tc.ROWS, tc.COLUMNS)
-    if int(knobs["parts"]) > 1:
-        product = in_parts(product, int(knobs["parts"]), depth)
+    product = in_parts(product, int(knobs["parts"]), depth)
     batch, m, n, k = product.sizes
     whole_m, whole_n, whole_k = (
         -(-size // tile) * tile for size, tile in ((m, rows), (n, columns), (k, depth))
@@ -404,11 +403,7 @@ def _blocks(result: Stage, rows: int, columns: int) -> IterVar:
 
 
 def _share(
-    result: Stage,
-    loops: Sequence[IterVar],
-    columns: int,
-    threads: tuple[int, int, int],
-    dtype: str,
+    result: Stage, loops: Sequence[IterVar], columns: int, threads: tuple[int, int, int], dtype: str
 ) -> None:
     """Let the threads of a block, which are so many warps by rows and by columns, and lanes, end a
     tile together: each ``count`` elements side by side, lanes along the rows."""

@@ -18,14 +18,13 @@ from vdla.compiler.dumps import Dumps
 from vdla.compiler.frontends.load import load_graph
 from vdla.compiler.graph.passes import run_passes
 from vdla.compiler.targets.gpu.dialects import CUDA
-from vdla.compiler.targets.gpu.graph_code import GraphKernels, fuse, make_argument
+from vdla.compiler.targets.gpu.graph_code import GraphKernels, fuse, make_call
 from vdla.compiler.targets.gpu.kernels import find_temporaries, make_kernels
 from vdla.compiler.targets.gpu.lowering import templates_of
 from vdla.compiler.targets.gpu.scopes import element_bytes, element_count
 from vdla.compiler.targets.gpu.text import print_module
 from vdla.compiler.te.expr import Const
 from vdla.compiler.tir.ir import Buffer, PrimFunc, Store
-from vdla.runtime.gpu.program import KernelCall
 
 from . import test_tensor_cores as cores
 from .networks import NETWORKS
@@ -62,11 +61,7 @@ def run_func(
     names = {buffer: f"{number} {buffer.name}" for number, buffer in enumerate(buffers)}
     memory = {names[buffer]: garbage(buffer) for buffer in buffers}
     memory |= {names[b]: array for b, array in zip(func.params, arrays, strict=False)}
-    calls = [
-        KernelCall(k.name, k.grid, k.block,
-                   tuple(make_argument(a, lambda b: (names[b], 0)) for a in k.arguments))
-        for k in kernels
-    ]  # fmt: skip
+    calls = [make_call(kernel, lambda b: (names[b], 0)) for kernel in kernels]
     source = print_module([k.text for k in kernels], CUDA)
     made, report = run_sanitized(source, calls, memory, sanitizer, folder)
     result = func.params[-1]
@@ -128,11 +123,10 @@ def test_networks(name: str, kind: str, sanitizer: str, tmp_path: Path) -> None:
     memory = {n: garbage(b) for _, names, _ in found.calls for b, n in names.items()}
     memory |= found.memory.constants | dict(zip(graph.inputs, arrays, strict=True))
     calls = [
-        KernelCall(k.name, k.grid, k.block, tuple(
-            make_argument(a, lambda b, names=names: (names[b], 0)) for a in k.arguments
-        ))
-        for made, names, _ in found.calls for k in made.kernels
-    ]  # fmt: skip
+        make_call(kernel, lambda b, names=names: (names[b], 0))
+        for made, names, _ in found.calls
+        for kernel in made.kernels
+    ]
     source = found.program("emulated").source
     made, report = run_sanitized(source, calls, memory, sanitizer, tmp_path)
     assert made, report
