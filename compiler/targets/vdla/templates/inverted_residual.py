@@ -44,28 +44,16 @@ from .windows import Slide, Windows, plan_slide, slid
 
 @dataclass(frozen=True)
 class InvertedResidualWorkload(WithinBudget):
-    """An image of ``ic_blocks`` blocks, its 1x1 convolution to ``blocks`` blocks, and the windows
-    of a depthwise convolution that slide over them."""
+    """A 1x1 convolution, perhaps with a LUT, and the windows of a depthwise convolution that slide
+    over its result."""
 
-    ic_blocks: int
-    blocks: int
-    height: int
-    width: int
-    window: Window
+    expansion: Expansion
     slide: Slide
     has_table: bool
     context: Context
     pad_value: int = field(compare=False)
     first: Epilogue = field(compare=False)
     last: Epilogue = field(compare=False)
-
-    @property
-    def expansion(self) -> Expansion:
-        """The operator as its planner sees it."""
-        return Expansion(
-            self.ic_blocks, self.blocks, self.height, self.width, self.window,
-            self.slide.sums, self.slide.phases, 1 + self.has_table,
-        )  # fmt: skip
 
 
 #: The scratchpads that the operator shares with operators of the tensor track.
@@ -119,10 +107,12 @@ class InvertedResiduals(Tiled[InvertedResidualWorkload]):
         window = Window(kernel, op.last.strides, op.last.pads, op.last.dilations)
         slide = plan_slide(window, height, width, self.machine.params.vector_window)
         assert slide is not None
+        expansion = Expansion(
+            ic_blocks, blocks, height, width, window, slide.sums, slide.phases, 1 + has_table
+        )
         return InvertedResidualWorkload(
-            ic_blocks, blocks, height, width, window, slide, has_table, context,
-            op.last.x_zero_point, Epilogue.from_requant(first.requant),
-            Epilogue.from_requant(op.last.requant),
+            expansion, slide, has_table, context, op.last.x_zero_point,
+            Epilogue.from_requant(first.requant), Epilogue.from_requant(op.last.requant),
         )  # fmt: skip
 
     def sizes(self, workload: InvertedResidualWorkload) -> Mapping[str, Sequence[KnobValue]]:
@@ -157,19 +147,18 @@ class InvertedResiduals(Tiled[InvertedResidualWorkload]):
     def schedule(self, workload: InvertedResidualWorkload, knobs: Knobs, name: str) -> PrimFunc:
         """Parameters: data, weight and param of the convolution, weights (int32 [blocks, KH,
         phases, block]) and param of the windows, out."""
-        w, params = workload, self.machine.params
+        w, e, params = workload, workload.expansion, self.machine.params
         batch, block = params.batch, params.block
-        data = placeholder((w.ic_blocks, w.height, w.width, batch, block), "int8", "data")
-        weight = placeholder((w.blocks, w.ic_blocks, 1, 1, block, block), "int8", "weight")
-        pars = (w.blocks, REQUANT_ENTRIES, block)
+        data = placeholder((e.ic_blocks, e.height, e.width, batch, block), "int8", "data")
+        weight = placeholder((e.blocks, e.ic_blocks, 1, 1, block, block), "int8", "weight")
+        pars = (e.blocks, REQUANT_ENTRIES, block)
         par, last = placeholder(pars, "int32", "param"), placeholder(pars, "int32", "last")
-        (kh, _), out_size = w.window.kernel, w.window.output(w.height, w.width)
-        words = placeholder((w.blocks, kh, w.slide.phases, block), "int32", "words")
+        words = placeholder((e.blocks, e.window.kernel[0], w.slide.phases, block), "int32", "words")
 
         acc, image = sums_of_products(Window((1, 1)), 0, data, weight, ())
         first = requantized(acc, par, w.first)
         rounded = compute(acc.shape, lambda *i: first[i].astype("int32"), "rounded")
-        pads = w.slide.pads(w.window, w.height, w.width)
+        pads = w.slide.pads(e.window, e.height, e.width)
         expanded, inlined = padded(rounded, pads, w.pad_value), [first, rounded]
         in_tmp, tables = [expanded], []
         if w.has_table:
@@ -177,8 +166,8 @@ class InvertedResiduals(Tiled[InvertedResidualWorkload]):
             activated = _apply_table(expanded, table, acc, pads, params)
             expanded = padded(activated, pads, w.pad_value)
             tables, inlined, in_tmp = [table], [*inlined, activated], [*in_tmp, expanded]
-        rows = (reduce_axis(kh, "ky"),)
-        reduced = slid(w.window, out_size, expanded, words, rows, w.slide)
+        rows = (reduce_axis(e.window.kernel[0], "ky"),)
+        reduced = slid(e.window, e.size, expanded, words, rows, w.slide)
         out = requantized(reduced, last, w.last)
         part = Part.of(knobs)
         s = create_schedule(out)
@@ -198,17 +187,17 @@ class InvertedResiduals(Tiled[InvertedResidualWorkload]):
         block = tile = vthread_tiles(s[out], [channels], part.vthreads)
         s[image].set_scope("inp")
         s[image].compute_at(s[out], pixels)
-        if workload.expansion.tiles(part) > 1:
+        if e.tiles(part) > 1:
             s[image].double_buffer()
         attach(s, {acc: "acc", **dict.fromkeys(in_tmp, "tmp")}, s[out], block)
-        leaving = workload.expansion.leaving(part, w.context.budget)
+        leaving = e.leaving(part, w.context.budget)
         if leaving < part.rows:
             tile, _ = s[out].split(inner[1], leaving)
             s[out].unroll(tile)
         attach(s, {reduced: "tmp", local: "out"}, s[out], tile)
         if leaving < part.rows:
             s[local].double_buffer()
-        stays = workload.expansion.stays(part, w.context.budget)
+        stays = e.stays(part, w.context.budget)
         own = [*(() if "wgt" in stays else [weights]), *(() if "par" in stays else constants)]
         for tensor in own:
             s[tensor].compute_at(s[out], block)
