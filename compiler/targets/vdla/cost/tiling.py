@@ -258,8 +258,6 @@ class ProductShape(Shape):
     #: first.
     shift_h: int = 0
     shift_w: int = 0
-    #: Whether input channels may pass in chunks.
-    has_chunks: bool = True
     #: Whether the blocks of results are groups, each of ``ic_blocks`` blocks of its own.
     grouped: bool = False
     #: Whether the tensor core also sums the weights of each output channel, and the inputs of each
@@ -280,8 +278,7 @@ class ProductShape(Shape):
 
     @property
     def sizes(self) -> dict[str, list[int]]:
-        chunks = even_sizes(self.ic_blocks) if self.has_chunks else [self.ic_blocks]
-        return {**super().sizes, "ic_blocks": chunks}
+        return {**super().sizes, "ic_blocks": even_sizes(self.ic_blocks)}
 
     def reads_parts(self, tile: Tiling) -> Each:
         return super().reads_parts(tile) & (not self.grouped)
@@ -315,7 +312,7 @@ class ProductShape(Shape):
         """Also those whose results do not pass through tmp, if they must, in parts as large as fit,
         or half."""
         yield from super().faults(tiles)
-        reason = f"skips columns, but its rows do not divide {self.oh}"
+        reason = f"skips columns, and its rows do not divide {self.oh}"
         yield _lacks_rows(tiles, self), reason
         if self.through_tmp:
             passing = _in_even_parts(tiles.rows, _room_in_tmp(tiles, self))
