@@ -46,8 +46,8 @@ from ....tir.passes.unroll import unroll_loops
 from .. import expressions as E
 from ..cost.tiling import INSN_CYCLES, even_sizes, read_cycles, row_cycles
 from ..machine import Budget, Context, Machine
-from .base import Tiled, Track, WithinBudget
-from .matmul import find_tile_reach, tile_bytes, tile_step, transposed_tiles, weight_tiles
+from .base import Tiled, Track, WithinBudget, tile_bytes
+from .matmul import tile_step, transposed_tiles, weight_tiles
 
 #: Entries of tmp for each block of positions: the most values of the chain that live at one time.
 LIVE = 9
@@ -73,6 +73,7 @@ class RowFactors(Tiled[RowDigitsWorkload]):
     name = "row digits"
     ops = (RowDigits,)
     track = Track.TENSOR
+    operand_as_weights = 0
     says = "sums on the tensor core and by a table, Newton's steps on the vector unit"
 
     def workload(self, graph: Graph, node: Node, context: Context) -> RowDigitsWorkload:
@@ -146,9 +147,6 @@ class RowFactors(Tiled[RowDigitsWorkload]):
             E.schedule_sums(s, tensor, params)
         func = lower(s, [x, unit, one, *tables, out], name)
         return share_buffers(unroll_loops(func), "tmp")
-
-    def reach(self, graph: Graph, node: Node) -> Mapping[str, int]:
-        return find_tile_reach(graph[node.inputs[0]], self.machine.params)
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
         block = self.machine.params.block

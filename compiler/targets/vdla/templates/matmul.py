@@ -23,17 +23,15 @@ from .....runtime.layout import blocks
 from ....choose.space import Knobs, Refusal, Space
 from ....choose.template import Plan
 from ....graph.ir import Graph, Node
-from ....graph.ir import Tensor as GraphTensor
 from ....graph.ops.group_matmul import QGroupMatMul
 from ....graph.ops.linear import QMatMul
-from ....te.expr import Expr
-from ....te.tensor import Tensor, compute, placeholder, reduce_axis
+from ....te import Expr, Tensor, compute, placeholder, reduce_axis
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
 from .. import expressions as E
 from ..cost.tiling import ProductShape, make_tiling
 from ..machine import Budget, Context
-from .base import PlannedTiles, PlannedWorkload, Track, requant_parameters
+from .base import PlannedTiles, PlannedWorkload, Track, requant_parameters, tile_bytes
 from .convolution import Stages, schedule_products, sums_of_products
 
 
@@ -74,6 +72,7 @@ class Activations(PlannedTiles[ActivationsWorkload]):
     name = "activations"
     ops = (QMatMul, QGroupMatMul)
     track = Track.TENSOR
+    operand_as_weights = 1
 
     def takes(self, graph: Graph, node: Node) -> str | Refusal:
         """A QMatMul becomes a QGroupMatMul before it is computed (``matmul_as_convolution``)."""
@@ -176,9 +175,6 @@ class Activations(PlannedTiles[ActivationsWorkload]):
         E.attach(s, dict.fromkeys(partial, "tmp"), s[out], loops.channel)
         return lower(s, [data, other, *(of.ones for of in sums), par, out], name)
 
-    def reach(self, graph: Graph, node: Node) -> Mapping[str, int]:
-        return find_tile_reach(graph[node.inputs[1]], self.machine.params)
-
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
         op, params = node.op_as(QGroupMatMul), self.machine.params
         w = self.workload(graph, node, Context(Budget.whole(params)))
@@ -201,18 +197,6 @@ def tile_step(params: HwParams) -> int:
     begins with a beat, and so must the blocks of channels."""
     step_bytes = min(params.entry_bytes("wgt"), params.bus_bytes)
     return max(1, step_bytes // params.block)
-
-
-def find_tile_reach(image: GraphTensor, params: HwParams) -> dict[str, int]:
-    """The ``reach`` of a template that reads the positions of an image as tiles of weights."""
-    _, channels, positions, _ = image.shape
-    return {image.name: tile_bytes(blocks(channels, params), positions, params.block)}
-
-
-def tile_bytes(channel_blocks: int, positions: int, block: int) -> int:
-    """Bytes that are read of an image whose positions are read as tiles of weights: the last tile
-    may reach beyond the image. What lies there makes results that are not used."""
-    return ((channel_blocks - 1) * positions + -(-positions // block) * block) * block
 
 
 def weight_tiles(

@@ -21,8 +21,8 @@ from ....tir.lower import lower
 from .. import expressions as E
 from ..cost.tiling import VTHREADS, even_sizes, read_cycles, row_cycles
 from ..machine import Context
-from .base import Tiled, Track, WithinBudget, requant_parameters
-from .matmul import find_tile_reach, tile_bytes, transposed_tiles, weight_tiles
+from .base import Tiled, Track, WithinBudget, requant_parameters, tile_bytes
+from .matmul import transposed_tiles, weight_tiles
 
 #: Requantisation by one.
 MULTIPLIER, SHIFT = 1 << 30, 30
@@ -48,6 +48,7 @@ class GroupsTransposed(Tiled[TransposedWorkload]):
     name = "groups transposed"
     ops = (TransposeGroups,)
     track = Track.TENSOR
+    operand_as_weights = 0
     says = "a product with the identity matrix on the tensor core"
 
     def workload(self, graph: Graph, node: Node, context: Context) -> TransposedWorkload:
@@ -119,9 +120,6 @@ class GroupsTransposed(Tiled[TransposedWorkload]):
         if sizes[1] > 1:
             s[local].double_buffer()
         return lower(s, [x, unit, par, out], name)
-
-    def reach(self, graph: Graph, node: Node) -> Mapping[str, int]:
-        return find_tile_reach(graph[node.inputs[0]], self.machine.params)
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
         op, params = node.op_as(TransposeGroups), self.machine.params

@@ -23,7 +23,7 @@ from ....tir.ir import PrimFunc
 from ....tir.lower import lower
 from .. import expressions as E
 from ..cost.tiling import Tiling, WindowShape, make_tiling, slide_cols
-from ..machine import Context
+from ..machine import Budget, Context
 from .base import (
     PlannedTiles,
     PlannedWorkload,
@@ -230,14 +230,10 @@ class Windows(PlannedTiles[WindowWorkload]):
         op, (weight, bias) = node.op_as(QConv2d), (graph[name].data for name in node.inputs[1:])
         assert weight is not None and bias is not None
         params = self.machine.params
-        _, height, width = blocked_shape(graph[node.inputs[0]].shape, self.machine)
-        kernel = weight.shape[2], weight.shape[3]
-        window = E.Window(kernel, op.strides, op.pads, op.dilations)
-        parts = split_int8(weight)
-        slide = plan_slide(window, height, width, params.vector_window, len(parts))
+        slide = self.workload(graph, node, Context(Budget.whole(params))).slide
         packed = [
             slide.pack(part, params) if slide else pack_depthwise_weight(part, params)
-            for part in parts
+            for part in split_int8(weight)
         ]
         folded = folded_bias(weight, bias, op.x_zero_point)
         return {
