@@ -123,7 +123,7 @@ class Addition(Tiled[AdditionWorkload]):
         # The vector unit cannot write a constant; a value less itself is 0.
         is_zero = not terms
         if is_zero:
-            terms = {operands[0]: _steps(operands[0], _product(1))}
+            terms = {operands[0]: _steps(operands[0], Lift(1, 0, 0, 0, 0))}
 
         def rule(*i: Expr) -> Expr:
             first, *second = (own[-1][i] for own in terms.values())
