@@ -10,13 +10,12 @@ from math import inf
 
 import numpy as np
 
-from .....isa.params import HwParams
 from ....choose.space import Knobs, KnobValue, Refusal
 from ....choose.template import Plan
 from ....graph.ir import Graph, Node
 from ....graph.ops.convolution import QConv2d
 from ....graph.ops.fused_pairs import QConvTable, QConvWindow
-from ....te import Expr, Tensor, compute, create_schedule, placeholder, reduce_axis
+from ....te import compute, create_schedule, placeholder, reduce_axis
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
 from ....tir.passes.share_buffers import share_buffers
@@ -150,10 +149,15 @@ class InvertedResiduals(Tiled[InvertedResidualWorkload]):
         expanded, inlined = E.padded(rounded, pads, w.pad_value), [first, rounded]
         in_tmp, tables = [expanded], []
         if w.has_table:
-            table = placeholder((params.table_entries, block), "int32", "table")
-            activated = _apply_table(expanded, table, acc, pads, params)
+            table = E.LookupTable(params)
+            top, left, *_ = pads
+            activated = compute(
+                acc.shape,  # without the border
+                lambda c, y, x, b, i: table.int32(expanded[c, y + top, x + left, b, i]),
+                "looked",
+            )
             expanded = E.padded(activated, pads, w.pad_value)
-            tables, inlined, in_tmp = [table], [*inlined, activated], [*in_tmp, expanded]
+            tables, inlined, in_tmp = [table.words], [*inlined, activated], [*in_tmp, expanded]
         rows = (reduce_axis(e.window.kernel[0], "ky"),)
         reduced = slid(e.window, e.size, expanded, words, rows, w.slide)
         out = E.requantized(reduced, last, w.last)
@@ -211,18 +215,3 @@ class InvertedResiduals(Tiled[InvertedResidualWorkload]):
 def _convolution(op: QConvWindow) -> QConv2d:
     """The first convolution."""
     return op.first.first if isinstance(op.first, QConvTable) else op.first
-
-
-def _apply_table(
-    image: Tensor, table: Tensor, inside: Tensor, pads: E.Pads, params: HwParams
-) -> Tensor:
-    """The LUT values of an image without its border; the result has the shape of ``inside``."""
-    top, left, *_ = pads
-
-    def rule(c: Expr, y: Expr, x: Expr, b: Expr, i: Expr) -> Expr:
-        return E.lookup_int32(
-            image[c, y + top, x + left, b, i], lambda *word: table[word], params.block,
-            params.vector_table,
-        )  # fmt: skip
-
-    return compute(inside.shape, rule, "looked")

@@ -11,7 +11,7 @@ one column of ones, and computes ``requantize(x * factor + offset)``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -104,10 +104,7 @@ class RowFactors(Tiled[RowDigitsWorkload]):
         x = placeholder((tile_bytes(w.channel_blocks, w.places, block),), "int8", "image")
         unit = placeholder((block, 1, block), "int8", "identity")
         one = placeholder((1, block), "int8", "one")
-        tables = [
-            placeholder((params.table_entries, block), "int32", label)
-            for label in ("squares", "roots")
-        ]
+        tables = [E.LookupTable(params, name) for name in ("squares", "roots")]
         tiles = weight_tiles(x, 1, w.tiles, w.channel_blocks, w.places, block)
         cb, ci = reduce_axis(w.channel_blocks, "cb"), reduce_axis(block, "ci")
         total = compute(
@@ -119,20 +116,18 @@ class RowFactors(Tiled[RowDigitsWorkload]):
         k, e = reduce_axis(w.channel_blocks, "k"), reduce_axis(block, "e")
         squares = compute(
             (w.tiles, 1, block),
-            lambda t, b, i: sum_of(
-                E.lookup_int32(turned[0, t, k, e, b, i], _reader(tables[0]), block), (k, e)
-            ),
+            lambda t, b, i: sum_of(tables[0].int32(turned[0, t, k, e, b, i]), (k, e)),
             "squares_sum",
         )
-        chain = _Chain(tables[1], block)
+        chain = _Chain(tables[1])
         out = _side_by_side(chain.digits(total, squares, w.numbers))
         s = create_schedule(out)
         local = s.cache_write(out, "out")
         # What is constant stays on chip from the start.
         s.cache_read(unit, "inp", [turned])
         s.cache_read(one, "inp", [total])
-        s.cache_read(tables[0], "par", [squares])
-        s.cache_read(tables[1], "par", chain.lookers)
+        s.cache_read(tables[0].words, "par", [squares])
+        s.cache_read(tables[1].words, "par", chain.lookers)
         [tile], _ = E.split_tiles(s[out], (int(knobs["tiles"]),), (1,))
         E.attach(s, {tiles: "wgt", total: "acc", squares: "tmp"}, s[out], tile)
         for stage in chain.stages:
@@ -145,7 +140,7 @@ class RowFactors(Tiled[RowDigitsWorkload]):
         s[turned].double_buffer()
         for tensor in (total, turned):
             E.schedule_sums(s, tensor, params)
-        func = lower(s, [x, unit, one, *tables, out], name)
+        func = lower(s, [x, unit, one, *(table.words for table in tables), out], name)
         return share_buffers(unroll_loops(func), "tmp")
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
@@ -171,10 +166,6 @@ def _digits_needs(channel_blocks: int, tiles: int, params: HwParams) -> dict[str
     }
 
 
-def _reader(table: Tensor) -> Callable[[Expr, Expr], Expr]:
-    return lambda *word: table[word]
-
-
 def _side_by_side(parts: list[Row]) -> Tensor:
     """Values of int32 [tiles, batch, block] as int8 [parts, tiles, 1, batch, block]."""
     tiles, batch, block = parts[0].shape
@@ -192,11 +183,11 @@ def _side_by_side(parts: list[Row]) -> Tensor:
 class _Chain:
     """Operators of one pass on a value of each lane."""
 
-    def __init__(self, table: Tensor, block: int):
+    def __init__(self, table: E.LookupTable):
         self.stages: list[Tensor] = []
         #: Stages that look up values.
         self.lookers: list[Tensor] = []
-        self.table, self.block = table, block
+        self.table = table
 
     def digits(self, total: Tensor, squares: Tensor, numbers: Numbers) -> list[Row]:
         """The digits of the factor and of the offset of rows with these sums."""
@@ -207,8 +198,7 @@ class _Chain:
 
     def look_up(self, index: Row) -> Row:
         """The values of the table."""
-        table = _reader(self.table)
-        found = index.map_values(lambda e: E.lookup_int32(e, table, self.block))
+        found = index.map_values(self.table.int32)
         self.lookers.append(self.stages[-1])
         return found
 

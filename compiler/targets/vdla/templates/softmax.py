@@ -125,12 +125,11 @@ class Softmax(Tiled[SoftmaxWorkload]):
         params, w = self.machine.params, workload
         shape = (w.channel_blocks, w.places, 1, params.batch, params.block)
         x = placeholder(shape, "int8", "x")
-        table = placeholder((params.table_entries, params.block), "int32", "table")
+        table = E.LookupTable(params)
         par = placeholder((1, E.REQUANT_ENTRIES, params.block), "int32", "param")
 
         def look_up(most: Expr, element: Expr) -> Expr:
-            wide = element.astype("int32")
-            return E.lookup_difference(wide, most, lambda *word: table[word], params.block)
+            return table.difference(element.astype("int32"), most)
 
         most, total = sums(x, 1, look_up)
         chain = Chain(total)
@@ -150,7 +149,7 @@ class Softmax(Tiled[SoftmaxWorkload]):
         s[product].compute_inline()
         x_tile = s.cache_read(x, "inp", [most, total, exponential])
         # The table and the parameters stay on chip from the start.
-        s.cache_read(table, "par", [total, exponential])
+        s.cache_read(table.words, "par", [total, exponential])
         s.cache_read(par, "par", [local])
         (channels, positions), _ = E.split_tiles(
             s[out], (int(knobs["blocks"]), int(knobs["places"])), (0, 1)
@@ -165,7 +164,7 @@ class Softmax(Tiled[SoftmaxWorkload]):
         # The next tile is loaded, and the one before stored, meanwhile.
         for copied in (x_tile, local):
             s[copied].double_buffer()
-        return lower(s, [x, table, par, out], name)
+        return lower(s, [x, table.words, par, out], name)
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
         assert isinstance(node.op, QTableSoftmax)
