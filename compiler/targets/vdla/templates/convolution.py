@@ -48,8 +48,8 @@ MOST_GROUPS, MOST_GROUPED_CHANNELS = 8, 128
 class ProductsWorkload(PlannedWorkload):
     """A convolution in blocks of channels; a dense layer is a convolution of a single pixel.
 
-    Where there are several ``groups``, the blocks are those of each group. Each weight is the sum
-    of ``parts`` int8 values. The image is padded with ``pad_value``, the zero point.
+    Each weight is the sum of ``parts`` int8 values. The image is padded with ``pad_value``, the
+    zero point.
     """
 
     ic_blocks: int
@@ -58,7 +58,6 @@ class ProductsWorkload(PlannedWorkload):
     oc_blocks: int
     window: E.Window
     parts: int
-    groups: int
     context: Context
     pad_value: int = field(compare=False)
     epilogue: E.Epilogue = field(compare=False)
@@ -67,19 +66,32 @@ class ProductsWorkload(PlannedWorkload):
     @property
     def groups_of_blocks(self) -> tuple[int, ...]:
         """The extent of the dimension of groups before the blocks of channels, if there is one."""
-        return (self.groups,) if self.groups > 1 else ()
+        return ()
 
     @property
     def shape(self) -> ProductShape:
-        """The convolution as the planner sees it. Groups are in place of blocks of output channels,
-        and the blocks of a group are results that lie side by side."""
-        shape = ProductShape(
+        """The convolution as the planner sees it."""
+        return ProductShape(
             ic_blocks=self.ic_blocks, oc_blocks=self.oc_blocks, parts=self.parts,
             skips_cols=self.skips_cols, **self.window.sizes(self.height, self.width),
         )  # fmt: skip
-        if self.groups == 1:
-            return shape
-        return replace(shape, oc_blocks=self.groups, phases=self.oc_blocks, grouped=True)
+
+
+@dataclass(frozen=True)
+class GroupedWorkload(ProductsWorkload):
+    """A convolution in groups of blocks of channels."""
+
+    groups: int
+
+    @property
+    def groups_of_blocks(self) -> tuple[int, ...]:
+        return (self.groups,)
+
+    @property
+    def shape(self) -> ProductShape:
+        """Groups are in place of blocks of output channels, and the blocks of a group are results
+        that lie side by side."""
+        return replace(super().shape, oc_blocks=self.groups, phases=self.oc_blocks, grouped=True)
 
 
 class Stages(NamedTuple):
@@ -159,14 +171,15 @@ class Products(PlannedTiles[ProductsWorkload]):
             window = E.Window(kernel, op.strides, op.pads, op.dilations)
         ic_blocks, height, width = blocked_shape(graph[node.inputs[0]].shape, self.machine)
         oc_blocks, _, _ = blocked_shape(graph.result(node).shape, self.machine)
-        count, skipping = 1, skips_cols(window, width, oc_blocks, self.machine)
-        if (groups := self.find_groups(graph, node)) is not None:
-            ic_blocks, oc_blocks, count = groups.inputs, groups.outputs, groups.count
-            skipping = False
-        return ProductsWorkload(
-            ic_blocks, height, width, oc_blocks, window, len(split_int8(weight.data)), count,
-            context, op.x_zero_point, E.Epilogue.from_requant(op.requant), skipping,
+        skipping = skips_cols(window, width, oc_blocks, self.machine)
+        plain = ProductsWorkload(
+            ic_blocks, height, width, oc_blocks, window, len(split_int8(weight.data)), context,
+            op.x_zero_point, E.Epilogue.from_requant(op.requant), skipping,
         )  # fmt: skip
+        if (groups := self.find_groups(graph, node)) is None:
+            return plain
+        own = {"ic_blocks": groups.inputs, "oc_blocks": groups.outputs, "skips_cols": False}
+        return GroupedWorkload(**vars(plain) | own, groups=groups.count)
 
     def schedule(self, workload: ProductsWorkload, knobs: Knobs, name: str) -> PrimFunc:
         """The bias in ``param`` contains ``-x_zero_point * sum(weight)``."""
