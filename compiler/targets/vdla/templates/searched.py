@@ -92,5 +92,6 @@ def find_step_template(
     """The template by which the AutoScheduler computes what another template does; None where its
     rules do not fit, which know no groups.
     """
-    fits = type(template) is Products and type(workload) is ProductsWorkload
-    return ProductsBySteps(template) if fits else None
+    if type(template) is Products and type(workload) is ProductsWorkload:
+        return ProductsBySteps(template)
+    return None
