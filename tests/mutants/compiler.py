@@ -77,6 +77,7 @@ from vdla.compiler.targets.vdla.templates import (
 from vdla.compiler.targets.vdla.templates import (
     matmul as activations,
 )
+from vdla.compiler.targets.vdla.templates.base import AcceleratorTemplate
 from vdla.compiler.targets.vdla.templates.channels import ChannelProducts, addition_constants
 from vdla.compiler.targets.vdla.templates.convolution import Products
 from vdla.compiler.targets.vdla.templates.global_average import Means
@@ -375,8 +376,8 @@ COMPILER = (
     Mutant("sums of inputs with the first zero point", "compiler",
            activations.Activations.schedule, "ones, w.b_zero_point", "ones, w.a_zero_point",
            tests(f"{PRODUCTS}_equal_the_interpreter")),
-    Mutant("memory ends with an operand", "compiler", Activations.reach,
-           "find_tile_reach(graph[node.inputs[1]], self.machine.params)", "{}",
+    Mutant("memory ends with an operand", "compiler", AcceleratorTemplate.reach,
+           "self.operand_as_weights is None", "True",
            tests("compiler/targets/vdla/templates/test_matmul.py::test_what_is_read_behind_an_operand_is_memory")),
     Mutant("products of the last places", "compiler", Activations.schedule,
            "pads=(0, 0, w.places - w.image_places, 0)", "pads=(w.places - w.image_places, 0, 0, 0)",

@@ -178,6 +178,26 @@ def _read_table(
     return (word << (32 - bits - index % values * bits)) >> (32 - bits)
 
 
+class LookupTable:
+    """A LUT as an operand of a loop program: ``words``, int32 [entries of par, block]."""
+
+    def __init__(self, params: HwParams, name: str = "table"):
+        self.words = placeholder((params.table_entries, params.block), "int32", name)
+        self._form = lambda *word: self.words[word], params.block, params.vector_table
+
+    def int8(self, x: Expr) -> Expr:
+        """As :func:`lookup_int8`."""
+        return lookup_int8(x, *self._form)
+
+    def int32(self, x: Expr) -> Expr:
+        """As :func:`lookup_int32`."""
+        return lookup_int32(x, *self._form)
+
+    def difference(self, a: Expr, b: Expr) -> Expr:
+        """As :func:`lookup_difference`."""
+        return lookup_difference(a, b, *self._form[:2])
+
+
 def select_byte(word: Expr, number: Expr | IterVar) -> Expr:
     """A byte of an int32, as a number of int8."""
     return (word << (INT32_BITS - INT8_BITS - number * INT8_BITS)) >> (INT32_BITS - INT8_BITS)

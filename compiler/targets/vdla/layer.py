@@ -19,7 +19,7 @@ from ..base import Part
 from .lower.codegen import Code
 from .lower.loop_passes import run_loop_passes
 from .machine import ACCELERATOR, USUAL_EIGHTHS, Machine
-from .plan.program import link_part
+from .plan.program import LinkedPart
 from .plan.scratchpads import Operator
 from .templates.base import AcceleratorTemplate
 
@@ -64,7 +64,7 @@ class Layer:
         part = Part(self.graph, (self.node,), (self.node.output,))
         chooser = Chooser(ACCELERATOR, "", made={name: [choice]})
         made = {self.node.output: operator}
-        linked = link_part(part, made, self.machine, chooser, _NO_DUMPS)
+        linked = LinkedPart(part, made, self.machine, chooser, _NO_DUMPS)
         program = linked.compiled(_NO_DUMPS).step
         assert isinstance(program, Program)
         return program

@@ -30,7 +30,7 @@ from .machine import ACCELERATOR, Machine
 from .plan import cache
 from .plan.pack_windows import PACKED, Packing
 from .plan.planner import Planner
-from .plan.program import LinkedPart, build_func, link_part
+from .plan.program import LinkedPart, build_func
 from .plan.scratchpads import share_scratchpads
 from .rewrite.fit_layout import fit_layout
 from .rewrite.matmul_as_convolution import Limits, matmul_as_convolution
@@ -178,7 +178,7 @@ class Accelerator(Target):
         machine = self._machine_of_programs
         ready = self._ready if dumps.directory is None else LoopPrograms(machine)
         made = share_scratchpads(part, self._instructed, machine, chooser, dumps, ready)
-        return link_part(part, made, machine, chooser, dumps)
+        return LinkedPart(part, made, machine, chooser, dumps)
 
     @property
     def _machine_of_programs(self) -> Machine:

@@ -24,7 +24,7 @@ of a :class:`Tiling`, and what follows from them, may be arrays with an element 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache, reduce
 from math import inf
@@ -175,17 +175,23 @@ class Shape(ABC):
         """Whether all channels of some pixels are read before those of others."""
         return self.count_tiles(tile)[1] > 1
 
+    def faults(self, tiles: Tiling) -> Iterator[tuple[np.ndarray, str]]:
+        """Which tilings have a tile that no program computes, whatever its budget, and why."""
+        yield _has_blank_tile(tiles, self), "would see padding only"
+
     def misfit(self, tile: Tiling, budget: Budget) -> str:
         """Which scratchpad a tiling exceeds, or what else is wrong with it, or an empty string."""
-        if (lack := budget.for_tiles().lack(self.needs(tile))) or not _has_blank_tile(tile, self):
+        if lack := budget.for_tiles().lack(self.needs(tile)):
             return lack
-        return f"a tile of {tile.rows} x {tile.cols} results would see padding only"
+        reason = next((reason for has_it, reason in self.faults(tile) if has_it), "")
+        return f"a tile of {tile.rows} x {tile.cols} results {reason}" if reason else ""
 
     def fits(self, tiles: Tiling, budget: Budget) -> np.ndarray:
         """Which of many tilings fit the scratchpads and can be loaded: bool [tilings]."""
         usable = budget.for_tiles()
         within = (need <= usable.of(name) for name, need in self.needs(tiles).items())
-        return reduce(np.logical_and, within) & ~_has_blank_tile(tiles, self)
+        possible = (~has_it for has_it, _ in self.faults(tiles))
+        return reduce(np.logical_and, (*within, *possible))
 
     def cycles(self, tile: Tiling, machine: Machine) -> int:
         """The cycles that the cost model predicts for a tiling."""
@@ -253,8 +259,6 @@ class ProductShape(Shape):
     #: first.
     shift_h: int = 0
     shift_w: int = 0
-    #: Whether input channels may pass in chunks.
-    has_chunks: bool = True
     #: Whether the blocks of results are groups, each of ``ic_blocks`` blocks of its own.
     grouped: bool = False
     #: Whether the tensor core also sums the weights of each output channel, and the inputs of each
@@ -275,8 +279,7 @@ class ProductShape(Shape):
 
     @property
     def sizes(self) -> dict[str, list[int]]:
-        chunks = even_sizes(self.ic_blocks) if self.has_chunks else [self.ic_blocks]
-        return {**super().sizes, "ic_blocks": chunks}
+        return {**super().sizes, "ic_blocks": even_sizes(self.ic_blocks)}
 
     def reads_parts(self, tile: Tiling) -> Each:
         return super().reads_parts(tile) & (not self.grouped)
@@ -306,26 +309,15 @@ class ProductShape(Shape):
         rows, cols = super().borders()
         return rows + self.shift_h, cols + self.shift_w
 
-    def misfit(self, tile: Tiling, budget: Budget) -> str:
-        if misfit := super().misfit(tile, budget):
-            return misfit
-        if _lacks_rows(tile, self):
-            return (
-                f"tiles of {tile.rows} rows, of which columns are skipped, do not divide {self.oh}"
-            )
-        if self._passes_tmp(tile):
-            return ""
-        return f"a tile of {tile.rows} rows of {tile.cols} results does not pass tmp in even parts"
-
-    def fits(self, tiles: Tiling, budget: Budget) -> np.ndarray:
-        return super().fits(tiles, budget) & ~_lacks_rows(tiles, self) & self._passes_tmp(tiles)
-
-    def _passes_tmp(self, tiles: Tiling) -> np.ndarray:
-        """Which tilings have results that pass through tmp, if they must, in parts as large as
-        fit, or half."""
-        if not self.through_tmp:
-            return np.ones(np.shape(tiles.rows), bool)
-        return _in_even_parts(tiles.rows, _room_in_tmp(tiles, self))
+    def faults(self, tiles: Tiling) -> Iterator[tuple[np.ndarray, str]]:
+        """Also those whose results do not pass through tmp, if they must, in parts as large as fit,
+        or half."""
+        yield from super().faults(tiles)
+        reason = f"skips columns, and its rows do not divide {self.oh}"
+        yield _lacks_rows(tiles, self), reason
+        if self.through_tmp:
+            passing = _in_even_parts(tiles.rows, _room_in_tmp(tiles, self))
+            yield ~passing, "does not pass tmp in even parts"
 
     def needs(self, tile: Tiling) -> dict[str, Each]:
         vthreads = tile.vthreads

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import InitVar, asdict, dataclass, replace
 from functools import cached_property, partial
 
 import numpy as np
@@ -49,22 +49,6 @@ from .scratchpads import Operator
 
 #: A column without rows: a part may have no instructions.
 _EMPTY = np.zeros(0, np.int64)
-
-
-def link_part(
-    part: Part,
-    made: dict[str, Operator],
-    machine: Machine,
-    chooser: Chooser,
-    dumps: Dumps,
-) -> LinkedPart:
-    """The instructions of operators that are chosen, at their places."""
-    linked = LinkedPart(part, machine, Linker(machine.params), made, chooser)
-    linked.place()
-    for node in part.nodes:
-        linked.add(node)
-        dumps.step()
-    return linked
 
 
 def build_func(func: PrimFunc, machine: Machine, dumps: Dumps) -> Program:
@@ -141,29 +125,32 @@ def checked(program: Program, dumps: Dumps) -> Program:
 
 @dataclass
 class LinkedPart:
-    """A part whose operators are chosen, and its instructions: what a trial wants to know of them,
-    and the program."""
+    """A part whose operators are chosen, and its instructions at their places: what a trial wants
+    to know of them, and the program."""
 
     part: Part
-    machine: Machine
-    linker: Linker
     made: dict[str, Operator]
+    machine: Machine
     chooser: Chooser
+    dumps: InitVar[Dumps]
 
-    def __post_init__(self) -> None:
-        self.placed: dict[str, int] = {}
+    def __post_init__(self, dumps: Dumps) -> None:
+        self.linker = Linker(self.machine.params)
+        self.placed, self.memory_plan = self._place()
         #: The track and the turn of each instruction, by operator.
         self.tracks: list[np.ndarray] = []
         self.layers: list[LayerInfo] = []
-        self.memory_plan: dict = {}
         self.turn_taking = {
             name: Rotation(self.machine.params.depth(name)) for name in TENSOR_SCRATCHPADS
         }
         self.turns: list[np.ndarray] = []
         self.tensor_operators = 0
+        for node in self.part.nodes:
+            self._add(node)
+            dumps.step()
 
-    def place(self) -> None:
-        """Give every activation its place in DRAM."""
+    def _place(self) -> tuple[dict[str, int], dict]:
+        """The address of every activation, and how they share memory."""
         graph, params = self.part.graph, self.machine.params
         tracks = {output: operator.template.track for output, operator in self.made.items()}
         reach = self._reach()
@@ -175,11 +162,11 @@ class LinkedPart:
                 f" which addresses of 32 bits reach, got {self.linker.dram.end}; compile for"
                 " target cpu"
             )
-        self.placed = {name: base + offset for name, offset in offsets.items()}
-        self.memory_plan = asdict(plan)
+        placed = {name: base + offset for name, offset in offsets.items()}
         for name, end in reach.items():
             own = activation_bytes(graph[name].shape, params)
-            self.linker.dram.zeros(self.placed[name] + own, end - own, f"{name}, behind it")
+            self.linker.dram.zeros(placed[name] + own, end - own, f"{name}, behind it")
+        return placed, asdict(plan)
 
     def _reach(self) -> dict[str, int]:
         """The bytes that are read of activations, where these are more than they have."""
@@ -189,7 +176,7 @@ class LinkedPart:
                 reach[name] = max(end, reach.get(name, 0))
         return reach
 
-    def add(self, node: Node) -> None:
+    def _add(self, node: Node) -> None:
         """Append the instructions of a node, if it has any, and its layer."""
         first = self.linker.count
         operator = self.made.get(node.output)

@@ -20,6 +20,7 @@ from ....graph.ir import Graph, Node
 from ....graph.ops.convolution import QConv2d
 from ....graph.ops.fused_pairs import EPILOGUES
 from ....graph.ops.integer import QAdd
+from ....graph.passes.dead_code import dead_code
 from ..machine import ACCELERATOR
 
 #: Whether to fuse an addition (the second node) into a convolution (the first one).
@@ -36,7 +37,6 @@ def fuse_epilogues(graph: Graph, adds_image: AddsImage) -> Graph:
     producers, readers = graph.producers(), graph.consumers()
     order = {node.output: index for index, node in enumerate(graph.nodes)}
     fused: dict[str, Node] = {}
-    gone: set[str] = set()
     for node in graph.nodes:
         if node.target != ACCELERATOR:
             continue
@@ -49,10 +49,8 @@ def fuse_epilogues(graph: Graph, adds_image: AddsImage) -> Graph:
             made = _fuse(graph, source, node, adds_image)
             if made is not None:
                 fused[node.output] = made
-                gone.add(source.output)
                 break
-    nodes = [fused.get(n.output, n) for n in graph.nodes if n.output not in gone]
-    return graph.with_nodes(nodes)
+    return dead_code(graph.with_nodes(fused.get(n.output, n) for n in graph.nodes))
 
 
 def _fuse(graph: Graph, source: Node, node: Node, adds_image: AddsImage) -> Node | None:

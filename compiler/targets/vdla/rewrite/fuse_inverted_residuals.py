@@ -16,6 +16,7 @@ from dataclasses import replace
 from ....graph.ir import Graph, Node
 from ....graph.ops.convolution import QConv2d
 from ....graph.ops.fused_pairs import QConvTable, QConvWindow
+from ....graph.passes.dead_code import dead_code
 from ..machine import ACCELERATOR
 
 
@@ -23,7 +24,6 @@ def fuse_inverted_residuals(graph: Graph, pays: Callable[[Node, Node], bool]) ->
     """Fuse each convolution with the depthwise one that is its only reader, if ``pays`` accepts the
     convolution's node and the fused node."""
     fused: dict[str, Node] = {}
-    gone: set[str] = set()
     for source, node in graph.links():
         if not source.target == node.target == ACCELERATOR:
             continue
@@ -33,6 +33,4 @@ def fuse_inverted_residuals(graph: Graph, pays: Callable[[Node, Node], bool]) ->
                 made = replace(node, op=QConvWindow(first, last), inputs=inputs)
                 if pays(source, made):
                     fused[node.output] = made
-                    gone.add(source.output)
-    nodes = [fused.get(n.output, n) for n in graph.nodes if n.output not in gone]
-    return graph.with_nodes(nodes)
+    return dead_code(graph.with_nodes(fused.get(n.output, n) for n in graph.nodes))

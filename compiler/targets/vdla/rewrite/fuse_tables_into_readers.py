@@ -20,6 +20,7 @@ from ....graph.ops.base import Op
 from ....graph.ops.fused_pairs import QTableMean, QTableMul
 from ....graph.ops.integer import QMul, QTable
 from ....graph.ops.pooling import QAvgPool
+from ....graph.passes.dead_code import dead_code
 from ..machine import ACCELERATOR
 
 
@@ -30,17 +31,14 @@ def fuse_tables_into_readers(graph: Graph, sums_chunks: Callable[[int], bool]) -
     """
     readers = graph.consumers()
     made: dict[str, Node] = {}
-    gone: set[str] = set()
     for node in graph.nodes:
         if not isinstance(node.op, QTable) or node.target != ACCELERATOR:
             continue
         found = [_fuse(graph, node, node.op, n, sums_chunks) for n in readers[node.output]]
         if node.output in graph.outputs or not found or None in found:
             continue
-        gone.add(node.output)
         made |= {reader.output: reader for reader in found if reader is not None}
-    nodes = [made.get(n.output, n) for n in graph.nodes if n.output not in gone]
-    return graph.with_nodes(nodes)
+    return dead_code(graph.with_nodes(made.get(n.output, n) for n in graph.nodes))
 
 
 def _fuse(

@@ -319,21 +319,18 @@ class _Images:
         (*lead, positions, channels), tensors = result.shape, [self[name] for name in node.inputs]
         if prod(lead) != 1:
             return False
-        wanted = [(1, channels, t.shape[-2], 1) for t in tensors]
-        found = [self.origin(t.name) for t in tensors]
-        images = [
-            source if self.is_image(source, *image[1:3]) and _is_matrix(order, image) else ""
-            for (source, order, _), image in zip(found, wanted, strict=True)
-        ]
-        if not any(images):
+        inputs = []
+        for tensor in tensors:
+            source, order, _ = self.origin(tensor.name)
+            image = (1, channels, tensor.shape[-2], 1)
+            is_there = self.is_image(source, *image[1:3]) and _is_matrix(order, image)
+            inputs.append((tensor.name, image, source if is_there else ""))
+        if not any(source for *_, source in inputs):
             return False
-        inputs = tuple(
-            image or self.lay_out_matrix(t.name, shape_of_image)
-            for t, image, shape_of_image in zip(tensors, images, wanted, strict=True)
-        )
+        images = tuple(source or self.lay_out_matrix(name, shape) for name, shape, source in inputs)
         moves = [Reshape((channels, positions)), Transpose((1, 0)), Reshape(result.shape)]
         reason = "places of images one behind another"
-        self.on_images(node, Concat(POSITIONS), inputs, moves, reason)
+        self.on_images(node, Concat(POSITIONS), images, moves, reason)
         return True
 
     def flatten(self, node: Node) -> bool:
@@ -437,14 +434,9 @@ class _Images:
         return self.is_made(name) and len(shape) == 4 and shape[0] == shape[3] == 1
 
     def operand(
-        self,
-        node: Node,
-        name: str,
-        shape: tuple[int, int, int],
-        zero_point: int,
-        rows: bool,
+        self, node: Node, name: str, shape: tuple[int, int, int], zero_point: int, rows: bool,
         is_filled: bool = False,
-    ) -> tuple[str, bool]:
+    ) -> tuple[str, bool]:  # fmt: skip
         """The image of an operand, [1, groups * whole blocks, positions, 1], and whether its
         channels beyond the matrix are the zero point. Where it is transposed, its positions fill
         whole blocks.

@@ -55,6 +55,8 @@ class AcceleratorTemplate(Template[W]):
     multiplies: ClassVar[bool] = False
     #: Bytes of a value of the vector unit's table that its operators need at least.
     table_bytes: ClassVar[int] = 0
+    #: The number of the operand whose positions are read as tiles of weights, if there is one.
+    operand_as_weights: ClassVar[int | None] = None
     #: Whether its results may come in the order in which the tensor core reads them.
     suits_reader: ClassVar[bool] = False
     #: Whether it begins when all of its image is there, whoever makes that.
@@ -95,7 +97,11 @@ class AcceleratorTemplate(Template[W]):
         """Bytes that are read of an operand, by its name, where these are more than it has. They
         change no result, but memory must be there.
         """
-        return {}
+        if self.operand_as_weights is None:
+            return {}
+        image, params = graph[node.inputs[self.operand_as_weights]], self.machine.params
+        _, channels, positions, _ = image.shape
+        return {image.name: tile_bytes(blocks(channels, params), positions, params.block)}
 
     def rows_first(self, workload: W) -> bool:
         """Whether the template's own plan delivers all channels of some pixels before others."""
@@ -208,18 +214,17 @@ class PlannedTiles(AcceleratorTemplate[P]):
         return not isinstance(found, str) and bool(workload.shape.reads_parts(found[0]))
 
 
-class InPlace(Template[Workload]):
-    """A template whose operators need no instruction: their operands lie where the result does."""
-
-    def space(self, workload: Workload) -> Space:
-        return Space({})
-
-
 def blocked_shape(shape: Shape, machine: Machine) -> tuple[int, int, int]:
     """(channel blocks, H, W) of an activation; vectors are images of one pixel."""
     _, channels, *spatial = shape
     height, width = spatial or (1, 1)
     return blocks(channels, machine.params), height, width
+
+
+def tile_bytes(channel_blocks: int, positions: int, block: int) -> int:
+    """Bytes that are read of an image whose positions are read as tiles of weights: the last tile
+    may reach beyond the image. What lies there makes results that are not used."""
+    return ((channel_blocks - 1) * positions + -(-positions // block) * block) * block
 
 
 def requant_parameters(bias: np.ndarray, requant: Requant, machine: Machine) -> np.ndarray:

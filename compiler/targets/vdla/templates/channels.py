@@ -17,17 +17,8 @@ from ....graph.ops.integer import QMul
 from ....te import compute, create_schedule, placeholder
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
+from .. import expressions as E
 from ..cost.tiling import VTHREADS, even_sizes, read_cycles, row_cycles
-from ..expressions import (
-    REQUANT_ENTRIES,
-    Epilogue,
-    attach,
-    count_vectors,
-    requantized,
-    split_tiles,
-    tile_positions,
-    vthread_tiles,
-)
 from ..machine import Context, Machine
 from .base import Tiled, Track, WithinBudget, blocked_shape, uniform_parameters
 from .lookup_table import element_reader, split_table, table_words
@@ -42,7 +33,7 @@ class ChannelProductWorkload(WithinBudget):
     places: int
     context: Context
     zeros: tuple[int, int] = field(compare=False)
-    epilogue: Epilogue = field(compare=False)
+    epilogue: E.Epilogue = field(compare=False)
     has_table: bool
 
     @property
@@ -82,7 +73,7 @@ class ChannelProducts(Tiled[ChannelProductWorkload]):
         channel_blocks, height, width = blocked_shape(graph[node.inputs[0]].shape, self.machine)
         return ChannelProductWorkload(
             channel_blocks, height * width, context, (op.zero_a, op.zero_b),
-            Epilogue.from_requant(op.requant), table is not None,
+            E.Epilogue.from_requant(op.requant), table is not None,
         )  # fmt: skip
 
     def sizes(self, workload: ChannelProductWorkload) -> Mapping[str, Sequence[KnobValue]]:
@@ -91,17 +82,19 @@ class ChannelProducts(Tiled[ChannelProductWorkload]):
 
     def needs(self, workload: ChannelProductWorkload, knobs: Knobs) -> Mapping[str, int]:
         vthreads = int(knobs["vthreads"])
-        vectors, factors = count_vectors(knobs) * vthreads, vthreads
+        vectors, factors = E.count_vectors(knobs) * vthreads, vthreads
         if workload.rows_first:
             factors = workload.channel_blocks
         return {
-            "inp": vectors + factors, "tmp": count_vectors(knobs) + factors, "out": vectors,
-            "par": REQUANT_ENTRIES,
+            "inp": vectors + factors, "tmp": E.count_vectors(knobs) + factors, "out": vectors,
+            "par": E.REQUANT_ENTRIES,
         }  # fmt: skip
 
     def predict(self, workload: ChannelProductWorkload, knobs: Knobs) -> int:
         entries = workload.channel_blocks * workload.places
-        return row_cycles(entries, count_vectors(knobs), 2, 1, int(knobs["vthreads"]), self.machine)
+        return row_cycles(
+            entries, E.count_vectors(knobs), 2, 1, int(knobs["vthreads"]), self.machine
+        )
 
     def context_used(self, workload: ChannelProductWorkload, knobs: Knobs) -> Hashable:
         return workload.rows_first
@@ -113,14 +106,14 @@ class ChannelProducts(Tiled[ChannelProductWorkload]):
         lanes = params.batch, params.block
         x = placeholder((w.channel_blocks, w.places, 1, *lanes), "int8", "x")
         factor = placeholder((w.channel_blocks, 1, 1, *lanes), "int8", "factor")
-        par = placeholder((1, REQUANT_ENTRIES, params.block), "int32", "param")
+        par = placeholder((1, E.REQUANT_ENTRIES, params.block), "int32", "param")
         read, constants = element_reader(w.has_table, params)
         left = compute(x.shape, lambda *i: read(x[i]) - zero, "left")
         right = compute(factor.shape, lambda *i: factor[i].astype("int32") - of_factor, "right")
         product = compute(
             x.shape, lambda c, y, z, b, i: left[c, y, z, b, i] * right[c, 0, 0, b, i], "product"
         )
-        out = requantized(product, par, w.epilogue, per_channel=False)
+        out = E.requantized(product, par, w.epilogue, per_channel=False)
         s = create_schedule(out)
         local = s.cache_write(out, "out")
         s[product].compute_inline()
@@ -130,18 +123,18 @@ class ChannelProducts(Tiled[ChannelProductWorkload]):
             s.cache_read(constant, "par", [left])
         of_tile, of_block = {image: "inp", left: "tmp", local: "out"}, {values: "inp", right: "tmp"}
         if w.rows_first:
-            tile = tile_positions(s[out], knobs)
+            tile = E.tile_positions(s[out], knobs)
             for tensor, scope in of_block.items():
                 s[tensor].set_scope(scope)
         else:
-            (block, positions), _ = split_tiles(s[out], (1, int(knobs["places"])), (0, 1))
+            (block, positions), _ = E.split_tiles(s[out], (1, int(knobs["places"])), (0, 1))
             if positions.extent > 1:
-                tile = vthread_tiles(s[out], [positions], int(knobs["vthreads"]))
-                attach(s, of_block, s[out], block)
+                tile = E.vthread_tiles(s[out], [positions], int(knobs["vthreads"]))
+                E.attach(s, of_block, s[out], block)
             else:
-                tile = vthread_tiles(s[out], [block, positions], int(knobs["vthreads"]))
+                tile = E.vthread_tiles(s[out], [block, positions], int(knobs["vthreads"]))
                 of_tile |= of_block
-        attach(s, of_tile, s[out], tile)
+        E.attach(s, of_tile, s[out], tile)
         return lower(s, [x, factor, par, *constants, out], name)
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
@@ -161,7 +154,7 @@ class ChannelAdditionWorkload(WithinBudget):
     places: int
     context: Context
     mult: int = field(compare=False)
-    epilogue: Epilogue = field(compare=False)
+    epilogue: E.Epilogue = field(compare=False)
 
 
 class ChannelAddition(Tiled[ChannelAdditionWorkload]):
@@ -175,7 +168,7 @@ class ChannelAddition(Tiled[ChannelAdditionWorkload]):
     def workload(self, graph: Graph, node: Node, context: Context) -> ChannelAdditionWorkload:
         op = node.op_as(QAddChannels)
         channel_blocks, positions, _ = blocked_shape(graph[node.inputs[0]].shape, self.machine)
-        epilogue = Epilogue(op.zero_point)
+        epilogue = E.Epilogue(op.zero_point)
         return ChannelAdditionWorkload(channel_blocks, positions, context, op.mult, epilogue)
 
     def sizes(self, workload: ChannelAdditionWorkload) -> Mapping[str, Sequence[KnobValue]]:
@@ -184,7 +177,7 @@ class ChannelAddition(Tiled[ChannelAdditionWorkload]):
     def needs(self, workload: ChannelAdditionWorkload, knobs: Knobs) -> Mapping[str, int]:
         vthreads = int(knobs["vthreads"])
         vectors = int(knobs["places"]) * vthreads
-        return {"inp": vectors, "out": vectors, "par": REQUANT_ENTRIES * vthreads}
+        return {"inp": vectors, "out": vectors, "par": E.REQUANT_ENTRIES * vthreads}
 
     def predict(self, workload: ChannelAdditionWorkload, knobs: Knobs) -> int:
         """As for a row of vectors; small tiles keep the bus busy with parameters and
@@ -193,7 +186,7 @@ class ChannelAddition(Tiled[ChannelAdditionWorkload]):
         entries, size = w.channel_blocks * w.places, int(knobs["places"])
         row = row_cycles(entries, size, 1, 1, int(knobs["vthreads"]), self.machine)
         # A tile has two loads, a PARAM, a VECTOR and a STORE.
-        tile_bytes = REQUANT_ENTRIES * params.entry_bytes("par") + 5 * params.insn_bytes
+        tile_bytes = E.REQUANT_ENTRIES * params.entry_bytes("par") + 5 * params.insn_bytes
         tiles = w.channel_blocks * -(-w.places // size)
         read_bytes = entries * params.entry_bytes("inp") + tiles * tile_bytes
         return max(row, read_cycles(read_bytes, self.machine))
@@ -203,16 +196,16 @@ class ChannelAddition(Tiled[ChannelAdditionWorkload]):
         params, w = self.machine.params, workload
         shape = (w.channel_blocks, w.places, 1, params.batch, params.block)
         x = placeholder(shape, "int8", "x")
-        par = placeholder((w.channel_blocks, REQUANT_ENTRIES, params.block), "int32", "param")
+        par = placeholder((w.channel_blocks, E.REQUANT_ENTRIES, params.block), "int32", "param")
         scaled = compute(shape, lambda *i: x[i].astype("int32") * w.mult, "scaled")
-        out = requantized(scaled, par, w.epilogue)
+        out = E.requantized(scaled, par, w.epilogue)
         s = create_schedule(out)
         local = s.cache_write(out, "out")
         s[scaled].compute_inline()
         tile_of_x, par_tile = s.cache_read(x, "inp", [scaled]), s.cache_read(par, "par", [local])
-        outer, _ = split_tiles(s[out], (1, int(knobs["places"])), (0, 1))
-        tile = vthread_tiles(s[out], outer, int(knobs["vthreads"]))
-        attach(s, {tile_of_x: "inp", par_tile: "par", local: "out"}, s[out], tile)
+        outer, _ = E.split_tiles(s[out], (1, int(knobs["places"])), (0, 1))
+        tile = E.vthread_tiles(s[out], outer, int(knobs["vthreads"]))
+        E.attach(s, {tile_of_x: "inp", par_tile: "par", local: "out"}, s[out], tile)
         return lower(s, [x, par, out], name)
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:

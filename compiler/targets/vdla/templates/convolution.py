@@ -27,20 +27,8 @@ from ....te.schedule import Schedule, create_schedule
 from ....te.tensor import IterVar, Tensor, compute, placeholder, reduce_axis
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
+from .. import expressions as E
 from ..cost.tiling import ProductShape, Tiling, make_tiling, skips_cols
-from ..expressions import (
-    REQUANT_ENTRIES,
-    Epilogue,
-    Window,
-    attach,
-    dot,
-    padded,
-    part_axes,
-    requantized,
-    schedule_sums,
-    split_tiles,
-    vthread_tiles,
-)
 from ..machine import Context, Machine
 from .base import (
     PlannedTiles,
@@ -60,38 +48,50 @@ MOST_GROUPS, MOST_GROUPED_CHANNELS = 8, 128
 class ProductsWorkload(PlannedWorkload):
     """A convolution in blocks of channels; a dense layer is a convolution of a single pixel.
 
-    Where there are several ``groups``, the blocks are those of each group. Each weight is the sum
-    of ``parts`` int8 values. The image is padded with ``pad_value``, the zero point.
+    Each weight is the sum of ``parts`` int8 values. The image is padded with ``pad_value``, the
+    zero point.
     """
 
     ic_blocks: int
     height: int
     width: int
     oc_blocks: int
-    window: Window
+    window: E.Window
     parts: int
-    groups: int
     context: Context
     pad_value: int = field(compare=False)
-    epilogue: Epilogue = field(compare=False)
+    epilogue: E.Epilogue = field(compare=False)
     skips_cols: bool = field(compare=False)
 
     @property
     def groups_of_blocks(self) -> tuple[int, ...]:
         """The extent of the dimension of groups before the blocks of channels, if there is one."""
-        return (self.groups,) if self.groups > 1 else ()
+        return ()
 
     @property
     def shape(self) -> ProductShape:
-        """The convolution as the planner sees it. Groups are in place of blocks of output channels,
-        and the blocks of a group are results that lie side by side."""
-        shape = ProductShape(
+        """The convolution as the planner sees it."""
+        return ProductShape(
             ic_blocks=self.ic_blocks, oc_blocks=self.oc_blocks, parts=self.parts,
             skips_cols=self.skips_cols, **self.window.sizes(self.height, self.width),
         )  # fmt: skip
-        if self.groups == 1:
-            return shape
-        return replace(shape, oc_blocks=self.groups, phases=self.oc_blocks, grouped=True)
+
+
+@dataclass(frozen=True)
+class GroupedWorkload(ProductsWorkload):
+    """A convolution in groups of blocks of channels."""
+
+    groups: int
+
+    @property
+    def groups_of_blocks(self) -> tuple[int, ...]:
+        return (self.groups,)
+
+    @property
+    def shape(self) -> ProductShape:
+        """Groups are in place of blocks of output channels, and the blocks of a group are results
+        that lie side by side."""
+        return replace(super().shape, oc_blocks=self.groups, phases=self.oc_blocks, grouped=True)
 
 
 class Stages(NamedTuple):
@@ -165,20 +165,21 @@ class Products(PlannedTiles[ProductsWorkload]):
     def workload(self, graph: Graph, node: Node, context: Context) -> ProductsWorkload:
         op, weight = node.op, graph[node.inputs[1]]
         assert isinstance(op, QConv2d | QDense) and weight.data is not None
-        window = Window((1, 1))
+        window = E.Window((1, 1))
         if isinstance(op, QConv2d):
             kernel = weight.shape[2], weight.shape[3]
-            window = Window(kernel, op.strides, op.pads, op.dilations)
+            window = E.Window(kernel, op.strides, op.pads, op.dilations)
         ic_blocks, height, width = blocked_shape(graph[node.inputs[0]].shape, self.machine)
         oc_blocks, _, _ = blocked_shape(graph.result(node).shape, self.machine)
-        count, skipping = 1, skips_cols(window, width, oc_blocks, self.machine)
-        if (groups := self.find_groups(graph, node)) is not None:
-            ic_blocks, oc_blocks, count = groups.inputs, groups.outputs, groups.count
-            skipping = False
-        return ProductsWorkload(
-            ic_blocks, height, width, oc_blocks, window, len(split_int8(weight.data)), count,
-            context, op.x_zero_point, Epilogue.from_requant(op.requant), skipping,
+        skipping = skips_cols(window, width, oc_blocks, self.machine)
+        plain = ProductsWorkload(
+            ic_blocks, height, width, oc_blocks, window, len(split_int8(weight.data)), context,
+            op.x_zero_point, E.Epilogue.from_requant(op.requant), skipping,
         )  # fmt: skip
+        if (groups := self.find_groups(graph, node)) is None:
+            return plain
+        own = {"ic_blocks": groups.inputs, "oc_blocks": groups.outputs, "skips_cols": False}
+        return GroupedWorkload(**vars(plain) | own, groups=groups.count)
 
     def schedule(self, workload: ProductsWorkload, knobs: Knobs, name: str) -> PrimFunc:
         """The bias in ``param`` contains ``-x_zero_point * sum(weight)``."""
@@ -191,7 +192,7 @@ class Products(PlannedTiles[ProductsWorkload]):
     def expression(self, workload: ProductsWorkload) -> tuple[Stages, Tensor]:
         """What is computed: the sums with their operands, and the result."""
         stages = self.stages(workload)
-        return stages, requantized(stages.acc, stages.par, workload.epilogue)
+        return stages, E.requantized(stages.acc, stages.par, workload.epilogue)
 
     def stages(self, workload: ProductsWorkload) -> Stages:
         """The operands, and the sums of products."""
@@ -199,10 +200,10 @@ class Products(PlannedTiles[ProductsWorkload]):
         batch, block = params.batch, params.block
         size = (*groups, workload.ic_blocks, workload.height, workload.width, batch, block)
         data = placeholder(size, "int8", "data")
-        part, results = part_axes(workload.parts), (*groups, workload.oc_blocks)
+        part, results = E.part_axes(workload.parts), (*groups, workload.oc_blocks)
         taps = (*(axis.extent for axis in part), *workload.window.kernel)
         weight = placeholder((*results, workload.ic_blocks, *taps, block, block), "int8", "weight")
-        par = placeholder((*results, REQUANT_ENTRIES, block), "int32", "param")
+        par = placeholder((*results, E.REQUANT_ENTRIES, block), "int32", "param")
         window, pad_value = workload.window, workload.pad_value
         acc, image = sums_of_products(window, pad_value, data, weight, part, workload.skips_cols)
         return Stages(data, weight, par, image, acc)
@@ -247,7 +248,7 @@ class Products(PlannedTiles[ProductsWorkload]):
 
 
 def sums_of_products(
-    window: Window,
+    window: E.Window,
     pad_value: int,
     data: Tensor,
     weight: Tensor,
@@ -264,7 +265,7 @@ def sums_of_products(
     # A kernel of one row reads no row between those of its stride.
     row_step = sh if kh == 1 else 1
     col_step = sw if skips_cols else 1
-    image = padded(data, window.pads, pad_value, row_step, col_step)
+    image = E.padded(data, window.pads, pad_value, row_step, col_step)
     *groups, ic_blocks, height, width, batch, block = data.shape
     cb, ky, kx, ci = (
         reduce_axis(extent, axis)
@@ -275,7 +276,7 @@ def sums_of_products(
         *group, c, y, x, b, i = index
         row, col = y * (sh // row_step) + ky * dh, x * (sw // col_step) + kx * dw
         element, axes = image[(*group, cb, row, col, b, ci)], (cb, *part, ky, kx, ci)
-        return dot(element, weight[(*group, c, cb, *part, ky, kx, i, ci)], axes)
+        return E.dot(element, weight[(*group, c, cb, *part, ky, kx, i, ci)], axes)
 
     size = (*groups, weight.shape[len(groups)], *window.output(height, width), batch, block)
     return compute(size, products, "acc"), image
@@ -322,27 +323,27 @@ def schedule_products(
         par_tiles.append(s.cache_read(stages.par, "par", [first]))
         s[first].compute_inline()
         part, _ = s[local].split(local.axes[tiled[1]], rows_in_tmp)
-        attach(s, dict.fromkeys(epilogue.in_tmp, "tmp"), s[local], part)
+        E.attach(s, dict.fromkeys(epilogue.in_tmp, "tmp"), s[local], part)
     s[acc].set_scope("acc")
     s[image].set_scope("inp")
     sizes = (tiling.oc_blocks, tiling.rows, tiling.cols)
     one = (1,) * (len(tiled) - len(sizes))
-    (*groups, channels, rows, cols), inner = split_tiles(s[out], (*one, *sizes), tiled)
+    (*groups, channels, rows, cols), inner = E.split_tiles(s[out], (*one, *sizes), tiled)
     channel = inner[tiled[-3]]
-    chunks = schedule_sums(s, acc, machine.params, tiling.ic_blocks)
+    chunks = E.schedule_sums(s, acc, machine.params, tiling.ic_blocks)
     staying: dict[Tensor, IterVar] = {}
     match tiling.order:
         case "weights":
             stay = reduce(s[out].fuse, [*groups, channels])
-            tile = vthread_tiles(s[out], [rows, cols], tiling.vthreads)
+            tile = E.vthread_tiles(s[out], [rows, cols], tiling.vthreads)
             staying = dict.fromkeys((weight, *par_tiles), stay)
         case "pixels":
             s[out].reorder(*groups, rows, cols, channels)
             pixels = reduce(s[out].fuse, [*groups, rows, cols])
-            tile = vthread_tiles(s[out], [channels], tiling.vthreads)
+            tile = E.vthread_tiles(s[out], [channels], tiling.vthreads)
             staying = {image: pixels}
         case _:
-            tile = vthread_tiles(s[out], [*groups, channels, rows, cols], tiling.vthreads)
+            tile = E.vthread_tiles(s[out], [*groups, channels, rows, cols], tiling.vthreads)
     for tensor in (acc, *par_tiles):
         s[tensor].compute_at(s[out], staying.get(tensor, tile))
     # Results are stored block by block of channels; a thread stores all its blocks in a row.

@@ -70,7 +70,9 @@ class Addition(Tiled[AdditionWorkload]):
             op = node.op_as(QAddFixed)
             lifts, subtract, epilogue = _lifts(op), op.subtract, Epilogue.from_requant(op.requant)
         first, second = lifts
-        steps = sum(map(_step_count, lifts))
+        x = placeholder((1,), "int8", "x")
+        # There is room for an operand that adds nothing.
+        steps = sum(1 if found is None else len(_steps(x, found)) for found in lifts)
         return AdditionWorkload(entries, steps, context, (first, second), subtract, epilogue)
 
     def sizes(self, workload: AdditionWorkload) -> Mapping[str, Sequence[KnobValue]]:
@@ -121,7 +123,7 @@ class Addition(Tiled[AdditionWorkload]):
         # The vector unit cannot write a constant; a value less itself is 0.
         is_zero = not terms
         if is_zero:
-            terms = {operands[0]: _steps(operands[0], _product(1))}
+            terms = {operands[0]: _steps(operands[0], Lift(1, 0, 0, 0, 0))}
 
         def rule(*i: Expr) -> Expr:
             first, *second = (own[-1][i] for own in terms.values())
@@ -165,13 +167,6 @@ def _lifts(op: QAddFixed) -> tuple[Lift | None, Lift | None]:
 def _product(factor: int) -> Lift | None:
     """What multiplies an operand by a factor of 32 bits; None if that is 0."""
     return Lift(factor, 0, 0, 0, 0) if factor else None
-
-
-def _step_count(found: Lift | None) -> int:
-    """How many instructions :func:`_steps` makes; room for one if there are none."""
-    if found is None:
-        return 1
-    return 1 + 4 * bool(found.low) + bool(found.offset) + 4 * bool(found.shift)
 
 
 def _steps(x: Tensor, found: Lift) -> list[Tensor]:

@@ -20,7 +20,7 @@ from ....tir.ir import PrimFunc
 from ....tir.lower import lower
 from ....tir.passes.share_buffers import share_buffers
 from ..cost.tiling import ProductShape, make_tiling, rows_through_tmp
-from ..expressions import REQUANT_ENTRIES, Epilogue, lookup_int8, requantized
+from ..expressions import REQUANT_ENTRIES, Epilogue, LookupTable, requantized
 from ..machine import Context, Machine
 from .base import uniform_parameters
 from .channels import addition_constants
@@ -59,13 +59,9 @@ def _add_constants(rounded: Tensor, numbers: Any, blocks: int, machine: Machine)
 
 
 def _look_up(rounded: Tensor, numbers: Any, blocks: int, machine: Machine) -> FusedEpilogue:
-    params = machine.params
-    table = placeholder((params.table_entries, params.block), "int32", "table")
-
-    def element(*i: Any) -> Any:
-        return lookup_int8(rounded[i], lambda *w: table[w], params.block, params.vector_table)
-
-    return FusedEpilogue(compute(rounded.shape, element, "out"), table, (rounded,))
+    table = LookupTable(machine.params)
+    out = compute(rounded.shape, lambda *i: table.int8(rounded[i]), "out")
+    return FusedEpilogue(out, table.words, (rounded,))
 
 
 def _add_image(rounded: Tensor, numbers: Any, blocks: int, machine: Machine) -> FusedEpilogue:

@@ -10,31 +10,18 @@ from math import inf
 
 import numpy as np
 
-from .....isa.params import HwParams
 from ....choose.space import Knobs, KnobValue, Refusal
 from ....choose.template import Plan
 from ....graph.ir import Graph, Node
 from ....graph.ops.convolution import QConv2d
 from ....graph.ops.fused_pairs import QConvTable, QConvWindow
-from ....te import Expr, Tensor, compute, create_schedule, placeholder, reduce_axis
+from ....te import compute, create_schedule, placeholder, reduce_axis
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
 from ....tir.passes.share_buffers import share_buffers
+from .. import expressions as E
 from ..cost.inverted_residual import Expansion, Part
 from ..cost.tiling import load_price
-from ..expressions import (
-    REQUANT_ENTRIES,
-    Epilogue,
-    Pads,
-    Window,
-    attach,
-    lookup_int32,
-    padded,
-    requantized,
-    schedule_sums,
-    split_tiles,
-    vthread_tiles,
-)
 from ..machine import Budget, Context
 from .base import Tiled, Track, WithinBudget, blocked_shape
 from .convolution import Products, sums_of_products
@@ -44,28 +31,16 @@ from .windows import Slide, Windows, plan_slide, slid
 
 @dataclass(frozen=True)
 class InvertedResidualWorkload(WithinBudget):
-    """An image of ``ic_blocks`` blocks, its 1x1 convolution to ``blocks`` blocks, and the windows
-    of a depthwise convolution that slide over them."""
+    """A 1x1 convolution, perhaps with a LUT, and the windows of a depthwise convolution that slide
+    over its result."""
 
-    ic_blocks: int
-    blocks: int
-    height: int
-    width: int
-    window: Window
+    expansion: Expansion
     slide: Slide
     has_table: bool
     context: Context
     pad_value: int = field(compare=False)
-    first: Epilogue = field(compare=False)
-    last: Epilogue = field(compare=False)
-
-    @property
-    def expansion(self) -> Expansion:
-        """The operator as its planner sees it."""
-        return Expansion(
-            self.ic_blocks, self.blocks, self.height, self.width, self.window,
-            self.slide.sums, self.slide.phases, 1 + self.has_table,
-        )  # fmt: skip
+    first: E.Epilogue = field(compare=False)
+    last: E.Epilogue = field(compare=False)
 
 
 #: The scratchpads that the operator shares with operators of the tensor track.
@@ -95,7 +70,7 @@ class InvertedResiduals(Tiled[InvertedResidualWorkload]):
             return False
         if weight.dtype != "int8" or taps.dtype != "int8" or not last.is_depthwise(taps.shape):
             return False
-        window = Window((taps.shape[2], taps.shape[3]), last.strides, last.pads, last.dilations)
+        window = E.Window((taps.shape[2], taps.shape[3]), last.strides, last.pads, last.dilations)
         height, width = graph[node.inputs[0]].shape[2:]
         if any(map(any, window.blank(height, width))):
             return False  # a tile might be a border only
@@ -116,13 +91,15 @@ class InvertedResiduals(Tiled[InvertedResidualWorkload]):
         ic_blocks, height, width = blocked_shape(graph[node.inputs[0]].shape, self.machine)
         blocks, _, _ = blocked_shape(graph.result(node).shape, self.machine)
         kernel = weight.shape[2], weight.shape[3]
-        window = Window(kernel, op.last.strides, op.last.pads, op.last.dilations)
+        window = E.Window(kernel, op.last.strides, op.last.pads, op.last.dilations)
         slide = plan_slide(window, height, width, self.machine.params.vector_window)
         assert slide is not None
+        expansion = Expansion(
+            ic_blocks, blocks, height, width, window, slide.sums, slide.phases, 1 + has_table
+        )
         return InvertedResidualWorkload(
-            ic_blocks, blocks, height, width, window, slide, has_table, context,
-            op.last.x_zero_point, Epilogue.from_requant(first.requant),
-            Epilogue.from_requant(op.last.requant),
+            expansion, slide, has_table, context, op.last.x_zero_point,
+            E.Epilogue.from_requant(first.requant), E.Epilogue.from_requant(op.last.requant),
         )  # fmt: skip
 
     def sizes(self, workload: InvertedResidualWorkload) -> Mapping[str, Sequence[KnobValue]]:
@@ -157,29 +134,33 @@ class InvertedResiduals(Tiled[InvertedResidualWorkload]):
     def schedule(self, workload: InvertedResidualWorkload, knobs: Knobs, name: str) -> PrimFunc:
         """Parameters: data, weight and param of the convolution, weights (int32 [blocks, KH,
         phases, block]) and param of the windows, out."""
-        w, params = workload, self.machine.params
+        w, e, params = workload, workload.expansion, self.machine.params
         batch, block = params.batch, params.block
-        data = placeholder((w.ic_blocks, w.height, w.width, batch, block), "int8", "data")
-        weight = placeholder((w.blocks, w.ic_blocks, 1, 1, block, block), "int8", "weight")
-        pars = (w.blocks, REQUANT_ENTRIES, block)
+        data = placeholder((e.ic_blocks, e.height, e.width, batch, block), "int8", "data")
+        weight = placeholder((e.blocks, e.ic_blocks, 1, 1, block, block), "int8", "weight")
+        pars = (e.blocks, E.REQUANT_ENTRIES, block)
         par, last = placeholder(pars, "int32", "param"), placeholder(pars, "int32", "last")
-        (kh, _), out_size = w.window.kernel, w.window.output(w.height, w.width)
-        words = placeholder((w.blocks, kh, w.slide.phases, block), "int32", "words")
+        words = placeholder((e.blocks, e.window.kernel[0], w.slide.phases, block), "int32", "words")
 
-        acc, image = sums_of_products(Window((1, 1)), 0, data, weight, ())
-        first = requantized(acc, par, w.first)
+        acc, image = sums_of_products(E.Window((1, 1)), 0, data, weight, ())
+        first = E.requantized(acc, par, w.first)
         rounded = compute(acc.shape, lambda *i: first[i].astype("int32"), "rounded")
-        pads = w.slide.pads(w.window, w.height, w.width)
-        expanded, inlined = padded(rounded, pads, w.pad_value), [first, rounded]
+        pads = w.slide.pads(e.window, e.height, e.width)
+        expanded, inlined = E.padded(rounded, pads, w.pad_value), [first, rounded]
         in_tmp, tables = [expanded], []
         if w.has_table:
-            table = placeholder((params.table_entries, block), "int32", "table")
-            activated = _apply_table(expanded, table, acc, pads, params)
-            expanded = padded(activated, pads, w.pad_value)
-            tables, inlined, in_tmp = [table], [*inlined, activated], [*in_tmp, expanded]
-        rows = (reduce_axis(kh, "ky"),)
-        reduced = slid(w.window, out_size, expanded, words, rows, w.slide)
-        out = requantized(reduced, last, w.last)
+            table = E.LookupTable(params)
+            top, left, *_ = pads
+            activated = compute(
+                acc.shape,  # without the border
+                lambda c, y, x, b, i: table.int32(expanded[c, y + top, x + left, b, i]),
+                "looked",
+            )
+            expanded = E.padded(activated, pads, w.pad_value)
+            tables, inlined, in_tmp = [table.words], [*inlined, activated], [*in_tmp, expanded]
+        rows = (reduce_axis(e.window.kernel[0], "ky"),)
+        reduced = slid(e.window, e.size, expanded, words, rows, w.slide)
+        out = E.requantized(reduced, last, w.last)
         part = Part.of(knobs)
         s = create_schedule(out)
         local = s.cache_write(out, "out")
@@ -192,27 +173,27 @@ class InvertedResiduals(Tiled[InvertedResidualWorkload]):
             s[tensor].compute_inline()
         for tensor in tables:
             s.cache_read(tensor, "par", [activated])
-        (channels, *positions), inner = split_tiles(s[out], (1, part.rows, part.cols))
+        (channels, *positions), inner = E.split_tiles(s[out], (1, part.rows, part.cols))
         s[out].reorder(*positions, channels)
         pixels = s[out].fuse(*positions)
-        block = tile = vthread_tiles(s[out], [channels], part.vthreads)
+        block = tile = E.vthread_tiles(s[out], [channels], part.vthreads)
         s[image].set_scope("inp")
         s[image].compute_at(s[out], pixels)
-        if workload.expansion.tiles(part) > 1:
+        if e.tiles(part) > 1:
             s[image].double_buffer()
-        attach(s, {acc: "acc", **dict.fromkeys(in_tmp, "tmp")}, s[out], block)
-        leaving = workload.expansion.leaving(part, w.context.budget)
+        E.attach(s, {acc: "acc", **dict.fromkeys(in_tmp, "tmp")}, s[out], block)
+        leaving = e.leaving(part, w.context.budget)
         if leaving < part.rows:
             tile, _ = s[out].split(inner[1], leaving)
             s[out].unroll(tile)
-        attach(s, {reduced: "tmp", local: "out"}, s[out], tile)
+        E.attach(s, {reduced: "tmp", local: "out"}, s[out], tile)
         if leaving < part.rows:
             s[local].double_buffer()
-        stays = workload.expansion.stays(part, w.context.budget)
+        stays = e.stays(part, w.context.budget)
         own = [*(() if "wgt" in stays else [weights]), *(() if "par" in stays else constants)]
         for tensor in own:
             s[tensor].compute_at(s[out], block)
-        schedule_sums(s, acc, params)
+        E.schedule_sums(s, acc, params)
         s[reduced].reorder(*reduced.reduce_axes, *reduced.axes)
         func = lower(s, [data, weight, par, words, last, *tables, out], name)
         return share_buffers(func, "tmp", in_place=True)
@@ -234,18 +215,3 @@ class InvertedResiduals(Tiled[InvertedResidualWorkload]):
 def _convolution(op: QConvWindow) -> QConv2d:
     """The first convolution."""
     return op.first.first if isinstance(op.first, QConvTable) else op.first
-
-
-def _apply_table(
-    image: Tensor, table: Tensor, inside: Tensor, pads: Pads, params: HwParams
-) -> Tensor:
-    """The LUT values of an image without its border; the result has the shape of ``inside``."""
-    top, left, *_ = pads
-
-    def rule(c: Expr, y: Expr, x: Expr, b: Expr, i: Expr) -> Expr:
-        return lookup_int32(
-            image[c, y + top, x + left, b, i], lambda *word: table[word], params.block,
-            params.vector_table,
-        )  # fmt: skip
-
-    return compute(inside.shape, rule, "looked")

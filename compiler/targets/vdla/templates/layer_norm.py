@@ -11,7 +11,7 @@ one column of ones, and computes ``requantize(x * factor + offset)``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -43,20 +43,11 @@ from ....tir.ir import PrimFunc
 from ....tir.lower import lower
 from ....tir.passes.share_buffers import share_buffers
 from ....tir.passes.unroll import unroll_loops
+from .. import expressions as E
 from ..cost.tiling import INSN_CYCLES, even_sizes, read_cycles, row_cycles
-from ..expressions import (
-    REQUANT_ENTRIES,
-    Epilogue,
-    attach,
-    dot,
-    lookup_int32,
-    requantized,
-    schedule_sums,
-    split_tiles,
-)
 from ..machine import Budget, Context, Machine
-from .base import Tiled, Track, WithinBudget
-from .matmul import find_tile_reach, tile_bytes, tile_step, transposed_tiles, weight_tiles
+from .base import Tiled, Track, WithinBudget, tile_bytes
+from .matmul import tile_step, transposed_tiles, weight_tiles
 
 #: Entries of tmp for each block of positions: the most values of the chain that live at one time.
 LIVE = 9
@@ -82,6 +73,7 @@ class RowFactors(Tiled[RowDigitsWorkload]):
     name = "row digits"
     ops = (RowDigits,)
     track = Track.TENSOR
+    operand_as_weights = 0
     says = "sums on the tensor core and by a table, Newton's steps on the vector unit"
 
     def workload(self, graph: Graph, node: Node, context: Context) -> RowDigitsWorkload:
@@ -112,52 +104,44 @@ class RowFactors(Tiled[RowDigitsWorkload]):
         x = placeholder((tile_bytes(w.channel_blocks, w.places, block),), "int8", "image")
         unit = placeholder((block, 1, block), "int8", "identity")
         one = placeholder((1, block), "int8", "one")
-        tables = [
-            placeholder((params.table_entries, block), "int32", label)
-            for label in ("squares", "roots")
-        ]
+        tables = [E.LookupTable(params, name) for name in ("squares", "roots")]
         tiles = weight_tiles(x, 1, w.tiles, w.channel_blocks, w.places, block)
         cb, ci = reduce_axis(w.channel_blocks, "cb"), reduce_axis(block, "ci")
         total = compute(
             (w.tiles, 1, block),
-            lambda t, b, i: dot(one[b, ci], tiles[0, t, cb, 0, 0, i, ci], (cb, ci)),
+            lambda t, b, i: E.dot(one[b, ci], tiles[0, t, cb, 0, 0, i, ci], (cb, ci)),
             "total",
         )
         turned = transposed_tiles(tiles, unit)
         k, e = reduce_axis(w.channel_blocks, "k"), reduce_axis(block, "e")
         squares = compute(
             (w.tiles, 1, block),
-            lambda t, b, i: sum_of(
-                lookup_int32(turned[0, t, k, e, b, i], _reader(tables[0]), block), (k, e)
-            ),
+            lambda t, b, i: sum_of(tables[0].int32(turned[0, t, k, e, b, i]), (k, e)),
             "squares_sum",
         )
-        chain = _Chain(tables[1], block)
+        chain = _Chain(tables[1])
         out = _side_by_side(chain.digits(total, squares, w.numbers))
         s = create_schedule(out)
         local = s.cache_write(out, "out")
         # What is constant stays on chip from the start.
         s.cache_read(unit, "inp", [turned])
         s.cache_read(one, "inp", [total])
-        s.cache_read(tables[0], "par", [squares])
-        s.cache_read(tables[1], "par", chain.lookers)
-        [tile], _ = split_tiles(s[out], (int(knobs["tiles"]),), (1,))
-        attach(s, {tiles: "wgt", total: "acc", squares: "tmp"}, s[out], tile)
+        s.cache_read(tables[0].words, "par", [squares])
+        s.cache_read(tables[1].words, "par", chain.lookers)
+        [tile], _ = E.split_tiles(s[out], (int(knobs["tiles"]),), (1,))
+        E.attach(s, {tiles: "wgt", total: "acc", squares: "tmp"}, s[out], tile)
         for stage in chain.stages:
-            attach(s, {stage: "tmp"}, s[out], tile)
+            E.attach(s, {stage: "tmp"}, s[out], tile)
         s[local].compute_at(s[out], tile)
         s[local].unroll(local.axes[0])
         s[tiles].double_buffer()
         s[squares].reorder(squares.axes[0], k, e, *squares.axes[1:])
-        attach(s, {turned: "acc"}, s[squares], squares.axes[0])
+        E.attach(s, {turned: "acc"}, s[squares], squares.axes[0])
         s[turned].double_buffer()
         for tensor in (total, turned):
-            schedule_sums(s, tensor, params)
-        func = lower(s, [x, unit, one, *tables, out], name)
+            E.schedule_sums(s, tensor, params)
+        func = lower(s, [x, unit, one, *(table.words for table in tables), out], name)
         return share_buffers(unroll_loops(func), "tmp")
-
-    def reach(self, graph: Graph, node: Node) -> Mapping[str, int]:
-        return find_tile_reach(graph[node.inputs[0]], self.machine.params)
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
         block = self.machine.params.block
@@ -182,10 +166,6 @@ def _digits_needs(channel_blocks: int, tiles: int, params: HwParams) -> dict[str
     }
 
 
-def _reader(table: Tensor) -> Callable[[Expr, Expr], Expr]:
-    return lambda *word: table[word]
-
-
 def _side_by_side(parts: list[Row]) -> Tensor:
     """Values of int32 [tiles, batch, block] as int8 [parts, tiles, 1, batch, block]."""
     tiles, batch, block = parts[0].shape
@@ -203,11 +183,11 @@ def _side_by_side(parts: list[Row]) -> Tensor:
 class _Chain:
     """Operators of one pass on a value of each lane."""
 
-    def __init__(self, table: Tensor, block: int):
+    def __init__(self, table: E.LookupTable):
         self.stages: list[Tensor] = []
         #: Stages that look up values.
         self.lookers: list[Tensor] = []
-        self.table, self.block = table, block
+        self.table = table
 
     def digits(self, total: Tensor, squares: Tensor, numbers: Numbers) -> list[Row]:
         """The digits of the factor and of the offset of rows with these sums."""
@@ -218,8 +198,7 @@ class _Chain:
 
     def look_up(self, index: Row) -> Row:
         """The values of the table."""
-        table = _reader(self.table)
-        found = index.map_values(lambda e: lookup_int32(e, table, self.block))
+        found = index.map_values(self.table.int32)
         self.lookers.append(self.stages[-1])
         return found
 
@@ -237,7 +216,7 @@ class NormaliseWorkload(WithinBudget):
     places: int
     tiles: int
     context: Context
-    epilogue: Epilogue = field(compare=False)
+    epilogue: E.Epilogue = field(compare=False)
 
 
 class Normalise(Tiled[NormaliseWorkload]):
@@ -253,7 +232,7 @@ class Normalise(Tiled[NormaliseWorkload]):
     def workload(self, graph: Graph, node: Node, context: Context) -> NormaliseWorkload:
         op, x, params = node.op_as(QNormalise), graph[node.inputs[0]], self.machine.params
         sizes = blocks(x.shape[1], params), x.shape[2], blocks(x.shape[2], params)
-        return NormaliseWorkload(*sizes, context, Epilogue(op.norm.zero_point))
+        return NormaliseWorkload(*sizes, context, E.Epilogue(op.norm.zero_point))
 
     def sizes(self, workload: NormaliseWorkload) -> Mapping[str, Sequence[KnobValue]]:
         return {
@@ -277,7 +256,7 @@ class Normalise(Tiled[NormaliseWorkload]):
         # Each block of channels has a PARAM and an instruction of its own.
         row += steps * w.channel_blocks * INSN_CYCLES
         row += steps * 2 * VALUES * (INSN_CYCLES + tiles * params.block)
-        par_bytes = w.channel_blocks * REQUANT_ENTRIES * params.entry_bytes("par")
+        par_bytes = w.channel_blocks * E.REQUANT_ENTRIES * params.entry_bytes("par")
         read_bytes = entries * params.entry_bytes("inp")
         read_bytes += par_bytes * (1 if knobs["resident"] else steps)
         return max(row, read_cycles(read_bytes, self.machine))
@@ -291,11 +270,13 @@ class Normalise(Tiled[NormaliseWorkload]):
         x = placeholder(shape, "int8", "x")
         found = placeholder((VALUES, 2, 2, w.tiles, 1, block), "int8", "digits")
         spreading = placeholder((2, block, block, block), "int8", "spreading")
-        par = placeholder((w.channel_blocks, REQUANT_ENTRIES, block), "int32", "param")
+        par = placeholder((w.channel_blocks, E.REQUANT_ENTRIES, block), "int32", "param")
         d, ci = reduce_axis(2, "d"), reduce_axis(block, "ci")
         pairs = compute(
             (VALUES, 2, w.tiles, block, 1, block),
-            lambda v, p, t, r, b, i: dot(found[v, p, d, t, b, ci], spreading[d, r, i, ci], (d, ci)),
+            lambda v, p, t, r, b, i: E.dot(
+                found[v, p, d, t, b, ci], spreading[d, r, i, ci], (d, ci)
+            ),
             "pairs",
         )
         size = (VALUES, *pairs.shape[2:])
@@ -307,25 +288,25 @@ class Normalise(Tiled[NormaliseWorkload]):
             return value[number, p // block, p % block, b, i]
 
         scaled = compute(shape, lambda *at: x[at].astype("int32") * read_position(0, at), "scaled")
-        out = requantized(scaled, par, w.epilogue, addend=lambda at: read_position(1, at))
+        out = E.requantized(scaled, par, w.epilogue, addend=lambda at: read_position(1, at))
         s = create_schedule(out)
         local = s.cache_write(out, "out")
         x_tile, par_tile = s.cache_read(x, "inp", [scaled]), s.cache_read(par, "par", [local])
         digit_tile = s.cache_read(found, "inp", [pairs])
         s.cache_read(spreading, "wgt", [pairs])  # it stays on chip from the start
         sizes = (int(knobs["tiles"]) * block, int(knobs["channel_blocks"]))
-        (positions, channels), _ = split_tiles(s[out], sizes, (1, 0))
-        attach(s, {digit_tile: "inp", pairs: "acc", value: "tmp"}, s[out], positions)
-        attach(s, {high: "tmp"}, s[value], value.axes[0])
+        (positions, channels), _ = E.split_tiles(s[out], sizes, (1, 0))
+        E.attach(s, {digit_tile: "inp", pairs: "acc", value: "tmp"}, s[out], positions)
+        E.attach(s, {high: "tmp"}, s[value], value.axes[0])
         tiles = {x_tile: "inp", scaled: "tmp", local: "out"}
         if not knobs["resident"]:
             tiles[par_tile] = "par"
-        attach(s, tiles, s[out], channels)
+        E.attach(s, tiles, s[out], channels)
         for tensor in (x_tile, local, digit_tile, pairs):
             s[tensor].double_buffer()
         if not knobs["resident"]:
             s[par_tile].double_buffer()
-        schedule_sums(s, pairs, params)
+        E.schedule_sums(s, pairs, params)
         return lower(s, [x, found, spreading, par, out], name)
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
@@ -350,7 +331,7 @@ def _normalise_needs(tiles: int, some: int, held: int, params: HwParams) -> dict
         "acc": 2 * 2 * VALUES * rows,
         "tmp": VALUES * rows + some * rows,
         "out": 2 * some * rows,
-        "par": copies * REQUANT_ENTRIES * held,
+        "par": copies * E.REQUANT_ENTRIES * held,
         "uop": 2 * 2 * VALUES * rows,
     }
 

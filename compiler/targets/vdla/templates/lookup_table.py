@@ -23,7 +23,7 @@ from ....te import Expr, Tensor, compute, create_schedule, placeholder
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
 from ..cost.tiling import VTHREADS, row_cycles
-from ..expressions import attach, count_vectors, lookup_int8, lookup_int32, tile_positions
+from ..expressions import LookupTable, attach, count_vectors, tile_positions
 from ..machine import Context, Machine
 from .base import Tiled, Track, WithinBudget, blocked_shape
 
@@ -89,21 +89,15 @@ class LookupTables(Tiled[LookupTableWorkload]):
         params = self.machine.params
         shape = (workload.blocks, workload.places, 1, params.batch, params.block)
         x = placeholder(shape, "int8", "x")
-        table = placeholder((params.table_entries, params.block), "int32", "table")
-        out = compute(
-            shape,
-            lambda *at: lookup_int8(
-                x[at], lambda *word: table[word], params.block, params.vector_table
-            ),
-            "out",
-        )
+        table = LookupTable(params)
+        out = compute(shape, lambda *at: table.int8(x[at]), "out")
         s = create_schedule(out)
         local = s.cache_write(out, "out")
-        x_tile, words = s.cache_read(x, "inp", [local]), s.cache_read(table, "par", [local])
+        x_tile, words = s.cache_read(x, "inp", [local]), s.cache_read(table.words, "par", [local])
         tile = tile_positions(s[out], knobs)
         attach(s, {x_tile: "inp", local: "out"}, s[out], tile)
         s[words].set_scope("par")  # the same for all tiles, so it is loaded once
-        return lower(s, [x, table, out], name)
+        return lower(s, [x, table.words, out], name)
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
         assert isinstance(node.op, QTable)
@@ -130,9 +124,5 @@ def element_reader(
     in par that it needs: the table, int32 [entries of par, block]."""
     if not has_table:
         return lambda element: element.astype("int32"), ()
-    table = placeholder((params.table_entries, params.block), "int32", "table")
-
-    def read(element: Expr) -> Expr:
-        return lookup_int32(element, lambda *word: table[word], params.block, params.vector_table)
-
-    return read, (table,)
+    table = LookupTable(params)
+    return table.int32, (table.words,)

@@ -13,34 +13,25 @@ them in the pass that requantises.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 
 import numpy as np
 
 from .....isa.params import HwParams
 from .....runtime.layout import blocks
-from ....choose.space import Knobs, Refusal
+from ....choose.space import Knobs, Refusal, Space
+from ....choose.template import Plan
 from ....graph.ir import Graph, Node
-from ....graph.ir import Tensor as GraphTensor
 from ....graph.ops.group_matmul import QGroupMatMul
 from ....graph.ops.linear import QMatMul
-from ....te.expr import Expr
-from ....te.tensor import Tensor, compute, placeholder, reduce_axis
+from ....te import Expr, Tensor, compute, placeholder, reduce_axis
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
+from .. import expressions as E
 from ..cost.tiling import ProductShape, make_tiling
-from ..expressions import (
-    REQUANT_ENTRIES,
-    Epilogue,
-    Window,
-    attach,
-    dot,
-    requantized,
-    schedule_sums,
-)
 from ..machine import Budget, Context
-from .base import PlannedTiles, PlannedWorkload, Track, requant_parameters
+from .base import PlannedTiles, PlannedWorkload, Track, requant_parameters, tile_bytes
 from .convolution import Stages, schedule_products, sums_of_products
 
 
@@ -64,7 +55,7 @@ class ActivationsWorkload(PlannedWorkload):
     context: Context
     a_zero_point: int = field(compare=False)
     b_zero_point: int = field(compare=False)
-    epilogue: Epilogue = field(compare=False)
+    epilogue: E.Epilogue = field(compare=False)
 
     @property
     def shape(self) -> ProductShape:
@@ -72,7 +63,6 @@ class ActivationsWorkload(PlannedWorkload):
         return ProductShape(
             ic_blocks=self.ic_blocks, oc_blocks=self.oc_blocks, oh=self.places, ow=1, kh=1, kw=1,
             sums_weights=self.sums_weights, sums_inputs=self.sums_inputs, times=self.groups,
-            has_chunks=False,
         )  # fmt: skip
 
 
@@ -82,6 +72,7 @@ class Activations(PlannedTiles[ActivationsWorkload]):
     name = "activations"
     ops = (QMatMul, QGroupMatMul)
     track = Track.TENSOR
+    operand_as_weights = 1
 
     def takes(self, graph: Graph, node: Node) -> str | Refusal:
         """A QMatMul becomes a QGroupMatMul before it is computed (``matmul_as_convolution``)."""
@@ -130,8 +121,15 @@ class Activations(PlannedTiles[ActivationsWorkload]):
         return ActivationsWorkload(
             groups, depth, image_places, positions, blocks(others, self.machine.params), others,
             zero_points[0] != 0, zero_points[1] != 0, context, *zero_points,
-            Epilogue.from_requant(op.requant),
+            E.Epilogue.from_requant(op.requant),
         )  # fmt: skip
+
+    def space(self, workload: ActivationsWorkload) -> Space:
+        tilings = super().space(workload)
+        return replace(tilings, knobs={**tilings.knobs, "ic_blocks": [workload.ic_blocks]})
+
+    def plan(self, workload: ActivationsWorkload, fixed: Knobs) -> Plan | Refusal:
+        return super().plan(workload, {**fixed, "ic_blocks": workload.ic_blocks})
 
     def schedule(self, workload: ActivationsWorkload, knobs: Knobs, name: str) -> PrimFunc:
         """The bias in ``param`` is the product of the zero points for each channel."""
@@ -143,10 +141,10 @@ class Activations(PlannedTiles[ActivationsWorkload]):
         other = placeholder((read,), "int8", "other")
         one = placeholder((batch, block), "int8", "one")
         ones = placeholder((block, block), "int8", "ones")
-        par = placeholder((w.groups, w.oc_blocks, REQUANT_ENTRIES, block), "int32", "param")
+        par = placeholder((w.groups, w.oc_blocks, E.REQUANT_ENTRIES, block), "int32", "param")
         tiles = weight_tiles(other, w.groups, w.oc_blocks, w.ic_blocks, w.others, block)
         # The positions that are not multiplied are a border that is cut off.
-        window = Window((1, 1), pads=(0, 0, w.places - w.image_places, 0))
+        window = E.Window((1, 1), pads=(0, 0, w.places - w.image_places, 0))
         acc, copy = sums_of_products(window, 0, data, tiles, ())
         sums: list[_Sums] = []
         products, addend, partial = acc, None, []
@@ -161,7 +159,7 @@ class Activations(PlannedTiles[ActivationsWorkload]):
             else:  # sums of weights come on top
                 products = compute(acc.shape, lambda *i: acc[i] + by_position(i), "partial")
                 partial.append(products)
-        out = requantized(products, par, w.epilogue, addend=addend)
+        out = E.requantized(products, par, w.epilogue, addend=addend)
         stages = Stages(data, tiles, par, copy, acc)
         loops = schedule_products(out, stages, (0, 1, 2, 3), make_tiling(knobs), self.machine)
         s, staying = loops.schedule, loops.staying
@@ -172,13 +170,10 @@ class Activations(PlannedTiles[ActivationsWorkload]):
         for of in sums:
             s.cache_read(of.ones, of.scope, [of.total])
             scopes = {of.total: "acc", of.share: "tmp"}
-            attach(s, scopes, s[out], staying.get(of.operand, loops.tile))
-            schedule_sums(s, of.total, params)
-        attach(s, dict.fromkeys(partial, "tmp"), s[out], loops.channel)
+            E.attach(s, scopes, s[out], staying.get(of.operand, loops.tile))
+            E.schedule_sums(s, of.total, params)
+        E.attach(s, dict.fromkeys(partial, "tmp"), s[out], loops.channel)
         return lower(s, [data, other, *(of.ones for of in sums), par, out], name)
-
-    def reach(self, graph: Graph, node: Node) -> Mapping[str, int]:
-        return find_tile_reach(graph[node.inputs[1]], self.machine.params)
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
         op, params = node.op_as(QGroupMatMul), self.machine.params
@@ -204,18 +199,6 @@ def tile_step(params: HwParams) -> int:
     return max(1, step_bytes // params.block)
 
 
-def find_tile_reach(image: GraphTensor, params: HwParams) -> dict[str, int]:
-    """The ``reach`` of a template that reads the positions of an image as tiles of weights."""
-    _, channels, positions, _ = image.shape
-    return {image.name: tile_bytes(blocks(channels, params), positions, params.block)}
-
-
-def tile_bytes(channel_blocks: int, positions: int, block: int) -> int:
-    """Bytes that are read of an image whose positions are read as tiles of weights: the last tile
-    may reach beyond the image. What lies there makes results that are not used."""
-    return ((channel_blocks - 1) * positions + -(-positions // block) * block) * block
-
-
 def weight_tiles(
     image: Tensor, groups: int, tiles: int, channel_blocks: int, positions: int, block: int
 ) -> Tensor:
@@ -237,7 +220,7 @@ def transposed_tiles(tiles: Tensor, unit: Tensor) -> Tensor:
     once, ci = reduce_axis(1, "once"), reduce_axis(block, "ci")
     return compute(
         (*size, block, 1, block),
-        lambda g, t, k, e, b, i: dot(unit[e, b, ci], tiles[g, t, k, once, 0, i, ci], (once, ci)),
+        lambda g, t, k, e, b, i: E.dot(unit[e, b, ci], tiles[g, t, k, once, 0, i, ci], (once, ci)),
         "transposed",
     )
 
@@ -261,7 +244,7 @@ class _Sums:
         cb, ci = reduce_axis(ic_blocks, "cb"), reduce_axis(block, "ci")
         total = compute(
             (groups, oc_blocks, *one.shape),
-            lambda g, c, b, i: dot(one[b, ci], tiles[g, c, cb, 0, 0, i, ci], (cb, ci)),
+            lambda g, c, b, i: E.dot(one[b, ci], tiles[g, c, cb, 0, 0, i, ci], (cb, ci)),
             "weight_sums",
         )
         return cls(tiles, one, "inp", total, _times(total, -zero_point))
@@ -274,7 +257,7 @@ class _Sums:
         cb, ci = reduce_axis(ic_blocks, "cb"), reduce_axis(block, "ci")
         total = compute(
             (groups, positions, batch, block),
-            lambda g, y, b, i: dot(image[g, cb, y, 0, b, ci], ones[i, ci], (cb, ci)),
+            lambda g, y, b, i: E.dot(image[g, cb, y, 0, b, ci], ones[i, ci], (cb, ci)),
             "input_sums",
         )
         return cls(image, ones, "wgt", total, _times(total, -zero_point))

@@ -92,6 +92,6 @@ def find_step_template(
     """The template by which the AutoScheduler computes what another template does; None where its
     rules do not fit, which know no groups.
     """
-    if type(template) is not Products or not isinstance(workload, ProductsWorkload):
-        return None
-    return ProductsBySteps(template) if workload.groups == 1 else None
+    if type(template) is Products and type(workload) is ProductsWorkload:
+        return ProductsBySteps(template)
+    return None

@@ -38,16 +38,9 @@ from ....graph.ops.softmax import (
 from ....te import Expr, Schedule, Tensor, compute, create_schedule, minimum, placeholder
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
+from .. import expressions as E
 from ..attention_mask import VisibleKeys, find_visible_keys
 from ..cost.tiling import INSN_CYCLES, even_sizes, read_cycles, row_cycles
-from ..expressions import (
-    REQUANT_ENTRIES,
-    Epilogue,
-    attach,
-    lookup_difference,
-    requantized,
-    split_tiles,
-)
 from ..machine import Budget, Context, Machine
 from .base import Tiled, Track, WithinBudget, blocked_shape, uniform_parameters
 from .concat_slice import is_column
@@ -76,7 +69,7 @@ class SoftmaxWorkload(WithinBudget):
     places: int
     room: int
     context: Context
-    epilogue: Epilogue = field(compare=False)
+    epilogue: E.Epilogue = field(compare=False)
 
 
 class Softmax(Tiled[SoftmaxWorkload]):
@@ -101,7 +94,9 @@ class Softmax(Tiled[SoftmaxWorkload]):
     def workload(self, graph: Graph, node: Node, context: Context) -> SoftmaxWorkload:
         op = node.op_as(QTableSoftmax)
         channel_blocks, positions, _ = blocked_shape(graph[node.inputs[0]].shape, self.machine)
-        return SoftmaxWorkload(channel_blocks, positions, op.room, context, Epilogue(op.zero_point))
+        return SoftmaxWorkload(
+            channel_blocks, positions, op.room, context, E.Epilogue(op.zero_point)
+        )
 
     def sizes(self, workload: SoftmaxWorkload) -> Mapping[str, Sequence[KnobValue]]:
         return {
@@ -130,12 +125,11 @@ class Softmax(Tiled[SoftmaxWorkload]):
         params, w = self.machine.params, workload
         shape = (w.channel_blocks, w.places, 1, params.batch, params.block)
         x = placeholder(shape, "int8", "x")
-        table = placeholder((params.table_entries, params.block), "int32", "table")
-        par = placeholder((1, REQUANT_ENTRIES, params.block), "int32", "param")
+        table = E.LookupTable(params)
+        par = placeholder((1, E.REQUANT_ENTRIES, params.block), "int32", "param")
 
         def look_up(most: Expr, element: Expr) -> Expr:
-            wide = element.astype("int32")
-            return lookup_difference(wide, most, lambda *word: table[word], params.block)
+            return table.difference(element.astype("int32"), most)
 
         most, total = sums(x, 1, look_up)
         chain = Chain(total)
@@ -149,28 +143,28 @@ class Softmax(Tiled[SoftmaxWorkload]):
             )
             limits = [limit]
         product = compute(shape, lambda *at: limited[at] * inverse[_row(at)], "product")
-        out = requantized(product, par, w.epilogue, per_channel=False)
+        out = E.requantized(product, par, w.epilogue, per_channel=False)
         s = create_schedule(out)
         local = s.cache_write(out, "out")
         s[product].compute_inline()
         x_tile = s.cache_read(x, "inp", [most, total, exponential])
         # The table and the parameters stay on chip from the start.
-        s.cache_read(table, "par", [total, exponential])
+        s.cache_read(table.words, "par", [total, exponential])
         s.cache_read(par, "par", [local])
-        (channels, positions), _ = split_tiles(
+        (channels, positions), _ = E.split_tiles(
             s[out], (int(knobs["blocks"]), int(knobs["places"])), (0, 1)
         )
         rows = dict.fromkeys((most, total, inverse, *limits), "tmp")
-        attach(s, {x_tile: "inp"} | rows, s[out], channels)
+        E.attach(s, {x_tile: "inp"} | rows, s[out], channels)
         for sums_of_rows in (most, total):
             [key] = sums_of_rows.reduce_axes
             s[sums_of_rows].reorder(key, *sums_of_rows.axes)
         chain.schedule(s, int(knobs["blocks"]))
-        attach(s, {exponential: "tmp", limited: "tmp", local: "out"}, s[out], positions)
+        E.attach(s, {exponential: "tmp", limited: "tmp", local: "out"}, s[out], positions)
         # The next tile is loaded, and the one before stored, meanwhile.
         for copied in (x_tile, local):
             s[copied].double_buffer()
-        return lower(s, [x, table, par, out], name)
+        return lower(s, [x, table.words, par, out], name)
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
         assert isinstance(node.op, QTableSoftmax)
@@ -216,7 +210,7 @@ class MaskedSoftmax(Tiled[MaskedSoftmaxWorkload]):
         op = node.op_as(QTableSoftmax)
         _, positions, _ = blocked_shape(graph[node.inputs[0]].shape, self.machine)
         spans, rows = self._spans(graph, node)
-        epilogue = Epilogue(op.zero_point)
+        epilogue = E.Epilogue(op.zero_point)
         return MaskedSoftmaxWorkload(positions, spans, len(rows), op.room, context, epilogue)
 
     def sizes(self, workload: MaskedSoftmaxWorkload) -> Mapping[str, Sequence[KnobValue]]:
@@ -239,7 +233,7 @@ class MaskedSoftmax(Tiled[MaskedSoftmaxWorkload]):
             "inp": slots * max(map(count_scores, tiles)),
             "tmp": staying + max(summing, size * (1 + PARTS), 3 * chunk),
             "out": 3 * chunk,
-            "par": REQUANT_ENTRIES + self.machine.params.table_entries + w.rows,
+            "par": E.REQUANT_ENTRIES + self.machine.params.table_entries + w.rows,
         }
 
     def predict(self, workload: MaskedSoftmaxWorkload, knobs: Knobs) -> int:
@@ -309,7 +303,7 @@ def longest_row(params: HwParams) -> int:
 
 def most_mask_rows(params: HwParams) -> int:
     """The most rows of masks that par has room for, beside the table and what requantises."""
-    return max(0, params.par_depth - REQUANT_ENTRIES - params.table_entries)
+    return max(0, params.par_depth - E.REQUANT_ENTRIES - params.table_entries)
 
 
 def _needs(row: int, room: int, blocks: int, positions: int, params: HwParams) -> dict[str, int]:
@@ -323,7 +317,7 @@ def _needs(row: int, room: int, blocks: int, positions: int, params: HwParams) -
         "inp": 2 * blocks * row,
         "tmp": blocks * max(chain, tile),
         "out": 2 * blocks * positions,
-        "par": REQUANT_ENTRIES + params.table_entries,
+        "par": E.REQUANT_ENTRIES + params.table_entries,
     }
 
 
@@ -366,7 +360,7 @@ class Chain:
         for tensor, home in self.homes.items():
             if home not in loops:
                 loops[home], _ = s[home].split(home.axes[0], blocks)
-            attach(s, {tensor: "tmp"}, s[home], loops[home])
+            E.attach(s, {tensor: "tmp"}, s[home], loops[home])
 
 
 def _row(at: tuple[Expr, ...]) -> tuple[Expr, ...]:

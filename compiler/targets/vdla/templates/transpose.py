@@ -18,18 +18,11 @@ from ....graph.ops.group_matmul import TransposeGroups
 from ....te import create_schedule, placeholder
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
+from .. import expressions as E
 from ..cost.tiling import VTHREADS, even_sizes, read_cycles, row_cycles
-from ..expressions import (
-    REQUANT_ENTRIES,
-    Epilogue,
-    requantized,
-    schedule_sums,
-    split_tiles,
-    vthread_tiles,
-)
 from ..machine import Context
-from .base import Tiled, Track, WithinBudget, requant_parameters
-from .matmul import find_tile_reach, tile_bytes, transposed_tiles, weight_tiles
+from .base import Tiled, Track, WithinBudget, requant_parameters, tile_bytes
+from .matmul import transposed_tiles, weight_tiles
 
 #: Requantisation by one.
 MULTIPLIER, SHIFT = 1 << 30, 30
@@ -55,6 +48,7 @@ class GroupsTransposed(Tiled[TransposedWorkload]):
     name = "groups transposed"
     ops = (TransposeGroups,)
     track = Track.TENSOR
+    operand_as_weights = 0
     says = "a product with the identity matrix on the tensor core"
 
     def workload(self, graph: Graph, node: Node, context: Context) -> TransposedWorkload:
@@ -79,7 +73,7 @@ class GroupsTransposed(Tiled[TransposedWorkload]):
             "wgt": tiles * channel_blocks * vthreads,
             "acc": tiles * rows * vthreads,
             "out": min(tiles, 2) * rows * vthreads,
-            "par": REQUANT_ENTRIES * tiles * vthreads,
+            "par": E.REQUANT_ENTRIES * tiles * vthreads,
             "uop": 2 * tiles * channel_blocks,
         }
 
@@ -94,7 +88,7 @@ class GroupsTransposed(Tiled[TransposedWorkload]):
         steps = w.groups * -(-w.tiles // tiles) * -(-w.channel_blocks // channel_blocks)
         # Each block of results has a load, a PARAM, a VECTOR and a STORE; a tile has three more.
         insns_bytes = (4 * tiles + 3) * params.insn_bytes
-        par_bytes = tiles * REQUANT_ENTRIES * params.entry_bytes("par")
+        par_bytes = tiles * E.REQUANT_ENTRIES * params.entry_bytes("par")
         read_bytes = entries * params.entry_bytes("inp") + steps * (insns_bytes + par_bytes)
         return max(row, read_cycles(read_bytes, self.machine))
 
@@ -105,30 +99,27 @@ class GroupsTransposed(Tiled[TransposedWorkload]):
         read = tile_bytes(w.groups * w.channel_blocks, w.places, block)
         x = placeholder((read,), "int8", "image")
         unit = placeholder((block, 1, block), "int8", "identity")
-        par = placeholder((w.groups, w.tiles, REQUANT_ENTRIES, block), "int32", "param")
+        par = placeholder((w.groups, w.tiles, E.REQUANT_ENTRIES, block), "int32", "param")
         tiles = weight_tiles(x, w.groups, w.tiles, w.channel_blocks, w.places, block)
         acc = transposed_tiles(tiles, unit)
-        out = requantized(acc, par, Epilogue(w.fill))
+        out = E.requantized(acc, par, E.Epilogue(w.fill))
         s = create_schedule(out)
         local = s.cache_write(out, "out")
         s.cache_read(unit, "inp", [acc])  # it stays on chip from the start
         par_tile = s.cache_read(par, "par", [local])
         sizes = (1, int(knobs["tiles"]), int(knobs["channel_blocks"]))
-        outer, (_, row, *_) = split_tiles(s[out], sizes)
-        tile = vthread_tiles(s[out], outer, int(knobs["vthreads"]))
+        outer, (_, row, *_) = E.split_tiles(s[out], sizes)
+        tile = E.vthread_tiles(s[out], outer, int(knobs["vthreads"]))
         s[tiles].set_scope("wgt")
         s[acc].set_scope("acc")
         for tensor in (tiles, acc, par_tile):
             s[tensor].compute_at(s[out], tile)
-        schedule_sums(s, acc, params)
+        E.schedule_sums(s, acc, params)
         s[out].unroll(row)
         s[local].compute_at(s[out], row)
         if sizes[1] > 1:
             s[local].double_buffer()
         return lower(s, [x, unit, par, out], name)
-
-    def reach(self, graph: Graph, node: Node) -> Mapping[str, int]:
-        return find_tile_reach(graph[node.inputs[0]], self.machine.params)
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
         op, params = node.op_as(TransposeGroups), self.machine.params

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from math import prod
 
-from ....choose.space import Refusal
+from ....choose.space import Refusal, Space, Workload
+from ....choose.template import Template
 from ....graph.ir import Graph, Node
 from ....graph.ops.layout import BlockReshape
 from ....graph.ops.movement import Concat, Reshape
-from .base import InPlace
 
 NO_MOVE = "no data moves"
+
+
+class InPlace(Template[Workload]):
+    """A template whose operators need no instruction: their operands lie where the result does."""
+
+    def space(self, workload: Workload) -> Space:
+        return Space({})
 
 
 class Reshaped(InPlace):

@@ -21,21 +21,9 @@ from ....te.schedule import Schedule, create_schedule
 from ....te.tensor import IterVar, Tensor, compute, max_of, placeholder, reduce_axis, sum_of
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
+from .. import expressions as E
 from ..cost.tiling import Tiling, WindowShape, make_tiling, slide_cols
-from ..expressions import (
-    REQUANT_ENTRIES,
-    Epilogue,
-    Pads,
-    Window,
-    attach,
-    padded,
-    part_axes,
-    requantized,
-    select_byte,
-    split_tiles,
-    vthread_tiles,
-)
-from ..machine import Context
+from ..machine import Budget, Context
 from .base import (
     PlannedTiles,
     PlannedWorkload,
@@ -74,7 +62,7 @@ class Slide:
         """Columns of the kernel, with those that are zero."""
         return self.sums * self.phases
 
-    def pads(self, window: Window, height: int, width: int) -> Pads:
+    def pads(self, window: E.Window, height: int, width: int) -> E.Pads:
         """The border of an image. The window reads columns behind the last one of the kernel, which
         it multiplies by zero."""
         top, left, bottom, right = window.pads
@@ -96,7 +84,7 @@ class Slide:
 
 
 def plan_slide(
-    window: Window, height: int, width: int, products: int, parts: int = 1
+    window: E.Window, height: int, width: int, products: int, parts: int = 1
 ) -> Slide | None:
     """How a window slides over an image. An iteration makes ``products`` products, and each weight
     is the sum of ``parts`` int8 values. None if sliding is not faster than one product after the
@@ -124,11 +112,11 @@ class WindowWorkload(PlannedWorkload):
     blocks: int
     height: int
     width: int
-    window: Window
+    window: E.Window
     parts: int
     context: Context
     pad_value: int = field(compare=False)
-    epilogue: Epilogue = field(compare=False)
+    epilogue: E.Epilogue = field(compare=False)
     slide: Slide | None = field(default=None, compare=False)
 
     @property
@@ -141,7 +129,7 @@ class WindowWorkload(PlannedWorkload):
         if self.slide is None:
             return shape
         shape = replace(shape, kw=self.slide.cols, sums=self.slide.sums)
-        entries = (shape.taps + REQUANT_ENTRIES) * self.blocks
+        entries = (shape.taps + E.REQUANT_ENTRIES) * self.blocks
         return replace(shape, resident=entries <= self.context.budget.par)
 
     @property
@@ -185,20 +173,23 @@ class Windows(PlannedTiles[WindowWorkload]):
         image = blocked_shape(graph[node.inputs[0]].shape, self.machine)
         match node.op:
             case QMaxPool() as op:
-                window, epilogue = Window(op.kernel, op.strides, op.pads), Epilogue(0, op.lo, op.hi)
+                window, epilogue = (
+                    E.Window(op.kernel, op.strides, op.pads),
+                    E.Epilogue(0, op.lo, op.hi),
+                )
                 return WindowWorkload("max", *image, window, 1, context, INT8_MIN, epilogue)
             case QAvgPool() as op:
-                window = Window(op.kernel, op.strides, op.pads)
-                epilogue = Epilogue.from_requant(op.requant)
+                window = E.Window(op.kernel, op.strides, op.pads)
+                epilogue = E.Epilogue.from_requant(op.requant)
                 return WindowWorkload("sum", *image, window, 1, context, op.x_zero_point, epilogue)
         op, weight = node.op_as(QConv2d), graph[node.inputs[1]]
         assert weight.data is not None
         kernel = weight.shape[2], weight.shape[3]
-        window = Window(kernel, op.strides, op.pads, op.dilations)
+        window = E.Window(kernel, op.strides, op.pads, op.dilations)
         parts = len(split_int8(weight.data))
         return WindowWorkload(
             "weighted sum", *image, window, parts, context, op.x_zero_point,
-            Epilogue.from_requant(op.requant),
+            E.Epilogue.from_requant(op.requant),
             plan_slide(window, *image[1:], self.machine.params.vector_window, parts),
         )  # fmt: skip
 
@@ -214,16 +205,16 @@ class Windows(PlannedTiles[WindowWorkload]):
         params, blocks, weighted = self.machine.params, workload.blocks, workload.weighted
         size = (blocks, workload.height, workload.width, params.batch, params.block)
         data = placeholder(size, "int8", "data")
-        part, slide = part_axes(workload.parts), workload.slide
+        part, slide = E.part_axes(workload.parts), workload.slide
         kh, kw = workload.window.kernel
         taps = (*(axis.extent for axis in part), kh, slide.phases if slide else kw)
         dtype = "int32" if slide else "int8"
         weight = placeholder((blocks, *taps, params.block), dtype, "weight")
         wide = compute(weight.shape, lambda *i: weight[i].astype("int32"), "wide")
-        sets = (blocks if weighted else 1, REQUANT_ENTRIES, params.block)
+        sets = (blocks if weighted else 1, E.REQUANT_ENTRIES, params.block)
         par = placeholder(sets, "int32", "param")
         reduced, image = _reduced(workload, data, wide, part)
-        out = requantized(reduced, par, workload.epilogue, per_channel=weighted)
+        out = E.requantized(reduced, par, workload.epilogue, per_channel=weighted)
         s = _schedule(workload, out, reduced, image, par, wide, make_tiling(knobs))
         return lower(s, [data, *([weight] if weighted else []), par, out], name)
 
@@ -239,14 +230,10 @@ class Windows(PlannedTiles[WindowWorkload]):
         op, (weight, bias) = node.op_as(QConv2d), (graph[name].data for name in node.inputs[1:])
         assert weight is not None and bias is not None
         params = self.machine.params
-        _, height, width = blocked_shape(graph[node.inputs[0]].shape, self.machine)
-        kernel = weight.shape[2], weight.shape[3]
-        window = Window(kernel, op.strides, op.pads, op.dilations)
-        parts = split_int8(weight)
-        slide = plan_slide(window, height, width, params.vector_window, len(parts))
+        slide = self.workload(graph, node, Context(Budget.whole(params))).slide
         packed = [
             slide.pack(part, params) if slide else pack_depthwise_weight(part, params)
-            for part in parts
+            for part in split_int8(weight)
         ]
         folded = folded_bias(weight, bias, op.x_zero_point)
         return {
@@ -264,9 +251,9 @@ def _reduced(
     size = window.output(workload.height, workload.width)
     ky, kx = reduce_axis(kh, "ky"), reduce_axis(kw, "kx")
     if slide:
-        image = padded(data, slide.pads(window, *data.shape[1:3]), workload.pad_value)
+        image = E.padded(data, slide.pads(window, *data.shape[1:3]), workload.pad_value)
         return slid(window, size, image, wide, (*part, ky), slide), image
-    image = padded(data, window.pads, workload.pad_value)
+    image = E.padded(data, window.pads, workload.pad_value)
 
     def rule(c: Expr, y: Expr, x: Expr, b: Expr, i: Expr) -> Expr:
         element = image[c, y * sh + ky * dh, x * sw + kx * dw, b, i].astype("int32")
@@ -279,8 +266,8 @@ def _reduced(
 
 
 def slid(
-    window: Window, size: tuple[int, int], image: Tensor, words: Tensor, rows: tuple[IterVar, ...],
-    slide: Slide,
+    window: E.Window, size: tuple[int, int], image: Tensor, words: Tensor,
+    rows: tuple[IterVar, ...], slide: Slide,
 ) -> Tensor:  # fmt: skip
     """Every channel reduced over a window that slides to ``size`` rows and columns. ``image`` has
     its border (int8, or the lowest bytes of int32), ``words`` has the weights, and
@@ -295,7 +282,7 @@ def slid(
     def rule(c: Expr, y: Expr, x: Expr, b: Expr, i: Expr) -> Expr:
         place = (x + step + piece * slide.sums) * slide.step + column
         element = image[c, y * sh + ky * dh, place, b, i].astype("int8").astype("int32")
-        weight = select_byte(words[(c, *rows, piece * slide.step + column, i)], step)
+        weight = E.select_byte(words[(c, *rows, piece * slide.step + column, i)], step)
         return sum_of(element * weight, (*rows, piece, column, step))
 
     return compute((image.shape[0], *size, *image.shape[3:]), rule, "reduced")
@@ -314,7 +301,7 @@ def _schedule(
         s[wide].set_scope("par")
         constants.append(wide)
     sizes = (tiling.oc_blocks, tiling.rows, tiling.cols)
-    (channels, rows, cols), _ = split_tiles(s[out], sizes)
+    (channels, rows, cols), _ = E.split_tiles(s[out], sizes)
     match tiling.order:
         case "weights":
             passing = [rows, cols]
@@ -323,8 +310,8 @@ def _schedule(
             s[out].reorder(*passing)
         case _:
             passing = [channels, rows, cols]
-    tile = vthread_tiles(s[out], passing, tiling.vthreads)
-    attach(s, {reduced: "tmp", image: "inp", local: "out"}, s[out], tile)
+    tile = E.vthread_tiles(s[out], passing, tiling.vthreads)
+    E.attach(s, {reduced: "tmp", image: "inp", local: "out"}, s[out], tile)
     s[reduced].reorder(*reduced.reduce_axes, *reduced.axes)
     # Parameters that all channels share are loaded once, so they are not attached to a tile.
     for tensor in constants if workload.weighted and not workload.shape.resident else ():

@@ -27,7 +27,7 @@ def products(hw: HwParams, **knobs: int | str) -> tuple[Machine, PrimFunc]:
     machine = Machine(hw, VTA, 2)
     context = Context(Budget.whole(hw))
     workload = ProductsWorkload(
-        DEPTH, 7, 7, RESULTS, Window((1, 1)), 1, 1, context, 0, Epilogue(), False
+        DEPTH, 7, 7, RESULTS, Window((1, 1)), 1, context, 0, Epilogue(), False
     )
     tile = {"oc_blocks": 1, "rows": 7, "cols": 7, "ic_blocks": DEPTH, "order": "pixels",
             "vthreads": 2} | knobs  # fmt: skip

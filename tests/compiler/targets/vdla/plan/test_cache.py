@@ -68,7 +68,7 @@ def test_a_program_is_compiled_once_for_all_places(
     first.run(X)
     assert len(programs(folder)) == 1
     with monkeypatch.context() as patch:
-        patch.setattr(accelerator, "link_part", lambda *_: pytest.fail("compiled again"))
+        patch.setattr(accelerator, "LinkedPart", lambda *_: pytest.fail("compiled again"))
         again, rtl = vdla.compile(DIGITS), vdla.compile(DIGITS.read_bytes(), target="rtl")
     assert again.program == first.program == rtl.program
     assert again.program.to_bytes() == first.program.to_bytes()

@@ -83,7 +83,7 @@ def test_tiles(knobs: Knobs) -> None:
 
 def test_rows_that_pass_tmp_in_uneven_parts_are_no_tile() -> None:
     """131 rows, where there is room for 128: as one row at a time they would take 131 passes."""
-    reason = "a tile of 131 rows of 1 results does not pass tmp in even"
+    reason = "a tile of 131 x 1 results does not pass tmp in even"
     with pytest.raises(VdlaError, match=reason):
         check_values(product(64, 96, 262), DEFAULT, {"rows": 131, "vthreads": 2})
 
