@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from ...isa.errors import VdlaError
+from .aliases import with_new_names
 from .records import Records
 from .space import Knobs, Refusal, Workload
 from .template import Decision
@@ -67,6 +68,9 @@ class Chooser:
     records: Records = field(default_factory=Records)
     made: dict[str, list[Choice]] = field(default_factory=dict)
     plan: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.given = {layer: with_new_names(knobs) for layer, knobs in self.given.items()}
 
     def on(self, target: str, machine: str) -> Chooser:
         """A chooser for another target of the same compilation, which adds to the same choices."""

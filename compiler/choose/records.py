@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from ...isa.errors import VdlaError
 from ...isa.text_files import read_text
 from ...runtime.files import whole_file
+from .aliases import with_new_names
 from .space import Knobs
 
 #: The environment variable that names a file of records.
@@ -89,6 +90,7 @@ class Record:
         key = Key(*(_text(found.pop(name), name) for name in Key._fields))
         cost = found.pop("cost")
         known = {n: v for n, v in found.items() if n in Record.__dataclass_fields__}
+        known["knobs"] = with_new_names(known["knobs"])
         return Record(key, cost=None if cost is None else float(cost), **known)
 
 

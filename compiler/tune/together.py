@@ -106,7 +106,7 @@ class Together:
     def _attempt(self, part: Part, changed: Mapping[str, Knobs]) -> _Attempt:
         """Compile and simulate a part, with these knobs for the ``changed`` layers."""
         trial = self._chooser.copy()
-        trial.given = {**self.given, **changed}
+        trial.given = {**self._chooser.given, **changed}
         nodes = []
         for node in part.nodes:
             knobs = changed.get(node.name, {})

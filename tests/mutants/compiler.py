@@ -234,7 +234,7 @@ COMPILER = (
            "load.offset_bytes + first *", "load.offset_bytes + 0 *",
            tests("compiler/targets/vdla/lower/test_split_k.py::test_results_stay")),
     Mutant("images never come in parts", "compiler", program_plan.find_plan,
-           "SHARES[IMAGE_PARTS][-1]", "SHARES[IMAGE_PARTS][0]",
+           "SHARES[IMAGE_CHUNKS][-1]", "SHARES[IMAGE_CHUNKS][0]",
            tests("compiler/targets/vdla/plan/test_shares.py"
                  "::test_images_come_in_parts_where_that_saves_cycles")),
     Mutant("instructions of means cost nothing", "compiler", Means.cost,

@@ -250,14 +250,14 @@ def schedule_sums(s: Schedule, sums: Tensor, params: HwParams, chunk: int | None
 def tile_positions(stage: Stage, knobs: Knobs) -> IterVar:
     """Tile an image of blocks and positions on alternating virtual threads: all blocks of some
     positions come before other positions. Returns the loop for a tile's producers."""
-    sizes = int(knobs["places"]), int(knobs["blocks"])
+    sizes = int(knobs["positions"]), int(knobs["blocks"])
     outer, _ = split_tiles(stage, sizes, (1, 0))
     return vthread_tiles(stage, outer, int(knobs["vthreads"]))
 
 
 def count_vectors(knobs: Knobs) -> int:
     """The number of vectors of a tile with the knobs' blocks and positions."""
-    return int(knobs["blocks"]) * int(knobs["places"])
+    return int(knobs["blocks"]) * int(knobs["positions"])
 
 
 def attach(s: Schedule, scopes: dict[Tensor, str], consumer: Stage, tile: IterVar) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 from pathlib import Path
 
@@ -25,6 +26,14 @@ def test_a_file_gives_back_what_was_appended(tmp_path: Path) -> None:
     found = Records.load(file)
     assert found.trials == [first, record(None), record(4.0, 2, preferred=True)]
     assert file.read_text().count("\n") == 3
+
+
+def test_old_names_of_knobs_are_read() -> None:
+    old = {"places": 7, "parts": 2, "image_parts": 8, "addition": "joined", "order": "joined"}
+    line = json.dumps(KEY._asdict() | {"knobs": old, "cost": 1})
+    assert Record.read(line).knobs == {
+        "positions": 7, "split_k": 2, "image_chunks": 8, "addition": "fused", "order": "joined",
+    }  # fmt: skip
 
 
 def test_the_best_is_the_cheapest_or_the_preferred_one() -> None:

@@ -65,29 +65,29 @@ class _Sizes:
         """The legal values of all knobs; all go together."""
         return {
             "blocks": [m for m in range(1, GROUPS + 1) if self.blocks % m == 0],
-            "places": range(1, GROUPS + 1),
+            "positions": range(1, GROUPS + 1),
             "rows": [r for r in range(1, self.rows + 1) if self.rows % r == 0],
             "outer": ("blocks", "rows"),
         }
 
-    def tiles(self, rows: int, places: int) -> int:
-        """Tiles of 16 positions for a group of rows, of which ``places`` are computed together."""
-        each = POSITIONS * places
-        return -(-((rows - 1) * self.pitch + self.width) // each) * places
+    def tiles(self, rows: int, positions: int) -> int:
+        """Tiles of 16 positions for a group of rows; ``positions`` of them are computed at once."""
+        each = POSITIONS * positions
+        return -(-((rows - 1) * self.pitch + self.width) // each) * positions
 
-    def sums_bytes(self, blocks: int, rows: int, places: int) -> int:
+    def sums_bytes(self, blocks: int, rows: int, positions: int) -> int:
         """Size of a group's sums."""
-        return 4 * POSITIONS * mk.DOT_LANES * blocks * self.tiles(rows, places)
+        return 4 * POSITIONS * mk.DOT_LANES * blocks * self.tiles(rows, positions)
 
     def cycles(self, knobs: Knobs, near_bytes: int) -> int:
         """The cycles that the cost model predicts; the nearest cache has ``near_bytes``."""
-        blocks, places, rows = (int(knobs[name]) for name in ("blocks", "places", "rows"))
-        loads = LOAD_CYCLES * (blocks + places)
-        step = max(PRODUCT_CYCLES * blocks * places, loads, LATENCY_CYCLES)
-        tile = step * self.steps + STORE_CYCLES * blocks * places
-        far = self.sums_bytes(blocks, rows, places) > near_bytes // 2
+        blocks, positions, rows = (int(knobs[name]) for name in ("blocks", "positions", "rows"))
+        loads = LOAD_CYCLES * (blocks + positions)
+        step = max(PRODUCT_CYCLES * blocks * positions, loads, LATENCY_CYCLES)
+        tile = step * self.steps + STORE_CYCLES * blocks * positions
+        far = self.sums_bytes(blocks, rows, positions) > near_bytes // 2
         rescale = (RESCALE_CYCLES + far * FAR_CYCLES) * rows * self.width * blocks
-        group = self.tiles(rows, places) // places * tile + rescale
+        group = self.tiles(rows, positions) // positions * tile + rescale
         groups = self.images * self.blocks // blocks * self.rows // rows
         return round(groups * group + self.image_bytes * COPY_CYCLES / mk.DOT_LANES)
 
@@ -99,7 +99,7 @@ def choose_depth(blocks: int) -> int:
 
 
 class MatrixTiles(CpuTemplate):
-    """A convolution of int8 in tiles of AMX: ``blocks`` of features by ``places``, tiles of 16
+    """A convolution of int8 in tiles of AMX: ``blocks`` of features by ``positions``, tiles of 16
     positions, are computed together, for a group of ``rows`` of results at a time. The ``outer``
     loop is over groups of blocks, each of which reads the whole image, or over groups of rows, each
     of which reads all weights.
@@ -257,8 +257,8 @@ def _schedule_results(out: Stage, knobs: Knobs) -> IterVar:
 
 
 def _schedule_products(schedule: Schedule, tensor: Tensor, depth: int, knobs: Knobs) -> None:
-    """Keep the sums of ``blocks`` by ``places`` tiles in tiles over the whole reduction."""
-    products, together = mk.TILE_PRODUCTS[depth], int(knobs["places"])
+    """Keep the sums of ``blocks`` by ``positions`` tiles in tiles over the whole reduction."""
+    products, together = mk.TILE_PRODUCTS[depth], int(knobs["positions"])
     sums = schedule.cache_write(tensor, mk.TILE_SUMS.name)
     x, w = (read.source for read in schedule[sums].reads())
     x = schedule.cache_read(x, mk.TILE_X.name, [sums])

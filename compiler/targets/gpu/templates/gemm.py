@@ -96,17 +96,17 @@ class Gemm(GpuTemplate):
             "thread_columns": preferring(by_columns, THREAD_TILES),
             "depth": preferring(best_depth, DEPTHS),
             "stages": preferring(min(max(STAGES), stages), STAGES),
-            "parts": PARTS[:1],
+            "split_k": PARTS[:1],
         }
         if may_be_parted(workload):
             blocks = -(-rows // tiles[0]) * -(-columns // tiles[1])
             threads = blocks * math.prod(tiles) // (by_rows * by_columns)
             parts = best_parts(THREADS_OF_PARTS // threads, 1, -(-depth // best_depth))
-            knobs["parts"] = preferring(parts, PARTS)
+            knobs["split_k"] = preferring(parts, PARTS)
 
         def misfit(found: Knobs) -> str:
             steps = -(-depth // int(found["depth"]))
-            return refuse_parts(int(found["parts"]), 1, steps) or _misfit(size, found)
+            return refuse_parts(int(found["split_k"]), 1, steps) or _misfit(size, found)
 
         return Space(knobs, misfit)
 
@@ -214,7 +214,7 @@ def tiled(product: Product, knobs: Knobs) -> Schedule:
     """The schedule of a product in tiles."""
     rows, columns, by_rows, by_columns, depth, stages = (int(knobs[n]) for n in KNOBS)
     down, across = _Side(by_rows, rows // by_rows), _Side(by_columns, columns // by_columns)
-    product = in_parts(product, int(knobs["parts"]), depth)
+    product = in_parts(product, int(knobs["split_k"]), depth)
     batch, m, n, k = product.sizes
     whole_m, whole_n, whole_k = (
         -(-size // tile) * tile for size, tile in ((m, rows), (n, columns), (k, depth))

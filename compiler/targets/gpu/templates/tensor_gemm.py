@@ -136,12 +136,12 @@ class TensorGemm(Gemm):
             "warp_columns": preferring(best.warp_columns, all_warps),
             "depth": preferring(best_depth, depths),
             "stages": preferring(best.stages, STAGES),
-            "parts": preferring(parts, PARTS if splits else PARTS[:1]),
+            "split_k": preferring(parts, PARTS if splits else PARTS[:1]),
         }
 
         def misfit(found: Knobs) -> str:
             steps = -(-depth // int(found["depth"]))
-            return refuse_parts(int(found["parts"]), taps, steps) or _misfit(found, size, most)
+            return refuse_parts(int(found["split_k"]), taps, steps) or _misfit(found, size, most)
 
         return Space(knobs, misfit)
 
@@ -252,7 +252,7 @@ def tensor_tiled(product: Product, kind: str, knobs: Knobs) -> Schedule:
     core = tc.group_core(kind, warp_columns) if grouped else tc.tensor_core(kind)
     lanes = WARPGROUP if grouped else WARP
     shape = (tc.GROUP_ROWS, warp_columns) if grouped else (tc.ROWS, tc.COLUMNS)
-    product = in_parts(product, int(knobs["parts"]), depth)
+    product = in_parts(product, int(knobs["split_k"]), depth)
     batch, m, n, k = product.sizes
     whole_m, whole_n, whole_k = (
         -(-size // tile) * tile for size, tile in ((m, rows), (n, columns), (k, depth))

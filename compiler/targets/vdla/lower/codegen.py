@@ -78,17 +78,17 @@ class Code:
     params: HwParams
     _made: dict[int, ObjectCode] = field(default_factory=dict, compare=False, repr=False)
 
-    def object_code(self, image_parts: int = 1) -> ObjectCode:
-        """The instructions. An image is loaded in ``image_parts`` chunks (``split_k.py``).
+    def object_code(self, image_chunks: int = 1) -> ObjectCode:
+        """The instructions. An image is loaded in ``image_chunks`` chunks (``split_k.py``).
 
         Raises VdlaError for a nest that no instruction computes, with the nest's statement, and for
         a scratchpad that is too small, naming the buffers that live in it.
         """
-        if image_parts not in self._made:
+        if image_chunks not in self._made:
             stream = Stream(self.params)
-            write_steps(early_products(self._steps, image_parts), stream)
-            self._made[image_parts] = ObjectCode.of(stream)
-        return self._made[image_parts]
+            write_steps(early_products(self._steps, image_chunks), stream)
+            self._made[image_chunks] = ObjectCode.of(stream)
+        return self._made[image_chunks]
 
     @cached_property
     def slots(self) -> frozenset[int]:

@@ -26,7 +26,7 @@ from .program_plan import (
     ADDITION,
     APART,
     EXPANSION,
-    JOINED,
+    FUSED,
     Planned,
     ProgramPlan,
     find_plan,
@@ -124,7 +124,7 @@ class Planner:
             apart = has_own_knobs(chooser.given, ADDITION, source, node)
             usual = {ADDITION: APART if apart else addition}
             found = chooser.choose(Planned(usual), Workload(), source.name)
-            return found.knobs[ADDITION] == JOINED
+            return found.knobs[ADDITION] == FUSED
 
         return fuse_epilogues(self.graph, adds_image)
 
@@ -138,7 +138,7 @@ class Planner:
             if not fused.handles(graph, node):
                 return False
             workload = fused.workload(graph, node, fused.usual_context)
-            usual = {EXPANSION: JOINED if fused.cost_ratio(workload) <= bound else APART}
-            return chooser.choose(Planned(usual), Workload(), node.name).knobs[EXPANSION] == JOINED
+            usual = {EXPANSION: FUSED if fused.cost_ratio(workload) <= bound else APART}
+            return chooser.choose(Planned(usual), Workload(), node.name).knobs[EXPANSION] == FUSED
 
         return fuse_inverted_residuals(graph, pays)

@@ -201,7 +201,7 @@ class LinkedPart:
             places.append(Place(self.linker.dram.constant(data.tobytes(), name), name))
         places.append(Place(self.placed[node.output], node.output))
         by_buffer = dict(zip(operator.code.func.params, places, strict=True))
-        code = operator.code.object_code(operator.image_parts)
+        code = operator.code.object_code(operator.image_chunks)
         firsts = self._firsts(operator)
         return self.linker.add(code, node.name, by_buffer, firsts, operator.numbers)
 

@@ -7,12 +7,12 @@ plans are compared by the exact cycles of their programs (:mod:`.planner`).
 A plan is for all operators. Each has knobs of its own that follow from it, which a person may give
 instead:
 
-- ``addition``: ``joined`` if a convolution adds the image of a residual connection to its result
-- ``expansion``: ``joined`` if a depthwise convolution also computes the image that it filters, so
+- ``addition``: ``fused`` if a convolution adds the image of a residual connection to its result
+- ``expansion``: ``fused`` if a depthwise convolution also computes the image that it filters, so
   that this image does not go to DRAM
 - ``wgt_eighths``: the part of ``wgt`` for its weights (``lower/prefetch_weights.py``)
 - ``share_sixteenths``: the part of the scratchpads for an operator of the vector track
-- ``image_parts``: the number of chunks in which its image is loaded (``lower/split_k.py``)
+- ``image_chunks``: the number of chunks in which its image is loaded (``lower/split_k.py``)
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from ..machine import USUAL_EIGHTHS
 from ..templates.base import AcceleratorTemplate, Track
 
 ADDITION, EXPANSION = "addition", "expansion"
-WGT_EIGHTHS, SHARE_SIXTEENTHS, IMAGE_PARTS = "wgt_eighths", "share_sixteenths", "image_parts"
+WGT_EIGHTHS, SHARE_SIXTEENTHS, IMAGE_CHUNKS = "wgt_eighths", "share_sixteenths", "image_chunks"
 #: The values of ``addition`` and ``expansion``.
-APART, JOINED = "apart", "joined"
+APART, FUSED = "apart", "fused"
 #: What an operator takes of what all share. With more of ``wgt``, its own weights come earlier;
 #: with less, those of the operators behind it do. With a larger share, an operator of the vector
 #: track loads less; its neighbours on the tensor track load more. With more parts, the first
 #: product of an image begins earlier, and there are more instructions to fetch.
 SHARES: Mapping[str, Sequence[int]] = {
-    WGT_EIGHTHS: (1, 2, 3, 4), SHARE_SIXTEENTHS: range(1, 16), IMAGE_PARTS: (1, 2, 4, 8),
+    WGT_EIGHTHS: (1, 2, 3, 4), SHARE_SIXTEENTHS: range(1, 16), IMAGE_CHUNKS: (1, 2, 4, 8),
 }  # fmt: skip
 _LEGAL: Mapping[str, Sequence[KnobValue]] = {
-    ADDITION: (APART, JOINED), EXPANSION: (APART, JOINED), **SHARES,
+    ADDITION: (APART, FUSED), EXPANSION: (APART, FUSED), **SHARES,
 }  # fmt: skip
 #: Parts of an image where no program decides.
-USUAL_PARTS = 1
+USUAL_CHUNKS = 1
 #: Bounds that are tried for :meth:`.InvertedResiduals.cost_ratio`. Estimates of one operator
 #: do not know what its neighbours leave of the bus: where that is little, one that loads less is
 #: better than its own cycles say.
@@ -64,20 +64,20 @@ class ProgramPlan:
     share_steps : sixteenths that are added to the share of the scratchpads which a template of the
         vector track usually takes; negative for a smaller share
     wgt_eighths : eighths of ``wgt`` for an operator's weights
-    image_parts : parts in which an image comes, each with a product of its own
+    image_chunks : parts in which an image comes, each with a product of its own
     """
 
     bound: float = BOUNDS[0]
     addition: str = APART
     share_steps: int = 0
     wgt_eighths: int = USUAL_EIGHTHS
-    image_parts: int = USUAL_PARTS
+    image_chunks: int = USUAL_CHUNKS
 
     def shares(self, template: AcceleratorTemplate) -> Knobs:
         """What an operator with this template takes of what all share."""
         knobs: dict[str, KnobValue] = {}
         if template.multiplies or template.track is Track.TENSOR:
-            knobs |= {WGT_EIGHTHS: self.wgt_eighths, IMAGE_PARTS: self.image_parts}
+            knobs |= {WGT_EIGHTHS: self.wgt_eighths, IMAGE_CHUNKS: self.image_chunks}
         if template.track is Track.VECTOR:
             legal, share = SHARES[SHARE_SIXTEENTHS], int(16 * template.share)
             knobs[SHARE_SIXTEENTHS] = min(max(share + self.share_steps, legal[0]), legal[-1])
@@ -98,8 +98,8 @@ def find_plan(cycles_of: Callable[[ProgramPlan], float]) -> ProgramPlan:
         return best != before
 
     decide(replace(best, bound=bound) for bound in BOUNDS)
-    decide([replace(best, addition=JOINED)])
-    decide([replace(best, image_parts=SHARES[IMAGE_PARTS][-1])])
+    decide([replace(best, addition=FUSED)])
+    decide([replace(best, image_chunks=SHARES[IMAGE_CHUNKS][-1])])
     for step in (1, -1):
         saves = True
         while saves and abs(best.share_steps) < MOST_STEPS:

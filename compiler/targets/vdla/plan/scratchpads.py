@@ -30,7 +30,7 @@ from ..machine import USUAL_EIGHTHS, Budget, Context, Machine
 from ..scopes import TENSOR_SCRATCHPADS
 from ..templates.base import AcceleratorTemplate, Track
 from ..templates.searched import find_step_template
-from .program_plan import IMAGE_PARTS, USUAL_PARTS, WGT_EIGHTHS, share_of
+from .program_plan import IMAGE_CHUNKS, USUAL_CHUNKS, WGT_EIGHTHS, share_of
 
 #: Scratchpads that both tracks use.
 SHARED = ("inp", "out", "par")
@@ -39,7 +39,7 @@ SHARED = ("inp", "out", "par")
 @dataclass(frozen=True)
 class Operator:
     """A node that has instructions, with its choice and its loop program, whose images are loaded
-    in ``image_parts`` chunks, and whose ``numbers`` by slot may be others than those of its code.
+    in ``image_chunks`` chunks, and whose ``numbers`` by slot may be others than those of its code.
     """
 
     node: Node
@@ -47,7 +47,7 @@ class Operator:
     workload: Workload
     choice: Choice
     code: Code
-    image_parts: int = USUAL_PARTS
+    image_chunks: int = USUAL_CHUNKS
     numbers: Mapping[int, int] | None = None
 
 
@@ -110,7 +110,7 @@ def share_scratchpads(
         if not isinstance(found, Choice):
             raise VdlaError(f"layer {node.name!r}: {found.reason}")
         eighths = node.shares.get(WGT_EIGHTHS, USUAL_EIGHTHS)
-        parts = node.shares.get(IMAGE_PARTS, USUAL_PARTS)
+        parts = node.shares.get(IMAGE_CHUNKS, USUAL_CHUNKS)
         used = template.context_used(workload, found.knobs)
         same = template, used, *_values(workload), *sorted(found.knobs.items())
         schedule = partial(template.schedule, workload, found.knobs, node.name)

@@ -206,12 +206,12 @@ class PlannedTiles(AcceleratorTemplate[P]):
         }
 
     def rows_first(self, workload: P) -> bool:
-        found = plan_tiles(workload.shape, workload.context, self.machine)
-        return not isinstance(found, str) and bool(workload.shape.rows_first(found[0]))
+        plan, shape = self.plan(workload, {}), workload.shape
+        return isinstance(plan, Plan) and bool(shape.rows_first(make_tiling(plan.knobs)))
 
     def reads_parts(self, workload: P) -> bool:
-        found = plan_tiles(workload.shape, workload.context, self.machine)
-        return not isinstance(found, str) and bool(workload.shape.reads_parts(found[0]))
+        plan, shape = self.plan(workload, {}), workload.shape
+        return isinstance(plan, Plan) and bool(shape.reads_parts(make_tiling(plan.knobs)))
 
 
 def blocked_shape(shape: Shape, machine: Machine) -> tuple[int, int, int]:

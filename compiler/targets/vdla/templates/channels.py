@@ -78,7 +78,7 @@ class ChannelProducts(Tiled[ChannelProductWorkload]):
 
     def sizes(self, workload: ChannelProductWorkload) -> Mapping[str, Sequence[KnobValue]]:
         blocks = even_sizes(workload.channel_blocks) if workload.rows_first else [1]
-        return {"blocks": blocks, "places": even_sizes(workload.places), "vthreads": VTHREADS}
+        return {"blocks": blocks, "positions": even_sizes(workload.places), "vthreads": VTHREADS}
 
     def needs(self, workload: ChannelProductWorkload, knobs: Knobs) -> Mapping[str, int]:
         vthreads = int(knobs["vthreads"])
@@ -127,7 +127,7 @@ class ChannelProducts(Tiled[ChannelProductWorkload]):
             for tensor, scope in of_block.items():
                 s[tensor].set_scope(scope)
         else:
-            (block, positions), _ = E.split_tiles(s[out], (1, int(knobs["places"])), (0, 1))
+            (block, positions), _ = E.split_tiles(s[out], (1, int(knobs["positions"])), (0, 1))
             if positions.extent > 1:
                 tile = E.vthread_tiles(s[out], [positions], int(knobs["vthreads"]))
                 E.attach(s, of_block, s[out], block)
@@ -172,18 +172,18 @@ class ChannelAddition(Tiled[ChannelAdditionWorkload]):
         return ChannelAdditionWorkload(channel_blocks, positions, context, op.mult, epilogue)
 
     def sizes(self, workload: ChannelAdditionWorkload) -> Mapping[str, Sequence[KnobValue]]:
-        return {"places": even_sizes(workload.places), "vthreads": VTHREADS}
+        return {"positions": even_sizes(workload.places), "vthreads": VTHREADS}
 
     def needs(self, workload: ChannelAdditionWorkload, knobs: Knobs) -> Mapping[str, int]:
         vthreads = int(knobs["vthreads"])
-        vectors = int(knobs["places"]) * vthreads
+        vectors = int(knobs["positions"]) * vthreads
         return {"inp": vectors, "out": vectors, "par": E.REQUANT_ENTRIES * vthreads}
 
     def predict(self, workload: ChannelAdditionWorkload, knobs: Knobs) -> int:
         """As for a row of vectors; small tiles keep the bus busy with parameters and
         instructions."""
         w, params = workload, self.machine.params
-        entries, size = w.channel_blocks * w.places, int(knobs["places"])
+        entries, size = w.channel_blocks * w.places, int(knobs["positions"])
         row = row_cycles(entries, size, 1, 1, int(knobs["vthreads"]), self.machine)
         # A tile has two loads, a PARAM, a VECTOR and a STORE.
         tile_bytes = E.REQUANT_ENTRIES * params.entry_bytes("par") + 5 * params.insn_bytes
@@ -203,7 +203,7 @@ class ChannelAddition(Tiled[ChannelAdditionWorkload]):
         local = s.cache_write(out, "out")
         s[scaled].compute_inline()
         tile_of_x, par_tile = s.cache_read(x, "inp", [scaled]), s.cache_read(par, "par", [local])
-        outer, _ = E.split_tiles(s[out], (1, int(knobs["places"])), (0, 1))
+        outer, _ = E.split_tiles(s[out], (1, int(knobs["positions"])), (0, 1))
         tile = E.vthread_tiles(s[out], outer, int(knobs["vthreads"]))
         E.attach(s, {tile_of_x: "inp", par_tile: "par", local: "out"}, s[out], tile)
         return lower(s, [x, par, out], name)

@@ -73,7 +73,7 @@ class CopiedPositions(Tiled[CopyWorkload]):
     def sizes(self, workload: CopyWorkload) -> Mapping[str, Sequence[KnobValue]]:
         return {
             "channel_blocks": even_sizes(workload.channel_blocks),
-            "places": even_sizes(max(part.count for part in workload.parts)),
+            "positions": even_sizes(max(part.count for part in workload.parts)),
             "vthreads": VTHREADS,
         }
 
@@ -83,7 +83,7 @@ class CopiedPositions(Tiled[CopyWorkload]):
     def predict(self, workload: CopyWorkload, knobs: Knobs) -> int:
         """As for a row of vectors, for each part."""
         blocks, positions, vthreads = (
-            int(knobs[name]) for name in ("channel_blocks", "places", "vthreads")
+            int(knobs[name]) for name in ("channel_blocks", "positions", "vthreads")
         )
         cycles = 0
         for part in workload.parts:
@@ -120,7 +120,7 @@ class CopiedPositions(Tiled[CopyWorkload]):
         s = create_schedule(out)
         local = s.cache_write(out, "out")
         tile_of_image = s.cache_read(image, "inp", [local])
-        sizes = (int(knobs["channel_blocks"]), int(knobs["places"]))
+        sizes = (int(knobs["channel_blocks"]), int(knobs["positions"]))
         outer, _ = split_tiles(s[out], sizes, (0, 1))
         tile = vthread_tiles(s[out], outer, int(knobs["vthreads"]))
         attach(s, {tile_of_image: "inp", local: "out"}, s[out], tile)

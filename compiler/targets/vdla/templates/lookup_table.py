@@ -61,7 +61,7 @@ class LookupTables(Tiled[LookupTableWorkload]):
         budget = workload.context.budget
         return {
             "blocks": range(1, workload.blocks + 1),
-            "places": range(1, min(workload.places, budget.inp, budget.out) + 1),
+            "positions": range(1, min(workload.places, budget.inp, budget.out) + 1),
             "vthreads": VTHREADS,
         }
 
@@ -74,8 +74,8 @@ class LookupTables(Tiled[LookupTableWorkload]):
         vthreads = int(fixed.get("vthreads", self.machine.vthreads))
         room = max(1, min(budget.inp, budget.out) // (2 * vthreads))
         blocks = int(fixed.get("blocks", min(workload.blocks, room)))
-        positions = int(fixed.get("places", min(workload.places, max(1, room // blocks))))
-        knobs = {"blocks": blocks, "places": positions, "vthreads": vthreads}
+        positions = int(fixed.get("positions", min(workload.places, max(1, room // blocks))))
+        knobs = {"blocks": blocks, "positions": positions, "vthreads": vthreads}
         if reason := self.space(workload).refuse(knobs):
             return Refusal(reason)
         return Plan(knobs, self.predict(workload, knobs))

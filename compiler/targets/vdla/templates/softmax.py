@@ -101,17 +101,17 @@ class Softmax(Tiled[SoftmaxWorkload]):
     def sizes(self, workload: SoftmaxWorkload) -> Mapping[str, Sequence[KnobValue]]:
         return {
             "blocks": even_sizes(workload.channel_blocks),
-            "places": even_sizes(workload.places),
+            "positions": even_sizes(workload.places),
         }
 
     def needs(self, workload: SoftmaxWorkload, knobs: Knobs) -> Mapping[str, int]:
-        blocks, positions = int(knobs["blocks"]), int(knobs["places"])
+        blocks, positions = int(knobs["blocks"]), int(knobs["positions"])
         return _needs(workload.places, workload.room, blocks, positions, self.machine.params)
 
     def predict(self, workload: SoftmaxWorkload, knobs: Knobs) -> int:
         """As for a row of vectors, whose passes are those over all positions; and the chains."""
         w = workload
-        blocks, positions = int(knobs["blocks"]), int(knobs["places"])
+        blocks, positions = int(knobs["blocks"]), int(knobs["positions"])
         tiles = -(-w.channel_blocks // blocks)
         entries, passes = w.channel_blocks * w.places, 4 + bool(w.room)
         size = blocks * positions
@@ -152,7 +152,7 @@ class Softmax(Tiled[SoftmaxWorkload]):
         s.cache_read(table.words, "par", [total, exponential])
         s.cache_read(par, "par", [local])
         (channels, positions), _ = E.split_tiles(
-            s[out], (int(knobs["blocks"]), int(knobs["places"])), (0, 1)
+            s[out], (int(knobs["blocks"]), int(knobs["positions"])), (0, 1)
         )
         rows = dict.fromkeys((most, total, inverse, *limits), "tmp")
         E.attach(s, {x_tile: "inp"} | rows, s[out], channels)
@@ -216,12 +216,12 @@ class MaskedSoftmax(Tiled[MaskedSoftmaxWorkload]):
     def sizes(self, workload: MaskedSoftmaxWorkload) -> Mapping[str, Sequence[KnobValue]]:
         return {
             "blocks": even_sizes(len(workload.spans)),
-            "places": even_sizes(max(span.bound for span in workload.spans)),
+            "positions": even_sizes(max(span.bound for span in workload.spans)),
         }
 
     def needs(self, workload: MaskedSoftmaxWorkload, knobs: Knobs) -> Mapping[str, int]:
         """Some blocks at a time are multiplied at some positions at a time."""
-        w, blocks, positions = workload, int(knobs["blocks"]), int(knobs["places"])
+        w, blocks, positions = workload, int(knobs["blocks"]), int(knobs["positions"])
         tiles = group_tiles(w.spans, blocks)
         size, slots = min(blocks, len(w.spans)), 1 + (len(tiles) > 1)
         chunk = positions * max(g.count for groups in tiles for g in groups)
@@ -239,7 +239,7 @@ class MaskedSoftmax(Tiled[MaskedSoftmaxWorkload]):
     def predict(self, workload: MaskedSoftmaxWorkload, knobs: Knobs) -> int:
         """Passes of the vector unit: each waits for the first result of the one before;
         and the load of the first scores, and the stores if they take longer."""
-        w, positions = workload, int(knobs["places"])
+        w, positions = workload, int(knobs["positions"])
         tiles, cycles = group_tiles(w.spans, int(knobs["blocks"])), 0
 
         def passes(entries: int, count: int) -> int:
@@ -262,7 +262,7 @@ class MaskedSoftmax(Tiled[MaskedSoftmaxWorkload]):
     def schedule(self, workload: MaskedSoftmaxWorkload, knobs: Knobs, name: str) -> PrimFunc:
         """Parameters: as those of :meth:`.softmax.Softmax.schedule`, with the rows of masks (int32
         [rows, block]), if there are any, before out."""
-        blocks, positions = int(knobs["blocks"]), int(knobs["places"])
+        blocks, positions = int(knobs["blocks"]), int(knobs["positions"])
         return Loops(workload, blocks, positions, self.machine.params).program(name)
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:

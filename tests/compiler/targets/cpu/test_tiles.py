@@ -406,7 +406,7 @@ def test_code_for_a_processor_with_tiles() -> None:
     blocked = on_blocks(graph, SAPPHIRE_RAPIDS, chooser)
     [node] = [n for n in blocked.nodes if isinstance(n.op, BlockedMatrixConv2d)]
     knobs = choose_knobs(blocked, node, SAPPHIRE_RAPIDS, chooser)
-    assert (knobs["blocks"], knobs["places"]) == (2, 2)
+    assert (knobs["blocks"], knobs["positions"]) == (2, 2)
     text = assembly(lower_node(blocked, node, SAPPHIRE_RAPIDS, knobs).func, SAPPHIRE_RAPIDS)
     assert text.count("ldtilecfg") == text.count("tilerelease") == 1
     [loop] = innermost_loops(text, "tdpbusd")

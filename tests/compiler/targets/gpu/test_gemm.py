@@ -39,7 +39,7 @@ def tiles(
     rows: int, columns: int, by_rows: int, by_columns: int, depth: int, stages: int, parts: int = 1
 ) -> dict[str, int]:
     return {"rows": rows, "columns": columns, "thread_rows": by_rows, "thread_columns": by_columns,
-            "depth": depth, "stages": stages, "parts": parts}  # fmt: skip
+            "depth": depth, "stages": stages, "split_k": parts}  # fmt: skip
 
 
 @dataclass(frozen=True)

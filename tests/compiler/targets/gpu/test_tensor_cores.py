@@ -58,7 +58,7 @@ from .emulating import Emulated, emulate
 
 RNG = np.random.default_rng(2)
 KNOBS = {
-    "rows": 32, "columns": 32, "warp_rows": 16, "warp_columns": 16, "stages": 3, "parts": 1,
+    "rows": 32, "columns": 32, "warp_rows": 16, "warp_columns": 16, "stages": 3, "split_k": 1,
 }  # fmt: skip
 
 
@@ -77,7 +77,7 @@ def product(
         (1, m, n, k), lambda _, i, t, r: (a[i, r], []), right, lambda _, i, j, acc: acc, "float32",
         [a, b], right_by_column=by_column,
     )  # fmt: skip
-    knobs = KNOBS | {"depth": 64 if dtype == "int8" else 32, "stages": stages, "parts": parts}
+    knobs = KNOBS | {"depth": 64 if dtype == "int8" else 32, "stages": stages, "split_k": parts}
     schedule = tensor_tiled(found, dtype, knobs)
     return to_launches(lower_kernels(schedule, [a, b, schedule.outputs[0]], "product"))
 
@@ -136,7 +136,7 @@ def test_a_tile_is_as_large_as_blocks_enough_allow() -> None:
     big = chosen("float16", 4096, 4096, 4096, "sm_90a")
     assert big == {
         "unit": "wgmma", "copies": "tma", "rows": 128, "columns": 256, "warp_rows": 64,
-        "warp_columns": 256, "depth": 64, "stages": 4, "parts": 1,
+        "warp_columns": 256, "depth": 64, "stages": 4, "split_k": 1,
     }  # fmt: skip
     middle = chosen("float16", 2048, 1024, 512, "sm_90a")
     assert (middle["rows"], middle["columns"], middle["stages"]) == (128, 128, 3)
@@ -144,7 +144,7 @@ def test_a_tile_is_as_large_as_blocks_enough_allow() -> None:
     assert (old["rows"], old["columns"], old["warp_rows"], old["depth"]) == (128, 128, 64, 32)
     for arch in ("sm_80", "sm_90a"):
         few = chosen("float16", 1, 512, 3136, arch)
-        assert (few["rows"], few["columns"], few["depth"], few["parts"]) == (16, 64, 64, 16)
+        assert (few["rows"], few["columns"], few["depth"], few["split_k"]) == (16, 64, 64, 16)
 
 
 def test_single_elements_are_left_to_other_templates() -> None:
@@ -241,7 +241,7 @@ def shifted() -> bytes:
 def test_zero_points_on_tensor_cores(parts: tuple[int, int]) -> None:
     """What a zero point adds to each sum is subtracted at the end, also where taps or steps of a
     sum are in parts."""
-    knobs = {name: {"parts": n} for name, n in zip(("Conv_3", "Gemm_12"), parts, strict=True)}
+    knobs = {name: {"split_k": n} for name, n in zip(("Conv_3", "Gemm_12"), parts, strict=True)}
     module = vdla.compile(shifted(), "cuda", emulate=True, knobs=knobs)
     [step] = module.compiled.steps
     assert isinstance(step, KernelProgram)

@@ -61,7 +61,7 @@ def gemm(m: int = 20, n: int = 24, k: int = 20) -> PrimFunc:
         "thread_columns": 4,
         "depth": 8,
         "stages": 2,
-        "parts": 1,
+        "split_k": 1,
     }
     schedule = tiled(product, knobs)
     return to_launches(lower_kernels(schedule, [a, b, schedule.outputs[0]], "gemm"))

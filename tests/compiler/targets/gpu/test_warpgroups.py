@@ -64,7 +64,7 @@ from .test_tensor_cores import (
 
 KNOBS = {
     "unit": "wgmma", "rows": 64, "columns": 32, "warp_rows": 64, "warp_columns": 16, "stages": 3,
-    "copies": "tma", "parts": 1,
+    "copies": "tma", "split_k": 1,
 }  # fmt: skip
 DEPTHS = {"float16": 32, "bfloat16": 32, "int8": 128, "tf32": 32}
 

@@ -11,7 +11,7 @@ from vdla.compiler.partition import split_parts
 from vdla.compiler.targets.base import Options
 from vdla.compiler.targets.registry import find_target
 from vdla.compiler.targets.vdla.machine import USUAL_EIGHTHS
-from vdla.compiler.targets.vdla.plan.program_plan import USUAL_PARTS
+from vdla.compiler.targets.vdla.plan.program_plan import USUAL_CHUNKS
 from vdla.compiler.targets.vdla.target import Accelerator
 from vdla.isa.errors import VdlaError
 from vdla.isa.memory import MEMORY_PRESETS
@@ -50,7 +50,7 @@ def test_a_trial_is_the_compiled_program(name, memory):
     rng = random.Random(1)
     for knobs in (legal_point(layer.space, rng) for _ in range(3)):
         program = layer.program(knobs)
-        usual = {"wgt_eighths": USUAL_EIGHTHS, "image_parts": USUAL_PARTS}
+        usual = {"wgt_eighths": USUAL_EIGHTHS, "image_chunks": USUAL_CHUNKS}
         shares = {share: usual[share] for share in layer.node.shares if share in usual}
         (whole,) = build(model, target, {layer.node.name: knobs | shares}).programs
         assert program.encoded() == whole.encoded() and program.image == whole.image

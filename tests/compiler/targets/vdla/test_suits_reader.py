@@ -114,7 +114,7 @@ def test_small_tiles_follow_a_slow_maker() -> None:
 @pytest.mark.parametrize("case", ["product", "values"])
 def test_tiles(case: str, blocks: int, places: int, vthreads: int) -> None:
     graph, hw = CASES[case]
-    run(graph, hw, {"blocks": blocks, "places": places, "vthreads": vthreads})
+    run(graph, hw, {"blocks": blocks, "positions": places, "vthreads": vthreads})
 
 
 @pytest.mark.parametrize("case", ["product", "values"])

@@ -16,7 +16,7 @@ from vdla.compiler.targets.vdla.lower import split_k as early
 from vdla.compiler.targets.vdla.lower.script import Loading, Multiplying, Step
 from vdla.compiler.targets.vdla.lower.split_k import MIN_PART_CYCLES, early_products
 from vdla.compiler.targets.vdla.lower.stream import Loop, Padding
-from vdla.compiler.targets.vdla.plan.program_plan import IMAGE_PARTS
+from vdla.compiler.targets.vdla.plan.program_plan import IMAGE_CHUNKS
 from vdla.compiler.tir.ir import Buffer
 from vdla.isa.insn import Gemm, Load
 from vdla.isa.memory import MEMORY_PRESETS
@@ -42,7 +42,7 @@ def net(kernel: int, stride: int = 1) -> onnx.ModelProto:
 
 def compiled(model: onnx.ModelProto, parts: int) -> CompiledModel:
     """With knobs for the second convolution, whose tiles have all channels."""
-    knobs = {"conv_10": {IMAGE_PARTS: parts, "ic_blocks": 7}}
+    knobs = {"conv_10": {IMAGE_CHUNKS: parts, "ic_blocks": 7}}
     return build(model, find_target("sim", Options(WINDOWS, VTA, 2, 1)), knobs=knobs)
 
 

@@ -35,15 +35,15 @@ def searched(cycles_of: Callable[[ProgramPlan], float]) -> tuple[ProgramPlan, in
 @pytest.mark.parametrize(
     "best",
     [
-        USUAL, replace(USUAL, bound=BOUNDS[-1]), replace(USUAL, addition="joined"),
+        USUAL, replace(USUAL, bound=BOUNDS[-1]), replace(USUAL, addition="fused"),
         replace(USUAL, wgt_eighths=4), replace(USUAL, share_steps=3),
-        replace(USUAL, image_parts=8), ProgramPlan(BOUNDS[2], "joined", -2, 1, 8),
+        replace(USUAL, image_chunks=8), ProgramPlan(BOUNDS[2], "fused", -2, 1, 8),
     ],
     ids=str,
 )  # fmt: skip
 def test_the_fewest_cycles_are_found(best: ProgramPlan) -> None:
     def cycles_of(plan: ProgramPlan) -> float:
-        names = "bound", "addition", "wgt_eighths", "image_parts"
+        names = "bound", "addition", "wgt_eighths", "image_chunks"
         wrong = sum(getattr(plan, name) != getattr(best, name) for name in names)
         return 1000 + wrong + abs(plan.share_steps - best.share_steps)
 
@@ -64,7 +64,7 @@ def test_shares_have_an_end(way: int) -> None:
 @pytest.mark.slow
 def test_the_report_has_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also that of a saved module; and its layers have the knobs that follow."""
-    plan = replace(USUAL, wgt_eighths=3, image_parts=4)
+    plan = replace(USUAL, wgt_eighths=3, image_chunks=4)
     monkeypatch.setattr(planner, "find_plan", lambda cycles_of: plan)
     module = vdla.compile(DIGITS)
     module.save(tmp_path / "saved")
@@ -72,5 +72,5 @@ def test_the_report_has_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         each.run(np.zeros((1, 1, 8, 8), np.float32))
         assert each.report["plan"] == asdict(plan)
         knobs = {row["name"]: row["knobs"] for row in each.report["layers"]}
-        assert (knobs["left"]["wgt_eighths"], knobs["left"]["image_parts"]) == (3, 4)
+        assert (knobs["left"]["wgt_eighths"], knobs["left"]["image_chunks"]) == (3, 4)
     assert vdla.compile(DIGITS, "cpu").compiled.plan == {}

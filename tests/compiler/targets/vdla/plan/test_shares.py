@@ -15,10 +15,10 @@ from vdla.compiler.targets.vdla.machine import USUAL_EIGHTHS
 from vdla.compiler.targets.vdla.plan import program_plan
 from vdla.compiler.targets.vdla.plan.planner import Planner
 from vdla.compiler.targets.vdla.plan.program_plan import (
-    IMAGE_PARTS,
+    IMAGE_CHUNKS,
     SHARE_SIXTEENTHS,
     SHARES,
-    USUAL_PARTS,
+    USUAL_CHUNKS,
     WGT_EIGHTHS,
 )
 from vdla.isa.errors import VdlaError
@@ -88,7 +88,7 @@ def chosen(model: CompiledModel) -> list:
 def parts_of(model: CompiledModel) -> set:
     """The parts in which images of its layers come."""
     every = [layer.knobs or {} for layer in model.layers]
-    return {knobs[IMAGE_PARTS] for knobs in every if IMAGE_PARTS in knobs}
+    return {knobs[IMAGE_CHUNKS] for knobs in every if IMAGE_CHUNKS in knobs}
 
 
 @pytest.mark.slow
@@ -123,9 +123,9 @@ def test_images_come_in_parts_where_that_saves_cycles(monkeypatch: pytest.Monkey
     model = inverted_residuals()
     found = compiled(model=model)
     assert parts_of(found) == {8}
-    monkeypatch.setitem(program_plan.SHARES, IMAGE_PARTS, (USUAL_PARTS,))
+    monkeypatch.setitem(program_plan.SHARES, IMAGE_CHUNKS, (USUAL_CHUNKS,))
     whole = compiled(model=model)
-    assert parts_of(whole) == {USUAL_PARTS} and cycles_of(found) < cycles_of(whole)
+    assert parts_of(whole) == {USUAL_CHUNKS} and cycles_of(found) < cycles_of(whole)
 
 
 @pytest.mark.more

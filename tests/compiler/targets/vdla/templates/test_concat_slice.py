@@ -45,7 +45,7 @@ def test_moves_equal_the_interpreter(case: str) -> None:
 @pytest.mark.parametrize("knobs", [(1, 1), (2, 7), (4, 40), (1, 196)], ids=str)
 def test_tiles(knobs: tuple[int, int]) -> None:
     """Also tiles with a remainder in both dimensions."""
-    sizes = {"channel_blocks": knobs[0], "places": knobs[1]}
+    sizes = {"channel_blocks": knobs[0], "positions": knobs[1]}
     check_values(concatenated(112, 3, 196), DEFAULT, sizes)
     if knobs[1] < 40:
         check_values(cut(112, 60, 5, 38), DEFAULT, sizes, vthreads=1)

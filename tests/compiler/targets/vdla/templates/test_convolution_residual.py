@@ -134,11 +134,11 @@ def test_which_images_are_added(case: str) -> None:
 
 
 @pytest.mark.fast(1)
-@pytest.mark.parametrize("addition", ["apart", "joined"])
+@pytest.mark.parametrize("addition", ["apart", "fused"])
 def test_the_choice_is_open(addition: str) -> None:
     graph = residual(64, 64, (8, 8), fused=False)
     compiled = build(graph, WINDOWS, knobs={"conv": {"addition": addition}})
-    fused = ["QConvAdd"] if addition == "joined" else ["QConv2d", "QAdd"]
+    fused = ["QConvAdd"] if addition == "fused" else ["QConv2d", "QAdd"]
     assert [layer.op for layer in compiled.layers] == fused
     conv = compiled.layers[0]
     assert conv.knobs["addition"] == addition and conv.chosen_by == "user"
@@ -158,13 +158,13 @@ def test_knobs_for_an_operator_leave_it_alone() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "depth, size, expected", [(64, (32, 32), "joined"), (256, (14, 14), "apart")]
+    "depth, size, expected", [(64, (32, 32), "fused"), (256, (14, 14), "apart")]
 )
 def test_what_ends_first_is_taken(depth: int, size: tuple[int, int], expected: str) -> None:
     graph = residual(depth, 64, size, fused=False)
     cycles = {
         addition: cycles_of(build(graph, WINDOWS, knobs={"conv": {"addition": addition}}), graph)
-        for addition in ("apart", "joined")
+        for addition in ("apart", "fused")
     }
     chosen = build(graph, WINDOWS)
     assert chosen.layers[0].knobs["addition"] == expected == min(cycles, key=lambda a: cycles[a])

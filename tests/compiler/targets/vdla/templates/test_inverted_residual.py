@@ -177,13 +177,13 @@ def test_blocks_on_the_rtl(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("expansion", ["apart", "joined"])
+@pytest.mark.parametrize("expansion", ["apart", "fused"])
 def test_the_choice_is_open(expansion: str) -> None:
     """Joined, the image between does not go over the bus, and both ways compute the same."""
     graph = block(32, 96, (14, 14), fused=False)
     target = find_target("sim", Options(DEFAULT, VTA, 2, 1))
     compiled = build(graph, target, knobs={"filter": {"expansion": expansion}})
-    fused = ["QConvWindow"] if expansion == "joined" else ["QConv2d", "QConv2d"]
+    fused = ["QConvWindow"] if expansion == "fused" else ["QConv2d", "QConv2d"]
     assert [layer.op for layer in compiled.layers] == fused
     filtered = compiled.layers[-1]
     assert filtered.knobs["expansion"] == expansion and filtered.chosen_by == "user"
@@ -193,7 +193,7 @@ def test_the_choice_is_open(expansion: str) -> None:
     np.testing.assert_array_equal(y, expected)
     loads = [insn for insn in compiled.program.insns if isinstance(insn, Load)]
     loaded = sum(i.x_size * i.y_size * i.z_size for i in loads if i.memory == "inp")
-    assert (loaded < 6 * 14 * 14) is (expansion == "joined")
+    assert (loaded < 6 * 14 * 14) is (expansion == "fused")
 
 
 @pytest.mark.slow
@@ -226,13 +226,13 @@ def test_the_graph_whose_program_ends_first_is_taken(
             assert ("rows" in compiled.layers[0].knobs) and compiled.layers[-1].knobs["expansion"]
         apart, fused = (
             cycles_of(build(graph, target, knobs={"filter": {"expansion": expansion}}), graph)
-            for expansion in ("apart", "joined")
+            for expansion in ("apart", "fused")
         )
         assert cycles_of(build(graph, target), graph) == fused < apart
 
 
 @pytest.mark.parametrize(
-    "case", ["joined", "table", "another reader", "an output", "on the host", "not depthwise",
+    "case", ["fused", "table", "another reader", "an output", "on the host", "not depthwise",
              "refused"],
 )  # fmt: skip
 def test_which_convolutions_are_fused(case: str) -> None:
@@ -257,7 +257,7 @@ def test_which_convolutions_are_fused(case: str) -> None:
         return case != "refused"
 
     nodes = fuse_inverted_residuals(graph, fuses).nodes
-    if case not in ("joined", "table"):
+    if case not in ("fused", "table"):
         assert nodes == graph.nodes and bool(asked) is (case == "refused")
         return
     [node] = nodes
@@ -336,6 +336,6 @@ def test_the_bound_decides(bound: float, fused: bool) -> None:
     chooser = Chooser(target.name, target.machine_key)
     planned, trial = target.planner(chooser, graph).apply(ProgramPlan(bound=bound))
     assert any(isinstance(node.op, QConvWindow) for node in planned.nodes) == fused
-    expected = "joined" if fused else "apart"
+    expected = "fused" if fused else "apart"
     assert [c.knobs["expansion"] for own in trial.made.values() for c in own
             if "expansion" in c.knobs] == [expected]  # fmt: skip

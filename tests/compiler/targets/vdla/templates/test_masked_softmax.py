@@ -86,7 +86,7 @@ def test_masked_softmax_equals_the_interpreter(case: str) -> None:
 def test_tiles(knobs: tuple[int, int], out_scale: float) -> None:
     """Also tiles with a remainder in both dimensions, of blocks that see different keys."""
     graph = softmax(causal(3, 48), out_scale)
-    check_values(graph, HW, {"blocks": knobs[0], "places": knobs[1]})
+    check_values(graph, HW, {"blocks": knobs[0], "positions": knobs[1]})
 
 
 @pytest.mark.more

@@ -162,7 +162,7 @@ def test_additions_equal_the_interpreter(case: str) -> None:
 
 
 def test_a_tile_of_additions_with_a_remainder() -> None:
-    check_values(addition(37, 197), DEFAULT, {"places": 66, "vthreads": 3})
+    check_values(addition(37, 197), DEFAULT, {"positions": 66, "vthreads": 3})
 
 
 @pytest.mark.fast(1)

@@ -50,7 +50,7 @@ def test_softmax_equals_the_interpreter(case: str) -> None:
 def test_tiles(knobs: tuple[int, int]) -> None:
     """Also tiles with a remainder in both dimensions."""
     graph = softmax(112, 39, 0.2 / 255)
-    check_values(graph, HW, {"blocks": knobs[0], "places": knobs[1]})
+    check_values(graph, HW, {"blocks": knobs[0], "positions": knobs[1]})
 
 
 @pytest.mark.more

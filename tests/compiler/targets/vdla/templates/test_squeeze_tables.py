@@ -67,7 +67,9 @@ def test_it_equals_the_interpreter(case: str) -> None:
 
 
 @pytest.mark.fast(1)
-@pytest.mark.parametrize("knobs", [{"places": 7, "vthreads": 3}, {"places": 63, "vthreads": 1}])
+@pytest.mark.parametrize(
+    "knobs", [{"positions": 7, "vthreads": 3}, {"positions": 63, "vthreads": 1}]
+)
 def test_tiles_of_products(knobs: Knobs) -> None:
     """Rows of several tiles, and a row that is one tile."""
     for hw in (DEFAULT, replace(DEFAULT, vector_window=3)):
