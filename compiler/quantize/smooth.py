@@ -128,7 +128,7 @@ def _rank(draft: Draft, name: str) -> int:
 
 
 def _channel_axis(product: onnx.NodeProto) -> int:
-    """The axis of a product's operand that its input channels lie along."""
+    """The axis of a product's operand along which its input channels lie."""
     return 1 if product.op_type == "Conv" else -1
 
 

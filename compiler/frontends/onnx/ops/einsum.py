@@ -57,7 +57,7 @@ def _spelled(call: Call, term: str, rank: int) -> str:
 
 
 def _diagonal(call: Call, letters: str, value: Tensor) -> tuple[str, Tensor]:
-    """The elements where axes of one letter have one index."""
+    """The elements at which all axes with the same letter have the same index."""
     for letter in dict.fromkeys(letters):
         while letters.count(letter) > 1:
             a = letters.index(letter)

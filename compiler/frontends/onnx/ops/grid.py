@@ -76,7 +76,7 @@ def _weights(mode: str, rest: Expr) -> list[Expr]:
 
 
 def _taps(call: Call, axis: _Axis, mode: str, values: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """For each tap its place, int64 inside of the image, and its weight."""
+    """The position (int64, within the image) and the weight of each tap."""
 
     def base(v: Expr) -> Expr:
         at = axis.place(v)

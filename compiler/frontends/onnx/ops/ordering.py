@@ -18,7 +18,7 @@ from .elementwise import dtype_of
 
 
 def _shifted(call: Call, x: Tensor, axis: int, count: int, fill: int) -> Tensor:
-    """The elements ``count`` places further on; ``fill`` comes before."""
+    """Shift the elements by ``count`` positions along an axis; ``fill`` takes the first ones."""
     rank = len(x.shape)
     kept = call.part(x, axis, 0, x.shape[axis] - count)
     spread = [0] * (2 * rank)

@@ -219,7 +219,7 @@ def _alternating(count: int, even: int, odd: int) -> np.ndarray:
 
 
 def _pcan(call: Call) -> None:
-    """Each channel by a gain that its noise has in a table of parabolas, then compressed."""
+    """Scale each channel by the gain for its noise, from a table of parabolas; compress it."""
     (shift,) = integers(call, snr_shift=SHIFT64)
     x, noise, table = (
         operand(call, p, dtype, 1) for p, dtype in enumerate(("uint32", "uint32", "int16"))

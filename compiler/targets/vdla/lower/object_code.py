@@ -136,7 +136,7 @@ def _entries(insns: InsnTable) -> list[tuple[str, Relocation]]:
 
 
 def _numbers(stream: Stream) -> list[tuple[int, Relocation]]:
-    """Where instructions have a number of the loop program."""
+    """Find the fields of instructions that hold a number of the loop program."""
     rows: dict[tuple[int, int], list[int]] = {}
     columns = {
         opcode: [(name, column_of(opcode, name, stream.params)) for name in names]
