@@ -89,7 +89,7 @@ class Footprints:
         in_dram = np.repeat(spaces, np.diff(starts)) == SPACES["dram"]
         grain = max(1, int(np.gcd.reduce(runs[in_dram].reshape(-1))))
         runs[in_dram] //= grain
-        sizes[-1] = runs[in_dram].sum(axis=1).max(initial=0)
+        sizes[-1] = (runs[:, 0] + runs[:, 1])[in_dram].max(initial=0)
         bounds = np.searchsorted(owners, np.arange(len(insns) + 1))
         return cls(np.arange(len(insns)), insns.units, bounds, spaces, writes, starts, runs, sizes)
 
@@ -100,8 +100,8 @@ class Footprints:
 
 def _reach(table: np.ndarray) -> np.ndarray:
     """How far the entries of boxes reach from their base, int64 [boxes]."""
-    loops = (table[:, _EXTENTS:_STRIDES] - 1) * table[:, _STRIDES:_OPERAND]
-    return loops.sum(axis=1) + table[:, _LENGTH]
+    extents, strides = table[:, _EXTENTS:_STRIDES], table[:, _STRIDES:_OPERAND]
+    return np.einsum("ij,ij->i", extents - 1, strides) + table[:, _LENGTH]
 
 
 def _micro_ops(insns: InsnTable, image: Mapping[int, bytes]) -> tuple[np.ndarray, dict[int, int]]:

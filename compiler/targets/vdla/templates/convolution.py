@@ -385,7 +385,7 @@ def folded_bias(weight: np.ndarray, bias: np.ndarray, zero_point: int) -> np.nda
     ``sum((x - z) * w) = sum(x * w) - z * sum(w)``. Padding is the zero point, and so contributes
     nothing.
     """
-    offset = zero_point * weight.astype(np.int64).sum((1, 2, 3))
+    offset = zero_point * weight.sum((1, 2, 3), dtype=np.int64)
     return (bias.astype(np.int64) - offset).astype(np.int32)
 
 
