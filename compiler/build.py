@@ -4,9 +4,9 @@
 
     load                    frontends
     -> GRAPH_PASSES         graph/passes, for every target
-    -> place                rows.py: every node on the target, or on its host
+    -> place                partition.py: every node on the target, or on its host
     -> the target's passes
-    -> parts                rows.py
+    -> parts                partition.py
     -> Target.compile       targets: choices, loop programs, code
 """
 

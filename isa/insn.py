@@ -495,7 +495,7 @@ def _vector_faults(insn: Vector, params: HwParams) -> Iterator[str]:
         yield f"VECTOR extents: expected at least 1 each, got {insn.extents}"
     if insn.reduce > VECTOR_LOOPS:
         yield f"VECTOR reduce: expected 0..{VECTOR_LOOPS} loops, got {insn.reduce}"
-    if (needed := BY_NAME[insn.op].looks_up) > params.vector_table:
+    if (needed := BY_NAME[insn.op].lut_bytes) > params.vector_table:
         yield f"VECTOR op: {insn.op!r}: {_NO_TABLE[needed]}"
     if BY_NAME[insn.op].slides:
         yield from _window_faults(insn, params)

@@ -177,7 +177,7 @@ def _vector_parts(
 ) -> Iterator[Part]:
     extents = [columns[f"n{k}"] for k in range(VECTOR_LOOPS)]
     requantises = columns["post"] != POST_BY_NAME["none"].code
-    looks_up = np.isin(columns["op"], [op.code for op in VECTOR_OPS if op.looks_up])
+    looks_up = np.isin(columns["op"], [op.code for op in VECTOR_OPS if op.lut_bytes])
     yield Part.of(insns, 0, NO_PARAM).where(requantises & (insns < first_set[Opcode.PARAM]))
     yield Part.of(insns, 0, NO_TABLE).where(looks_up & (insns < first_set[Opcode.TABLE]))
     actions = (("src0", SRC0_MEMORIES, READ), ("src1", SRC1_MEMORIES, READ),

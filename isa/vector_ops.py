@@ -42,9 +42,8 @@ Binary = Callable[[Any, Any, Any], Any]
 @dataclass(frozen=True)
 class VectorOp:
     """One row: ``first(kit, a, b)``, and for reductions ``term(kit, a, b)`` and ``combine(kit,
-    result, term)``. An operator that reads the table ``looks_up`` values of so many bytes at
-    least: only configurations whose ``vector_table`` is not less have it. Only configurations with
-    a ``vector_window`` have one that ``slides``.
+    result, term)``. ``lut_bytes`` is the smallest ``vector_table`` that the operator needs. An
+    operator that ``slides`` needs a ``vector_window``.
     """
 
     name: str
@@ -53,7 +52,7 @@ class VectorOp:
     first: Binary
     term: Binary | None = None
     combine: Binary | None = None
-    looks_up: int = 0
+    lut_bytes: int = 0
     slides: bool = False
 
 
@@ -81,10 +80,10 @@ VECTOR_OPS: list[VectorOp] = [
              lambda k, r, t: k.add(r, t), slides=True),
     VectorOp("table_diff", 14, "table[(b - a) modulo 256]; reduces to the sum of the "
              "table's values for every b - a", lambda k, a, b: k.table(k.sub(b, a)),
-             lambda k, a, b: k.table(k.sub(b, a)), lambda k, r, t: k.add(r, t), looks_up=2),
+             lambda k, a, b: k.table(k.sub(b, a)), lambda k, r, t: k.add(r, t), lut_bytes=2),
     VectorOp("table", 15, "table[a modulo 256] + b; reduces to b plus the sum of the table's "
              "values for every a", lambda k, a, b: k.add(k.table(a), b), lambda k, a, _: k.table(a),
-             lambda k, r, t: k.add(r, t), looks_up=1),
+             lambda k, r, t: k.add(r, t), lut_bytes=1),
 ]  # fmt: skip
 
 BY_NAME = {op.name: op for op in VECTOR_OPS}
@@ -101,7 +100,7 @@ def operators(params: Features) -> tuple[VectorOp, ...]:
     return tuple(
         op
         for op in VECTOR_OPS
-        if op.looks_up <= params.vector_table and (params.vector_window or not op.slides)
+        if op.lut_bytes <= params.vector_table and (params.vector_window or not op.slides)
     )
 
 

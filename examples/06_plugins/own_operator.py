@@ -22,7 +22,7 @@ from vdla.compiler.frontends.onnx.ops.call import Call
 from vdla.compiler.graph.ir import Graph, Node, Tensor
 from vdla.compiler.graph.ops.base import Expression, Fusion, Op, Type, expect
 from vdla.compiler.targets.registry import register_template
-from vdla.compiler.targets.vdla.expressions import attach, tile_row
+from vdla.compiler.targets.vdla.expressions import attach, split_tiles, vthread_tiles
 from vdla.compiler.targets.vdla.machine import Context
 from vdla.compiler.targets.vdla.templates.base import AcceleratorTemplate, Track, blocked_shape
 from vdla.compiler.tir.ir import PrimFunc
@@ -103,7 +103,8 @@ class LargerTemplate(AcceleratorTemplate[LargerWorkload]):
         s = te.create_schedule(out)
         local = s.cache_write(out, "out")
         tiles = [s.cache_read(a, "inp", [local]), s.cache_read(b, "inp", [wide])]
-        tile = tile_row(s[out], int(knobs["size"]), int(knobs["vthreads"]))
+        tiled, _ = split_tiles(s[out], (1, 1, int(knobs["size"])))
+        tile = vthread_tiles(s[out], tiled, int(knobs["vthreads"]))
         scopes = {**dict.fromkeys(tiles, "inp"), wide: "tmp", local: "out"}
         attach(s, scopes, s[out], tile)
         return vdla.lower(s, [a, b, out], name)

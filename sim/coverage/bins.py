@@ -234,10 +234,10 @@ def _numbers(params: HwParams) -> Iterator[str]:
     yield "gemm sum wraps"
     # A sum of values of 16 bits wraps only after 65,536 of them.
     # Nor does a sum of products of bytes before there are 131,072 of them.
-    wrapping = (op for op in operators(params) if op.looks_up < 2 and not op.slides)
+    wrapping = (op for op in operators(params) if op.lut_bytes < 2 and not op.slides)
     yield from (f"vector {op.name} wraps" for op in wrapping)
     for op in operators(params):
-        if op.looks_up:
+        if op.lut_bytes:
             yield from (f"vector {op.name} looks up {place}" for place in INDEX_BINS)
         if op.slides:
             left_out = range(params.vector_window)

@@ -129,9 +129,9 @@ def _vector(insn: Vector, state: State) -> Iterator[str]:
     else:
         exact = fold(op, a.astype(np.int64), b.astype(np.int64), _ExactKit(state.table))
         result = fold(op, a, b, kit)
-    if op.looks_up < 2 and (exact != result).any():
+    if op.lut_bytes < 2 and (exact != result).any():
         yield f"vector {op.name} wraps"
-    if op.looks_up:
+    if op.lut_bytes:
         asked = np.concatenate([np.ravel(indices) for indices in kit.asked])
         ranges = zip(INDEX_BINS, pairwise(INDEX_LIMITS), strict=True)
         yield from (

@@ -68,7 +68,7 @@ def vector_programs(draw: st.DrawFn) -> tuple[Program, np.ndarray]:
     strides = st.tuples(*[st.integers(0, 1)] * 4)
     dst_strides = tuple(0 if i >= 4 - reduce else draw(st.integers(0, 1)) for i in range(4))
     params = replace(SMALL, inp_depth=16, acc_depth=16, par_depth=40, tmp_depth=16, out_depth=16,
-                     vector_table=max(1, op.looks_up), vector_window=3)  # fmt: skip
+                     vector_table=max(1, op.lut_bytes), vector_window=3)  # fmt: skip
     left_out = st.integers(0, min(3, extents[3 - reduce]) - 1)
     vector = Vector(
         op=op.name, src0=draw(st.sampled_from(SRC0_MEMORIES)),

@@ -28,7 +28,7 @@ LOOP_PASSES: dict[str, Callable[[PrimFunc, Machine, int], PrimFunc]] = {
 
 
 def run_loop_passes(func: PrimFunc, machine: Machine, dumps: Dumps, eighths: int) -> PrimFunc:
-    """A loop program after LOOP_PASSES. Its weights have so many ``eighths`` of ``wgt``."""
+    """A loop program after LOOP_PASSES. ``eighths`` of ``wgt`` are for its weights."""
     verify(func)
     check_scopes(func, memory_scopes(machine.params))
     dumps.write(func.name, "lower", partial(print_func, func))

@@ -333,7 +333,7 @@ def _find_groups(insns: InsnTable, tracks: np.ndarray) -> np.ndarray:
     leaders = np.arange(len(insns))
     if np.unique(tracks).size == 1:
         return leaders
-    looks_up = np.isin(insns.column("op"), [op.code for op in VECTOR_OPS if op.looks_up])
+    looks_up = np.isin(insns.column("op"), [op.code for op in VECTOR_OPS if op.lut_bytes])
     uses = (insns.opcodes == Opcode.VECTOR) & (looks_up | (insns.column("post") != _NO_POST))
     _join_groups(
         insns.opcodes, tracks, uses.astype(np.int64), np.full(TRACKS, -1), np.full(TRACKS, -1),

@@ -34,7 +34,7 @@ WGT_EIGHTHS, SHARE_SIXTEENTHS, IMAGE_CHUNKS = "wgt_eighths", "share_sixteenths",
 APART, FUSED = "apart", "fused"
 #: What an operator takes of what all share. With more of ``wgt``, its own weights come earlier;
 #: with less, those of the operators behind it do. With a larger share, an operator of the vector
-#: track loads less; its neighbours on the tensor track load more. With more parts, the first
+#: track loads less; its neighbours on the tensor track load more. With more chunks, the first
 #: product of an image begins earlier, and there are more instructions to fetch.
 SHARES: Mapping[str, Sequence[int]] = {
     WGT_EIGHTHS: (1, 2, 3, 4), SHARE_SIXTEENTHS: range(1, 16), IMAGE_CHUNKS: (1, 2, 4, 8),
@@ -58,13 +58,13 @@ class ProgramPlan:
 
     Attributes
     ----------
-    bound : two convolutions become one operator if the planner expects it to cost at most so many
-        times what they cost apart
+    bound : the most that a fused pair of convolutions may be expected to cost, as a multiple of
+        what both cost apart
     addition : whether convolutions add images to their results
     share_steps : sixteenths that are added to the share of the scratchpads which a template of the
         vector track usually takes; negative for a smaller share
     wgt_eighths : eighths of ``wgt`` for an operator's weights
-    image_chunks : parts in which an image comes, each with a product of its own
+    image_chunks : chunks in which an image is loaded, each with a product of its own
     """
 
     bound: float = BOUNDS[0]

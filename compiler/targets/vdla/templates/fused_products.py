@@ -37,7 +37,7 @@ class FusedKind:
     says : what it does with the results, in words
     label : the name of its constants
     numbers : what the loop program depends on, of an operator's second part
-    par : the entries of ``par`` for the products, of so many
+    par : the entries of ``par`` for the products, of those that the operator may use
     express : the expressions, from the rounded results, ``numbers`` and the blocks of channels
     constants : the constants in ``par`` of an operator's second part
     """
