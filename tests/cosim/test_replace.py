@@ -97,8 +97,8 @@ def test_verilog_of_cores_is_made_once(tmp_path: Path, monkeypatch: pytest.Monke
     """
     made: list[object] = []
 
-    def core_verilog(*what: object) -> str:
-        made.append(what)
+    def core_verilog(*what: object, **how: object) -> str:
+        made.append((what, how))
         return f"module number {len(made)}"
 
     monkeypatch.setenv("VDLA_CACHE", str(tmp_path))

@@ -99,7 +99,8 @@ def reversed_starts(call: Builder, x: Tensor, lengths: Tensor, time: int, batch:
     everywhere = call.value(np.zeros(x.shape, bool))
 
     def place(t: Expr, length: Expr, _: Expr) -> Expr:
-        return select(t < length, length.astype("int64") - 1 - t, t)
+        end = length.astype("int64")
+        return select(t < end, end - 1 - t, t)
 
     index = call.map(place, call.value(steps, "int64"), column, everywhere)
     return call.emit(GatherElements(time), x, index)
