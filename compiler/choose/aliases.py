@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from .space import Knobs
+from collections.abc import Mapping
+
+from .space import Knobs, KnobValue
 
 _KNOBS = {"image_parts": "image_chunks", "places": "positions", "parts": "split_k"}
-_VALUES = {("addition", "joined"): "fused", ("expansion", "joined"): "fused"}
+_VALUES: Mapping[tuple[str, KnobValue], KnobValue] = {
+    ("addition", "joined"): "fused",
+    ("expansion", "joined"): "fused",
+}
 
 
 def with_new_names(knobs: Knobs) -> Knobs:
