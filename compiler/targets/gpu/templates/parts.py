@@ -52,11 +52,12 @@ def best_parts(room: int, taps: int, steps: int) -> int:
 
 
 def refuse_parts(parts: int, taps: int, steps: int) -> str:
-    """Why sums of so many taps and tiles of steps cannot have so many parts, if they cannot."""
+    """Why sums over these taps and tiles of steps cannot be split into so many parts; empty if they
+    can."""
     by_taps, by_steps = division(parts, taps)
     if by_steps <= steps:
         return ""
-    return f"expected at most {by_taps * steps} parts: {by_taps} of taps, {steps} of tiles of steps"
+    return f"expected split_k up to {by_taps * steps}: {by_taps} of taps, {steps} of tiles of steps"
 
 
 def division(parts: int, taps: int) -> tuple[int, int]:

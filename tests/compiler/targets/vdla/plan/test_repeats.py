@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 from vdla.bench.net import Net
 from vdla.compiler.build import build
@@ -18,14 +16,13 @@ from vdla.isa.memory import MEMORY_PRESETS
 from vdla.isa.params import HwParams
 
 
-def chain(layers: int, distances: Sequence[int] = (1, 2)) -> Graph:
-    """Layers of two nodes each, after one that reads the input. The first node of a layer reads the
-    tensor ``distances[0]`` before it twice, the second one the tensors at both distances."""
+def chain(layers: int) -> Graph:
+    """Layers of two nodes: ``a`` adds the tensor before it to itself, ``b`` adds the two tensors
+    before it. The first layer reads the input of the graph."""
     tensors = [Tensor("x", (4,), "int8")]
     nodes: list[Node] = []
     for index in range(2 * layers):
-        far = distances[index % 2]
-        inputs = tensors[-distances[0]].name, tensors[-far].name
+        inputs = tensors[-1].name, tensors[-1 - index % 2].name
         name = f"{'ab'[index % 2]}{index // 2}"
         nodes.append(Node(name, Add(), inputs, name))
         tensors.append(Tensor(name, (4,), "int8"))
@@ -38,7 +35,7 @@ def kinds_of(graph: Graph) -> list[str]:
 
 
 @pytest.mark.parametrize("layers", [LEFT - 1, LEFT, LEFT + 1, 5 * LEFT])
-def test_a_layer_is_left_so_often(layers: int) -> None:
+def test_repeated_layers_are_removed_but_for_six(layers: int) -> None:
     graph = chain(layers)
     found = without_repeats(graph, kinds_of(graph))
     assert [node.name for node in found.nodes] == [
@@ -66,7 +63,7 @@ def test_other_kinds_are_no_repetition() -> None:
 
 
 def test_tensors_at_other_distances_are_no_repetition() -> None:
-    """The second node of each layer reads that of another layer, at ever other distances."""
+    """``b`` reads the ``a`` of another layer, at a distance that changes from layer to layer."""
     graph = chain(3 * LEFT)
     nodes = list(graph.nodes)
     for layer in range(3 * LEFT):
