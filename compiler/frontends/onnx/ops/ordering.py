@@ -93,7 +93,8 @@ def _reverse_sequence(call: Call) -> Outputs:
 
 
 def reversed_starts(call: Builder, x: Tensor, lengths: Tensor, time: int, batch: int) -> Tensor:
-    """The first elements along ``time`` in reverse, as many as each place along ``batch`` says."""
+    """Reverse the first elements along ``time``: ``lengths`` of them, one length for each index
+    along ``batch``."""
     steps = np.arange(x.shape[time]).reshape([-1 if i == time else 1 for i in range(len(x.shape))])
     column = call.reshape(lengths, tuple(n if i == batch else 1 for i, n in enumerate(x.shape)))
     everywhere = call.value(np.zeros(x.shape, bool))
