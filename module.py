@@ -53,6 +53,7 @@ def compile(
     precision: str = "float32",
     progress: Progress | None = None,
     arch: str | None = None,
+    timed: bool = False,
 ) -> Module:
     """Compile a trained network.
 
@@ -92,6 +93,9 @@ def compile(
     arch : str, optional
         With ``cuda``: ``sm_80``, whose kernels run on all GPUs since, or ``sm_90a``. By default
         that of the GPU at hand, or ``sm_80`` where there is none.
+    timed : bool
+        With ``cpu``: the code notes the time after each of its loop programs, some ten nanoseconds
+        each, for :func:`vdla.bench.profile.profile`.
 
     Raises
     ------
@@ -100,6 +104,8 @@ def compile(
     """
     plugins.load_known()
     check_options(target, port, vthreads=vthreads, threads=threads)
+    if timed and target != "cpu":
+        raise VdlaError(f"profile: expected target 'cpu' with it, got {target!r}")
     if emulate and target != "cuda":
         raise VdlaError(f"emulate: expected target 'cuda' with it, got {target!r}")
     if precision != "float32" and target != "cuda":
@@ -111,7 +117,7 @@ def compile(
     from .compiler.targets.registry import find_target
 
     params, memory = load_platform(hw, memory)
-    options = Options(params, memory, vthreads, threads, emulate, precision, arch)
+    options = Options(params, memory, vthreads, threads, emulate, precision, arch, timed)
     found = find_target(target, options)
     choices = _choices(knobs, records)
     compiled = build(model, found, **choices, dump_ir=dump_ir, progress=progress)
@@ -433,12 +439,12 @@ class Module:
     ) -> list[np.ndarray]:
         """One array per input, in order, of those that were given in one of the ways."""
         types = self.inputs
-        names = ", ".join(tensor.name for tensor in types)
         by_name: Mapping[str, Any] = named
         if len(arrays) == 1 and isinstance(arrays[0], Mapping):
             by_name, arrays = {**arrays[0], **named}, ()
         if arrays:
             if named or len(arrays) != len(types):
+                names = ", ".join(tensor.name for tensor in types)
                 more = f" and {', '.join(named)} by name" if named else ""
                 raise VdlaError(
                     f"run: expected {len(types)} arrays ({names}), got {len(arrays)}{more}"
@@ -446,6 +452,7 @@ class Module:
             return [as_input(array, t.dtype) for array, t in zip(arrays, types, strict=True)]
         unknown = [name for name in by_name if name not in {tensor.name for tensor in types}]
         if unknown:
+            names = ", ".join(tensor.name for tensor in types)
             raise VdlaError(f"run: expected inputs named {names}, got {unknown[0]!r}")
         by_name = by_name or self._set
         missing = [tensor.name for tensor in types if tensor.name not in by_name]
@@ -456,7 +463,7 @@ class Module:
     def _batches(self, arrays: list[np.ndarray]) -> list[list[np.ndarray]]:
         """Cut the inputs into batches of the model's size, after checking them."""
         types = self.compiled.inputs
-        if all((a.shape, str(a.dtype)) == (t.shape, t.dtype) for a, t in zip(arrays, types)):  # noqa: B905
+        if all(a.shape == t.shape and a.dtype == t.dtype for a, t in zip(arrays, types)):  # noqa: B905
             return [arrays]
         scalars = [t.name for t in (*types, *self.compiled.outputs) if not t.shape]
         if scalars:

@@ -14,6 +14,7 @@ models of ``workloads.py`` in the form that ONNX Runtime runs fastest (``peers.p
 from __future__ import annotations
 
 import ctypes
+import re
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -32,19 +33,21 @@ from ..compiler.graph.ops.blocked.convolution import (
     BlockedDepthwise,
     BlockedWinograd,
 )
+from ..compiler.graph.ops.blocked.dense import PackedDense
 from ..compiler.graph.ops.blocked.integer import BlockedDotConv2d, BlockedQConv2d
 from ..compiler.graph.passes import run_passes
 from ..compiler.targets.base import Part
 from ..compiler.targets.cpu.graph_code import build_cpu
+from ..compiler.targets.cpu.micro_kernel_code import fastest_instruction
 from ..isa.errors import VdlaError
 from ..runtime.native import aligned_memory
 from .measure import Progress, random_inputs, told
 from .modern import MODERN
 from .networks import IN_FLOAT, make_model
-from .peak import fastest_instruction, peak_kernel, peak_ops, repeat_code
+from .peak import peak_kernel, peak_ops, repeat_code
 from .peers import PEERS, REFERENCE, in_uint8, installed_peers
 from .table2 import choose_layers
-from .workloads import NETWORKS
+from .workloads import NETWORKS, ConvLayer, MatrixProduct
 
 #: Turns whose medians count, and turns before these that only warm up caches.
 ROUNDS, WARM_ROUNDS = 15, 2
@@ -59,9 +62,10 @@ INT8 = "-int8"
 KERNEL_CALLS = 30
 #: Networks that are compared where none are named.
 MODELS = (*NETWORKS, *(f"{name}{INT8}" for name in NETWORKS), *MODERN)
-_CONVOLUTIONS = (
+_PRODUCTS = (
     BlockedConv2d | BlockedWinograd | BlockedDepthwise | BlockedDotConv2d | BlockedQConv2d
-)
+    | PackedDense
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -85,10 +89,7 @@ def cpu_rows(
     Raises VdlaError for an unknown name, without ONNX Runtime, and when results differ.
     """
     jobs = [(name, _find_builder(name)) for name in models]
-    chosen = choose_layers([n.removesuffix(INT8) for n in layers]) if layers else []
-    jobs += [
-        (name, _in_either(layer.model, name)) for name, layer in zip(layers, chosen, strict=True)
-    ]
+    jobs += [(name, _in_either(_find_layer(name).model, name)) for name in layers]
     rows = []
     for name, build in told(jobs, progress):
         dtype = "int8" if name.endswith(INT8) else "float32"
@@ -106,6 +107,16 @@ def _find_builder(name: str) -> Callable[[], onnx.ModelProto]:
         f"models: expected names from {', '.join((*NETWORKS, *IN_FLOAT))}, each with {INT8} or "
         f"without, got {name!r}"
     )
+
+
+def _find_layer(name: str) -> ConvLayer | MatrixProduct:
+    """A layer of table 2, or a product by its sizes."""
+    base = name.removesuffix(INT8)
+    sizes = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)x([1-9]\d*)", base)
+    if sizes is not None:
+        return MatrixProduct(*map(int, sizes.groups()))
+    [layer] = choose_layers([base])
+    return layer
 
 
 def _in_either(build: Callable[[int, bool], onnx.ModelProto], name: str) -> Callable[[], Any]:
@@ -137,7 +148,7 @@ def _row(
     rivals = [
         ours, *peers, Rival("again", ours.run), Rival("peak", partial(peak_kernel, instruction)),
     ]  # fmt: skip
-    kernel = _convolution(module.graph, threads)
+    kernel = _single_product(module.graph, threads)
     if kernel is not None:
         rivals.append(Rival("kernel", kernel))
     for peer in peers:
@@ -170,12 +181,12 @@ def _row(
     }
 
 
-def _convolution(graph: Graph, threads: int) -> Callable[[], None] | None:
-    """A function that makes ``KERNEL_CALLS`` calls of a graph's only convolution, by itself and in
-    its own layout, as a network calls it: border, bias and clip included. None for a graph that has
-    not exactly one, or other products and sums."""
+def _single_product(graph: Graph, threads: int) -> Callable[[], None] | None:
+    """A function that makes ``KERNEL_CALLS`` calls of a graph's only convolution or product, by
+    itself and in its own layout, as a network calls it: border, bias and clip included. None for a
+    graph that has not exactly one, or other products and sums."""
     nodes = [n for n in graph.nodes if n.op.fusion is Fusion.REDUCTION]
-    if len(nodes) != 1 or not isinstance(nodes[0].op, _CONVOLUTIONS):
+    if len(nodes) != 1 or not isinstance(nodes[0].op, _PRODUCTS):
         return None
     [node] = nodes
     part = build_cpu(Part(graph, [node], [node.output]).as_graph(), threads)

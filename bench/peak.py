@@ -3,7 +3,7 @@ and native loops around functions that are measured."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -16,11 +16,9 @@ from ..compiler.targets.cpu.micro_kernel_code import (
     MICRO_KERNELS,
     Operand,
     configure_tiles,
-    native_intrinsics,
     release_tiles,
 )
-from ..compiler.targets.cpu.processor import MachineCode, Processor, host_processor, load, optimise
-from ..compiler.tir.ir import PrimFunc, TensorCall, walk_stmt
+from ..compiler.targets.cpu.processor import MachineCode, host_processor, load, optimise
 
 #: Chains of products and sums that do not depend on one another, by instruction, enough to hide the
 #: latency of one; and the steps of each chain, which take about a millisecond in all. FMA is of
@@ -31,16 +29,6 @@ STEPS = {"FMA": 120_000, "VNNI": 120_000, "AMX": 40_000}
 
 #: Objects of llvmlite; its type annotations do not match its code.
 Value = Any
-
-
-def fastest_instruction(kernels: Iterable[PrimFunc], processor: Processor) -> str:
-    """The fastest instruction with which loop programs add products, by its name in ``CHAINS``."""
-    calls = (stmt for kernel in kernels for stmt in walk_stmt(kernel.body))
-    used = {call.intrinsic for call in calls if isinstance(call, TensorCall)}
-    used &= native_intrinsics(processor)
-    if any(products.product in used for products in mk.TILE_PRODUCTS.values()):
-        return "AMX"
-    return "VNNI" if used & {mk.DOT, mk.DOT_EACH} else "FMA"
 
 
 def peak_ops(instruction: str) -> int:

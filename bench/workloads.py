@@ -68,6 +68,36 @@ TABLE_2: tuple[ConvLayer, ...] = (
 )
 
 
+# ---- products of transformers --------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class MatrixProduct:
+    """A matrix [``rows``, ``depth``] times a constant one [``depth``, ``columns``]."""
+
+    rows: int
+    depth: int
+    columns: int
+
+    @property
+    def name(self) -> str:
+        """Such as 128x768x3072."""
+        return f"{self.rows}x{self.depth}x{self.columns}"
+
+    def model(self, batch: int = 1, quantized: bool = True) -> onnx.ModelProto:
+        """The product, with a bias, as a model of its own."""
+        net = Net(self.name, quantized)
+        return net.model(net.dense(net.input(batch * self.rows, self.depth), self.columns))
+
+
+#: Of BERT-base (128 tokens), ViT-base (197), GPT-2 small (64) and Whisper-tiny (1,500), and two
+#: smaller ones.
+PRODUCTS = tuple(MatrixProduct(*sizes) for sizes in (
+    (128, 768, 768), (128, 768, 3072), (128, 3072, 768), (197, 768, 3072), (64, 768, 2304),
+    (1500, 384, 1536), (512, 512, 512), (128, 256, 1024),
+))  # fmt: skip
+
+
 # ---- networks ------------------------------------------------------------------------------------
 
 

@@ -117,7 +117,11 @@ def bench_cpu(
         str, typer.Option(help="'all' (of today's, in float only), 'none', or gru,gru-int8.")
     ] = "all",
     ops: Annotated[
-        str, typer.Option(help="'table2', 'table2-int8', or layers such as C2,C3-int8.")
+        str,
+        typer.Option(
+            help="'table2', 'products', each also with -int8, or layers and sizes such as "
+            "C2,C3-int8,128x768x3072."
+        ),
     ] = "",
     rounds: options.Rounds = 15,
     threads: options.Threads = 1,
@@ -125,12 +129,13 @@ def bench_cpu(
 ) -> None:
     """The host's machine code against ONNX Runtime, and OpenVINO if it is installed, in turns."""
     from ..bench.cpu import INT8, MODELS, cpu_rows, peaks
-    from ..bench.workloads import TABLE_2
+    from ..bench.workloads import PRODUCTS, TABLE_2
 
     networks = {"all": list(MODELS), "none": []}.get(models, split_names(models))
-    every = [layer.name for layer in TABLE_2]
-    table2 = {"table2": every, f"table2{INT8}": [name + INT8 for name in every]}
-    layers = table2.get(ops, split_names(ops))
+    named = {"table2": TABLE_2, "products": PRODUCTS}
+    suffix = INT8 if ops.endswith(INT8) else ""
+    every = named.get(ops.removesuffix(INT8))
+    layers = [layer.name + suffix for layer in every] if every else split_names(ops)
     with progress_bar("cpu") as advance:
         rows = cpu_rows(networks, layers, rounds, advance, threads)
     body = {"threads": threads, "rounds": rounds, "peak": peaks(rows), "rows": rows}

@@ -19,6 +19,8 @@ MODEL_API_VERSION = 1
 
 #: ``vdla_run(inputs, outputs, parameters, arena)``: two arrays of pointers, then two addresses.
 ENTRY_NAME = "vdla_run"
+#: A ``struct timespec``: seconds and nanoseconds.
+STAMP_BYTES = 16
 Entry = Callable[..., None]
 
 
@@ -58,6 +60,8 @@ def as_input(value: object, dtype: str) -> np.ndarray:
     half types are widened to float32; no other dtype is changed.
     """
     array = np.asarray(value)
+    if array.dtype == dtype:
+        return array
     if dtype == "float32" and str(array.dtype) in ("float16", "bfloat16"):
         return array.astype(dtype)
     if array.dtype == np.float64 and np.issubdtype(np.dtype(dtype), np.floating):
@@ -67,7 +71,7 @@ def as_input(value: object, dtype: str) -> np.ndarray:
 
 def check_array(what: str, array: np.ndarray, shape: tuple[int, ...], dtype: str) -> None:
     """Raise VdlaError unless an array has this shape and dtype."""
-    if array.shape != shape or array.dtype != np.dtype(dtype):
+    if array.shape != shape or array.dtype != dtype:
         raise VdlaError(
             f"{what} expects {dtype}{list(shape)}, got {array.dtype}{list(array.shape)}"
         )
@@ -158,8 +162,12 @@ class NativeFunction(NativeCode):
         self.entry(
             _pointers(inputs), _pointers(outputs), self.parameters.ctypes.data, arena.ctypes.data
         )
+        self._note(arena)
         self._free_arenas.append(arena)
         return outputs
+
+    def _note(self, arena: np.ndarray) -> None:
+        """Called after each run, before others may use its arena."""
 
     def _arena(self) -> np.ndarray:
         """The arena of an earlier call, or a new one if other calls use all of them."""
@@ -167,6 +175,32 @@ class NativeFunction(NativeCode):
             return self._free_arenas.pop()  # a check beforehand could be outdated by another thread
         except IndexError:
             return aligned_memory(self.plan.planned_bytes)
+
+
+@dataclass(frozen=True)
+class Call:
+    """What one call of a loop program computes: the name of its node and operator, ``ops`` products
+    and sums, ``moved_bytes`` of operands and results, and the ``instruction`` that adds products,
+    if it has any."""
+
+    name: str
+    op: str
+    ops: int
+    moved_bytes: int
+    instruction: str | None
+
+
+@dataclass(frozen=True, eq=False)
+class TimedFunction(NativeFunction):
+    """Native code that writes the time to the end of its arena before the first of its ``calls``
+    and after each. ``seconds`` has those of each call, a list for each run."""
+
+    calls: tuple[Call, ...]
+    seconds: list[list[float]] = field(default_factory=list, init=False, repr=False)
+
+    def _note(self, arena: np.ndarray) -> None:
+        stamps = arena[-STAMP_BYTES * (len(self.calls) + 1) :].view(np.int64).reshape(-1, 2)
+        self.seconds.append(np.diff(stamps @ np.array([1.0, 1e-9])).tolist())
 
 
 def _pointers(arrays: Sequence[np.ndarray]) -> ctypes.Array:

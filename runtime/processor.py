@@ -49,7 +49,8 @@ class Host:
         of choices are found; a hypervisor may have made it up
     features : names of LLVM's, each with whether the processor has it and this process may use it
     cores : the number that this process may use
-    cache_bytes : ``l1_bytes`` and ``l2_bytes`` of a core, for data; unknown ones are missing
+    cache_bytes : ``l1_bytes``, ``l1_way_bytes`` and ``l2_bytes`` of a core, for data; unknown ones
+        are missing
     speeds : of a core, as other fields of ``compiler.targets.cpu.core.Core``; None if they are to
         be measured
     """
@@ -123,7 +124,8 @@ def _usable_cores() -> int:
 
 
 def cache_sizes(folder: Path = CACHES) -> dict[str, int]:
-    """The sizes of the caches for data as Linux lists them: ``l1_bytes``, ``l2_bytes``."""
+    """The sizes of the caches for data as Linux lists them: ``l1_bytes``, ``l1_way_bytes``,
+    ``l2_bytes``."""
     found = {}
     for index in sorted(folder.glob("index*")):
         try:
@@ -139,6 +141,9 @@ def cache_sizes(folder: Path = CACHES) -> dict[str, int]:
             and size[:-1].isdigit()
         ):
             found[f"l{level}_bytes"] = int(size[:-1]) << 10
+            ways = index / "ways_of_associativity"
+            if level == "1" and ways.exists():
+                found["l1_way_bytes"] = found["l1_bytes"] // max(1, int(ways.read_text()))
     return found
 
 

@@ -22,5 +22,5 @@ def test_a_network(name: str, options: list[str], tmp_path: Path) -> None:
         pytest.skip(f"{model} is not there")
     assert run_app(["cosim", str(model), *options, "--json", str(report)]) == 0
     told = json.loads(report.read_text())
-    assert told["first_divergence"] is None and told["cycles"] > 20_000
+    assert told["first_divergence"] is None and told["cycles"] > 15_000
     assert set(CHECKS) - set(told["checks"]) == ({"cycles"} if options else set())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from vdla.bench import peak
 from vdla.compiler import arena
 from vdla.compiler.graph.arithmetic import (
     fixed_point,
@@ -34,6 +33,8 @@ from vdla.compiler.targets.cpu.passes import block_channels, transposed_phases
 from vdla.compiler.targets.cpu.passes.bit_serial import _packed
 from vdla.compiler.targets.cpu.passes.fold_transposes import fold_transposes
 from vdla.compiler.targets.cpu.passes.scale_weights import _pays, scale_weights
+from vdla.compiler.targets.cpu.processor import Processor
+from vdla.compiler.targets.cpu.templates.tiles import Loads
 from vdla.compiler.targets.gpu import overlays, traffic
 from vdla.compiler.targets.gpu.passes import narrow_tensors, window_rows
 from vdla.compiler.targets.gpu.templates import general, parts, tensor_gemm
@@ -703,12 +704,18 @@ COMPILER = (
            "row % sh, column % sw", "column % sh, row % sw",
            tests("compiler/targets/cpu/test_tiles.py"
                  "::test_convolutions_equal_their_operator")),
-    Mutant("tiles have the peak of products of four", "compiler", peak.fastest_instruction,
-           'return "AMX"', 'return "VNNI"',
+    Mutant("tiles have the peak of products of four", "compiler",
+           micro_kernel_code.fastest_instruction, 'return "AMX"', 'return "VNNI"',
            tests("bench/test_cpu_bench.py::test_an_integer_layer_against_onnx_runtime")),
     Mutant("sums wait for nothing", "compiler", Core.step_cycles,
-           "latency_cycles, loading)", "loading)",
+           "latency_cycles, loading", "loading",
            tests("compiler/targets/cpu/test_core.py")),
+    Mutant("fewer registers hold sums", "compiler", Processor.sums.fget,
+           "self.registers - 4", "self.registers // 2 - 2",
+           tests("compiler/targets/cpu/test_core.py::test_plans_of_products")),
+    Mutant("rows that share a set stay in the cache", "compiler", Loads.far_bytes,
+           "LINE_BYTES if crowded else self.element_bytes", "self.element_bytes",
+           tests("compiler/targets/cpu/test_core.py::test_plans_of_products")),
     Mutant("a contended core is a slow one", "compiler", core._rate,
            "RATE_FRACTION * rate", "rate", tests("compiler/targets/cpu/test_core.py")),
     # ---- graph passes and quantisation

@@ -74,4 +74,5 @@ class Mutant:
         filename = inspect.getsourcefile(self.function) or "<mutant>"
         exec(compile(nested, filename, "exec", flags), self.function.__globals__, made)
         function = made["around"](*free) if free else made[name]
+        function = getattr(function, "fget", function)  # of a property
         return inspect.unwrap(getattr(function, "__func__", function)).__code__

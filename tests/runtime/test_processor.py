@@ -75,5 +75,6 @@ def test_sizes_of_caches(tmp_path: Path) -> None:
             (folder / name).write_text(f"{text}\n")
     (tmp_path / "index4").mkdir()
     assert processor.cache_sizes(tmp_path) == {"l1_bytes": 48 << 10, "l2_bytes": 2 << 20}
+    (tmp_path / "index0" / "ways_of_associativity").write_text("12\n")
     (tmp_path / "index2" / "size").write_text("much\n")
-    assert processor.cache_sizes(tmp_path) == {"l1_bytes": 48 << 10}
+    assert processor.cache_sizes(tmp_path) == {"l1_bytes": 48 << 10, "l1_way_bytes": 4 << 10}

@@ -40,8 +40,17 @@ MULTIPLY_CYCLES = 3 + 1
 UNROLLED, ITERATIONS, ROUNDS = 48, 1024, 100
 #: Sums of a loop that measures how many products a core begins: enough for two units of latency 6.
 CHAINS = 12
-#: Bytes that the loops which load go through, again and again: they stay in the nearest cache.
-LOADED_BYTES = 8 << 10
+#: Bytes that the loops which load go through, again and again: they stay in the nearest cache, or,
+#: being more than any nearest cache holds, in the second-level cache.
+LOADED_BYTES, FAR_BYTES = 8 << 10, 256 << 10
+#: Bytes that the second-level cache may send in a cycle. The largest counts of which nine tenths
+#: are measured: choices must not depend on noise.
+FAR_RATES = (4.0, 8.0, 12.0, 16.0, 24.0, 32.0, 48.0, 64.0)
+#: Part of the cycles of loads that products do not hide, so that of two tiles with equally many
+#: products that one is better which loads less.
+EXPOSED = 1 / 8
+#: Bytes that caches send at once.
+LINE_BYTES = 64
 #: The most bytes of a vector.
 VECTOR_BYTES = 64
 
@@ -59,7 +68,9 @@ class Core:
         be added to it, of float32 and of four products of int8
     loads_per_cycle, broadcasts_per_cycle : vectors that it loads in a cycle from the nearest cache,
         and elements that it loads to all lanes
+    l2_bytes_per_cycle : that the second-level cache sends to the nearest one
     l1_bytes, l2_bytes : sizes of the nearest cache for data, and of the next one
+    l1_way_bytes : of the nearest cache; lines at such a distance share a set
     """
 
     products_per_cycle: float = 1.0
@@ -67,8 +78,10 @@ class Core:
     dot_latency_cycles: int = 4
     loads_per_cycle: float = 1.0
     broadcasts_per_cycle: float = 2.0
+    l2_bytes_per_cycle: float = 24.0
     l1_bytes: int = 32 << 10
     l2_bytes: int = 1 << 20
+    l1_way_bytes: int = 4 << 10
 
     @property
     def near_bytes(self) -> int:
@@ -76,11 +89,20 @@ class Core:
         return self.l2_bytes * 3 // 8
 
     def step_cycles(
-        self, products: float, latency_cycles: int, broadcasts: float = 0, loads: float = 0
+        self,
+        products: float,
+        latency_cycles: int,
+        broadcasts: float = 0,
+        loads: float = 0,
+        far_bytes: float = 0,
     ) -> float:
-        """Cycles of a step that adds a product to each sum of a tile, and loads its operands."""
+        """Cycles of a step that adds a product to each sum of a tile, and loads its operands, of
+        which ``far_bytes`` come from the second-level cache."""
         loading = broadcasts / self.broadcasts_per_cycle + loads / self.loads_per_cycle
-        return max(products / self.products_per_cycle, latency_cycles, loading)
+        arriving = far_bytes / self.l2_bytes_per_cycle
+        multiplying = products / self.products_per_cycle
+        longest = max(multiplying, latency_cycles, loading, arriving)
+        return longest + EXPOSED * (loading + arriving)
 
 
 # ---- speeds --------------------------------------------------------------------------------------
@@ -103,7 +125,7 @@ def measured_speeds(
     engine.finalize_object()
     prototype = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
     loops = {name: prototype(engine.get_function_address(name)) for name in names}
-    data = aligned_memory(LOADED_BYTES + VECTOR_BYTES * UNROLLED)
+    data = aligned_memory(FAR_BYTES + VECTOR_BYTES * UNROLLED)
     data[:] = 0
     best = dict.fromkeys(loops, math.inf)
     for _ in range(ROUNDS):
@@ -121,6 +143,10 @@ def speeds_of(times: Mapping[str, float]) -> dict[str, float]:
         f"{name}_per_cycle": _rate(cycle / times[name])
         for name in ("products", "loads", "broadcasts")
     }
+    found["l2_bytes_per_cycle"] = max(
+        (rate for rate in FAR_RATES if LINE_BYTES * cycle / times["lines"] >= 0.9 * rate),
+        default=FAR_RATES[0],
+    )
     for name in ("latency", "dot_latency"):
         if name in times:
             found[f"{name}_cycles"] = max(1, round(times[name] / cycle))
@@ -159,17 +185,19 @@ def _emit_loops(module: ir.Module, lanes: int, dots: bool) -> Iterator[str]:
         places = ir.Constant(ir.VectorType(_I32, lanes), [0] * lanes)
         return builder.xor(x, builder.shuffle_vector(first, first, places))
 
-    loops: dict[str, tuple[Value, Value, int, Callable[..., Value]]] = {
-        "multiply": (_I64, _I64, 1, multiply),
-        "products": (real, real, CHAINS, multiply_add),
-        "latency": (real, real, 1, multiply_add),
-        "loads": (whole, whole, CHAINS, load),
-        "broadcasts": (whole, whole, CHAINS, broadcast),
+    near = LOADED_BYTES
+    loops: dict[str, tuple[Value, Value, int, Callable[..., Value], int]] = {
+        "multiply": (_I64, _I64, 1, multiply, near),
+        "products": (real, real, CHAINS, multiply_add, near),
+        "latency": (real, real, 1, multiply_add, near),
+        "loads": (whole, whole, CHAINS, load, near),
+        "broadcasts": (whole, whole, CHAINS, broadcast, near),
+        "lines": (whole, whole, CHAINS, load, FAR_BYTES),
     }
     if dots:
-        loops["dot_latency"] = (whole, bytes_, 1, dot)
-    for name, (kind, operand, chains, step) in loops.items():
-        _emit_loop(module, name, kind, operand, chains, step)
+        loops["dot_latency"] = (whole, bytes_, 1, dot, near)
+    for name, loop in loops.items():
+        _emit_loop(module, name, *loop)
         yield name
 
 
@@ -180,8 +208,10 @@ def _emit_loop(
     operand: Value,
     chains: int,
     step: Callable[..., Value],
+    passed_bytes: int,
 ) -> None:
-    """``name(data)``: a loop of ``UNROLLED`` steps, which go on with ``chains`` values in turn."""
+    """``name(data)``: a loop of ``UNROLLED`` steps, which go on with ``chains`` values in turn and
+    through ``passed_bytes`` of data, a power of two."""
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), [_POINTER]), name)
     entry, loop, end = (function.append_basic_block(b) for b in ("entry", "loop", "end"))
     builder, (data,) = ir.IRBuilder(entry), function.args
@@ -194,7 +224,7 @@ def _emit_loop(
     values = [builder.phi(kind) for _ in range(chains)]
     before = list(values)
     moved = builder.and_(
-        builder.mul(counter, _I64(VECTOR_BYTES * UNROLLED)), _I64(LOADED_BYTES - VECTOR_BYTES)
+        builder.mul(counter, _I64(VECTOR_BYTES * UNROLLED)), _I64(passed_bytes - VECTOR_BYTES)
     )
     operands.append(builder.gep(data, [moved], source_etype=_I8))
     for place in range(UNROLLED):

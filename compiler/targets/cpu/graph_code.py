@@ -20,10 +20,13 @@ from llvmlite import ir
 from ....isa.errors import VdlaError
 from ....runtime.native import (
     ENTRY_NAME,
+    STAMP_BYTES,
+    Call,
     MemoryPlan,
     NativeCode,
     NativeFunction,
     TensorType,
+    TimedFunction,
     align,
     aligned_memory,
     check_array,
@@ -57,7 +60,12 @@ from .lowering import (
     new_chooser,
     uses_matrices,
 )
-from .micro_kernel_code import ask_for_tiles, native_intrinsics, uses_tiles
+from .micro_kernel_code import (
+    ask_for_tiles,
+    fastest_instruction,
+    native_intrinsics,
+    uses_tiles,
+)
 from .micro_kernels import DOT
 from .passes.bit_serial import bit_serial
 from .passes.block_channels import block_channels
@@ -159,6 +167,7 @@ class CpuCode:
     offsets : where each tensor lives in the arena, in bytes; a reshape shares its source's offset,
         and a result that a kernel writes directly to the caller's memory has none
     plan : the arena: tensors, and the workspace of each kernel while it runs
+    calls : what each call of a kernel computes, in order
     """
 
     graph: Graph
@@ -168,6 +177,7 @@ class CpuCode:
     parameters: np.ndarray
     offsets: dict[str, int]
     plan: MemoryPlan
+    calls: tuple[Call, ...]
 
     @property
     def inputs(self) -> tuple[TensorType, ...]:
@@ -201,10 +211,15 @@ class CpuModule:
 
 
 def compile_graph(
-    graph: Graph, processor: Processor, chooser: Chooser | None = None, dumps: Dumps | None = None
+    graph: Graph,
+    processor: Processor,
+    chooser: Chooser | None = None,
+    dumps: Dumps | None = None,
+    timed: bool = False,
 ) -> CpuCode:
     """Compile a whole graph for some processor, or find its code in the cache. Without a chooser,
-    the templates choose. ``dumps`` tells of each node whose loop program is there.
+    the templates choose. ``dumps`` tells of each node whose loop program is there. With ``timed``,
+    the code notes the time at the end of the arena.
 
     Raises
     ------
@@ -214,7 +229,7 @@ def compile_graph(
     chooser = new_chooser(processor) if chooser is None else chooser
     dumps = dumps or Dumps()
     graph = on_blocks(graph, processor, chooser)
-    builder = _GraphBuilder(graph, processor, chooser)
+    builder = _GraphBuilder(graph, processor, chooser, timed)
     for position, node in enumerate(graph.nodes):
         builder.add(position, node)
         dumps.step()
@@ -262,9 +277,13 @@ def check_threads(processor: Processor) -> None:
 
 
 def load_graph_code(
-    graph: Graph, processor: Processor, chooser: Chooser, dumps: Dumps | None = None
+    graph: Graph,
+    processor: Processor,
+    chooser: Chooser,
+    dumps: Dumps | None = None,
+    timed: bool = False,
 ) -> CpuModule:
-    """Compile a whole graph for the host, ready to run.
+    """Compile a whole graph for the host, ready to run; ``timed`` as :class:`TimedFunction` says.
 
     Raises
     ------
@@ -272,12 +291,13 @@ def load_graph_code(
         As :func:`compile_graph`, and without the library that more than one thread needs.
     """
     check_threads(processor)
-    code = compile_graph(graph, processor, chooser, dumps)
+    code = compile_graph(graph, processor, chooser, dumps, timed)
     loaded = load_object(code.object_file, ENTRY_NAME, 4)
-    function = NativeFunction(
+    fields = (
         graph.name, code.inputs, code.outputs, code.parameters, code.plan,
         lambda: link(code.object_file, processor.threads > 1), "so", loaded.entry, loaded,
     )  # fmt: skip
+    function = TimedFunction(*fields, code.calls) if timed else NativeFunction(*fields)
     return CpuModule(code, function)
 
 
@@ -303,11 +323,12 @@ class _Kernel:
 class _GraphBuilder:
     """Collects kernels and constants, then plans memory and writes the function that calls them."""
 
-    def __init__(self, graph: Graph, processor: Processor, chooser: Chooser):
+    def __init__(self, graph: Graph, processor: Processor, chooser: Chooser, timed: bool = False):
         self.graph, self.processor, self.chooser = graph, processor, chooser
+        self.timed = timed
         self.module = ir.Module(symbol(graph.name))
         self.kernels: dict[tuple, _Kernel] = {}
-        #: Kernel, names of its operands, place of its workspace in ``lifetimes``.
+        #: Kernel, names of its operands, place of its workspace in ``lifetimes``: of its node.
         self.calls: list[tuple[_Kernel, list[str], int]] = []
         self.memory = GraphMemory(graph, align)
         #: Tensors that kernels write directly to an output of the caller, with that output's index.
@@ -362,22 +383,37 @@ class _GraphBuilder:
         for kernel, _, position in self.calls:
             memory.lifetimes[position] = Lifetime(needed[kernel], position, position)
         offsets, plan = plan_arena(memory.lifetimes)
+        if self.timed:
+            stamps_bytes = STAMP_BYTES * (len(self.calls) + 1)
+            plan = replace(plan, planned_bytes=align(plan.planned_bytes) + stamps_bytes)
         if found is None:
-            entry = self._emit_entry(functions, offsets, places)
+            entry = self._emit_entry(functions, offsets, places, plan.planned_bytes)
             inputs, outputs = tensor_types(graph, graph.inputs), tensor_types(graph, graph.outputs)
             emit_model(self.module, entry, inputs, outputs, parameters.nbytes, checksum, plan)
             optimised = optimise(self.module, self.processor)
             found = cache.Kept(workspaces, emit_object(optimised, self.processor))
             cache.keep(place, found, time.perf_counter() - begin)
+        kernels = tuple(kernel.func for kernel in self.kernels.values())
         return CpuCode(
-            graph, tuple(kernel.func for kernel in self.kernels.values()), self.processor,
-            found.data, parameters, memory.offsets(offsets), plan,
+            graph, kernels, self.processor, found.data, parameters, memory.offsets(offsets), plan,
+            tuple(map(self._told, self.calls)),
         )  # fmt: skip
+
+    def _told(self, call: tuple[_Kernel, list[str], int]) -> Call:
+        """What a call computes."""
+        kernel, _, position = call
+        node, graph = self.graph.nodes[position], self.graph
+        tensors = (*graph.operands(node), graph.result(node))
+        ops, moved_bytes = 2 * graph.macs(node), sum(tensor.size_bytes for tensor in tensors)
+        instruction = fastest_instruction([kernel.func], self.processor) if ops else None
+        return Call(node.name, node.op.name, ops, moved_bytes, instruction)
 
     def _texts(self, checksum: int) -> Iterator[str]:
         """Everything that the code of the graph depends on."""
         graph = self.graph
         yield f"{llvmlite.__version__} {llvm.llvm_version_info} {self.processor!r}"
+        if self.timed:
+            yield "timed"
         yield repr((graph.name, *(tensor_types(graph, n) for n in (graph.inputs, graph.outputs))))
         yield repr([(kernel.name, names, position) for kernel, names, position in self.calls])
         yield repr([(name, data.nbytes) for name, data in self.memory.constants.items()])
@@ -402,8 +438,10 @@ class _GraphBuilder:
         functions: dict[_Kernel, tuple[ir.Function, int]],
         offsets: dict[str | int, int],
         places: dict[str, int],
+        arena_bytes: int,
     ) -> ir.Function:
-        """``run(inputs, outputs, parameters, arena)``: the first two are arrays of pointers."""
+        """``run(inputs, outputs, parameters, arena)``: the first two are arrays of pointers; the
+        arena has ``arena_bytes``."""
         signature = ir.FunctionType(ir.VoidType(), [_POINTER] * 4)
         function = ir.Function(self.module, signature, ENTRY_NAME)
         inputs, outputs, parameters, arena = function.args
@@ -427,10 +465,21 @@ class _GraphBuilder:
                 return entry_of(outputs, self.results[name])
             return at(arena, offsets[name])
 
-        for kernel, operands, workspace in self.calls:
+        def note_time(done: int) -> None:
+            """Write the time to the arena's end, after so many calls."""
+            if self.timed:
+                place = at(arena, arena_bytes - STAMP_BYTES * (len(self.calls) + 1 - done))
+                builder.call(clock, [ir.IntType(32)(time.CLOCK_MONOTONIC), place])
+
+        if self.timed:
+            stamp = ir.FunctionType(ir.IntType(32), [ir.IntType(32), _POINTER])
+            clock = ir.Function(self.module, stamp, "clock_gettime")
+        note_time(0)
+        for done, (kernel, operands, workspace) in enumerate(self.calls, 1):
             builder.call(
                 functions[kernel][0], [*map(address, operands), at(arena, offsets[workspace])]
             )
+            note_time(done)
         copy = ir.FunctionType(ir.VoidType(), [_POINTER, _POINTER, _I64, ir.IntType(1)])
         memcpy = ir.Function(self.module, copy, "llvm.memcpy.p0.p0.i64")
         for index, name in enumerate(self.graph.outputs):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ from llvmlite import ir
 from ....isa.errors import VdlaError
 from ....runtime.processor import TILE_PERMISSION
 from ...te.intrinsic import TensorIntrin
-from ...tir.ir import For, Stmt, TensorCall, substatements
+from ...tir.ir import For, PrimFunc, Stmt, TensorCall, substatements, walk_stmt
 from . import micro_kernels as mk
 from .llvm_vector import add_products, splat
 from .processor import Processor
@@ -223,3 +223,13 @@ def native_intrinsics(processor: Processor) -> frozenset[TensorIntrin]:
     """The intrinsics that are instructions of a processor."""
     found = (i for i, kernel in MICRO_KERNELS.items() if processor.has(kernel.feature))
     return frozenset(found)
+
+
+def fastest_instruction(kernels: Iterable[PrimFunc], processor: Processor) -> str:
+    """The fastest instruction with which loop programs add products, FMA, VNNI or AMX."""
+    calls = (stmt for kernel in kernels for stmt in walk_stmt(kernel.body))
+    used = {call.intrinsic for call in calls if isinstance(call, TensorCall)}
+    used &= native_intrinsics(processor)
+    if any(products.product in used for products in mk.TILE_PRODUCTS.values()):
+        return "AMX"
+    return "VNNI" if used & {mk.DOT, mk.DOT_EACH} else "FMA"

@@ -49,22 +49,10 @@ class Processor:
 
     @property
     def sums(self) -> int:
-        """Vector registers that hold results. The others hold weights, and an element of the image
-        where no instruction reads it from memory to all lanes. Of many registers, fewer than half
-        hold results: a tile is then short enough for the processor's instruction window, so that
-        the processor finishes one tile while it computes the products of the next.
+        """Vector registers that may hold results. The others hold weights, and an element of the
+        image where no instruction reads it from memory to all lanes.
         """
-        return self.registers // 2 - 2 if self.registers >= 32 else self.registers - 4
-
-    @property
-    def dot_sums(self) -> int:
-        """As :attr:`sums`, where four products are added at once. Such sums take more instructions
-        to finish: a quarter of the registers hold them, if the products that wait for one another
-        are no more.
-        """
-        few = self.registers // 4
-        waiting = self.core.dot_latency_cycles * self.core.products_per_cycle
-        return few if waiting <= few else self.sums
+        return self.registers - 4
 
     @property
     def key(self) -> str:

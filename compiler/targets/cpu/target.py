@@ -39,6 +39,7 @@ class Cpu(Target):
         self.processor = processor or replace(host_processor(), threads=options.threads)
         self.batch = options.hw.batch
         self.loads = processor is None
+        self.timed = options.timed
         self.templates = templates_of(self.processor)
         self.machine_key = self.processor.key
 
@@ -46,7 +47,8 @@ class Cpu(Target):
         graph = part.as_graph()
         function: NativeCode | None = None
         if graph.outputs and self.loads:
-            function = load_graph_code(graph, self.processor, chooser, dumps).function
+            found = load_graph_code(graph, self.processor, chooser, dumps, self.timed)
+            function = found.function
         elif graph.outputs:
             function = object_file(compile_graph(graph, self.processor, chooser, dumps))
         layers = [layer_info(graph, node, None, chooser.of(node.name)) for node in part.nodes]

@@ -53,7 +53,7 @@ class _FloatConvolution(Windowed):
         x, weight, bias, *residual = [shape for shape, _ in types]
         expect(bias == self._check(x, weight), "a bias for each channel")
         expect({dtype for _, dtype in types} == {FLOAT32}, "operands of float32")
-        shape = (x[0], bias[0], *self._sizes(x, self._kernel(weight)), bias[1])
+        shape = (x[0], bias[0], *self._sizes(x, self.kernel(weight)), bias[1])
         expect(all(other == shape for other in residual), f"a residual {list(shape)}")
         return shape, FLOAT32
 
@@ -105,7 +105,7 @@ class BlockedConv2d(_FloatConvolution):
         count_groups(x, weight)
         return weight[0], weight[-1]
 
-    def _kernel(self, weight: Shape) -> Shape:
+    def kernel(self, weight: Shape) -> Shape:
         return weight[2:4]
 
     def _value(self, x: np.ndarray, weight: np.ndarray) -> np.ndarray:
@@ -144,7 +144,7 @@ class BlockedWinograd(_FloatConvolution):
         expect(fits and weight[:2] == points, "a blocked image and a weight that fits it")
         return weight[2], weight[5]
 
-    def _kernel(self, weight: Shape) -> Shape:
+    def kernel(self, weight: Shape) -> Shape:
         return (KERNEL, KERNEL)
 
     def macs(self, *shapes: Shape) -> int:
@@ -198,7 +198,7 @@ class BlockedDepthwise(_FloatConvolution):
         expect((x[1], x[4]) == (weight[0], weight[3]), "equal channels")
         return weight[0], weight[3]
 
-    def _kernel(self, weight: Shape) -> Shape:
+    def kernel(self, weight: Shape) -> Shape:
         return weight[1:3]
 
     def _value(self, x: np.ndarray, weight: np.ndarray) -> np.ndarray:

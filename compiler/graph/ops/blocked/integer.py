@@ -127,9 +127,9 @@ class BlockedQConv2d(Windowed):
         expect(wide == given, "an image and a weight that fit it")
         shape = (weight[0], weight[-1])
         _expect_columns(columns, shape)
-        return (x[0], shape[0], *self._sizes(x, self._kernel(weight)), shape[1]), "int8"
+        return (x[0], shape[0], *self._sizes(x, self.kernel(weight)), shape[1]), "int8"
 
-    def _kernel(self, weight: Shape) -> Shape:
+    def kernel(self, weight: Shape) -> Shape:
         return weight[1:3] if self.depthwise else weight[2:4]
 
     def evaluate(self, *args: np.ndarray) -> np.ndarray:
@@ -186,10 +186,10 @@ class BlockedDotConv2d(Windowed):
         expect((x[1], x[4]) == given, "an image and a weight that fit it")
         shape = (weight[0], weight[-2])
         _expect_columns(columns, shape)
-        size = self._sizes(x, self._kernel(weight))
+        size = self._sizes(x, self.kernel(weight))
         return (x[0], shape[0], *size, shape[1]), "uint8" if self.lifts else "int8"
 
-    def _kernel(self, weight: Shape) -> Shape:
+    def kernel(self, weight: Shape) -> Shape:
         return (weight[1], weight[2] * weight[4]) if self.depthwise else weight[2:4]
 
     def evaluate(self, *args: np.ndarray) -> np.ndarray:

@@ -51,7 +51,7 @@ class Windowed(Op):
 
     fusion = Fusion.REDUCTION
 
-    def _kernel(self, weight: Shape) -> Shape:
+    def kernel(self, weight: Shape) -> Shape:
         """Rows and columns of the window, by the shape of a weight."""
         raise NotImplementedError
 
@@ -62,7 +62,7 @@ class Windowed(Op):
         """Every element of the weight is a factor once at each position of the result. Channels
         that fill a block up count."""
         x, weight, *_ = shapes
-        return x[0] * math.prod(self._sizes(x, self._kernel(weight))) * math.prod(weight)
+        return x[0] * math.prod(self._sizes(x, self.kernel(weight))) * math.prod(weight)
 
 
 def count_groups(x: Shape, weight: Shape) -> int:

@@ -17,10 +17,12 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import ClassVar
+
+import numpy as np
 
 from ....choose.space import Knobs, KnobValue, Refusal, Space
 from ....choose.template import Plan
@@ -30,19 +32,22 @@ from ....graph.ops.blocked.dense import PackColumns, PackedDense
 from ....graph.ops.blocked.integer import BlockedDotConv2d, BlockedQConv2d
 from ....graph.ops.blocked.pooling import BlockedPool
 from ....graph.ops.blocked.transposed import BlockedConvTranspose2d, transposed_pads
-from ....graph.ops.blocked.windows import count_groups
+from ....graph.ops.blocked.windows import Windowed, count_groups
 from ....graph.ops.layout import FromBlocks, Interleave, ToBlocks
 from ....te.schedule import Schedule, Stage
 from ....te.tensor import IterVar, Tensor
 from ...common.workload import OperatorWorkload
-from ..core import Core
+from ..core import LINE_BYTES, Core
 from ..llvm_vector import fits_vectors
 from ..micro_kernels import DOT, DOT_EACH
 from ..processor import Processor
 from .base import CpuTemplate
 
+FLOAT_BYTES = 4
 #: Additional registers of a step: for a product of integers, and for its element of the image.
 SCRATCH = {"float32": 0, "int32": 2}
+#: Cycles in which a vector of int32 sums is rescaled to int8.
+RESCALE_CYCLES = 4
 #: Blocks of channels that share an element of the image. Four would save loads, but the weights of
 #: four blocks of a large layer do not fit the second-level cache, and each row reads them again.
 MAX_BLOCKS = 2
@@ -53,12 +58,34 @@ FEW_LANES = 4
 
 
 @dataclass(frozen=True)
+class Loads:
+    """What a step of the reduction loads for a tile: for each block a vector of ``vector_bytes`` of
+    weights, and for each position ``element_bytes`` of the image, at a distance of
+    ``distance_bytes`` from the position before."""
+
+    vector_bytes: int
+    element_bytes: int
+    distance_bytes: int
+
+    def far_bytes(self, blocks: int, width: int, steps: int, core: Core) -> int:
+        """Bytes that come from the second-level cache. Weights that fit the nearest cache stay
+        there. So do the lines of the image until their last element was read, unless they share
+        so few sets that they drive each other out."""
+        weight_bytes = blocks * self.vector_bytes
+        if weight_bytes * steps <= core.l1_bytes // 2:
+            weight_bytes = 0
+        sets = core.l1_way_bytes // math.gcd(self.distance_bytes, core.l1_way_bytes)
+        crowded = -(-width // sets) >= core.l1_bytes // core.l1_way_bytes
+        return weight_bytes + width * (LINE_BYTES if crowded else self.element_bytes)
+
+
+@dataclass(frozen=True)
 class _Tiled:
     """The results that are cut into tiles: ``blocks`` of channels, ``width`` positions of a row. Of
     ``registers``, ``most`` may hold sums, and a step needs ``scratch`` more. The reduction has
     ``steps`` steps for each row of each block; there are ``rows`` rows. ``latency_cycles`` is that
-    of the core's products. A step ``loads`` an element for each position and weights for each
-    block, where these decide how fast it is.
+    of the core's products, ``finish_cycles`` those in which a finished sum becomes a result.
+    ``loads`` is what a step loads, where that decides how fast it is.
     """
 
     blocks: int
@@ -70,27 +97,46 @@ class _Tiled:
     rows: int
     core: Core
     latency_cycles: int
-    loads: bool = False
+    finish_cycles: int = 0
+    loads: Loads | None = None
 
     def misfit(self, blocks: int, width: int) -> str:
         """Why ``blocks`` by ``width`` sums do not fit the registers, or an empty string."""
         if blocks * width > self.most:
             return f"{blocks} x {width} sums need {blocks * width} registers of {self.most}"
-        used = blocks * width + blocks + self.scratch
+        held = min(blocks, width)  # operands of one side; those of the other come one by one
+        used = blocks * width + held + max(self.scratch, held > 1)
         if used > self.registers:
             return f"{blocks} x {width} sums need {used} registers of {self.registers}"
         return ""
 
     def row_cycles(self, blocks: int, positions: int) -> float:
         """Cycles of a step of the reduction for a row of one block, in tiles of ``blocks`` by
-        ``positions``, and what is left of them: each tile takes one cycle more than its step.
+        ``positions``, and what is left of them: each tile takes one cycle more than its step, and
+        its part of the end.
         """
         tiles = product(_parts(self.blocks, blocks), _parts(self.width, positions))
-        return sum(self._step_cycles(*tile) + 1 for tile in tiles) / self.blocks
+        return sum(self._step_cycles(*tile) + 1 + self._end(*tile) for tile in tiles) / self.blocks
+
+    def _end(self, blocks: int, width: int) -> float:
+        """Cycles to finish the sums of a tile, for each step of it. While a core finishes the sums
+        in a quarter of its registers it begins the next tile; it waits for those of more."""
+        waited = max(0, blocks * width - self.registers // 4)
+        return self.finish_cycles * waited / self.steps
+
+    def _far_bytes(self, blocks: int, width: int) -> int:
+        """Bytes of a step that come from the second-level cache."""
+        return self.loads.far_bytes(blocks, width, self.steps, self.core) if self.loads else 0
 
     def _step_cycles(self, blocks: int, width: int) -> float:
         operands = (width, blocks) if self.loads else (0, 0)
-        return self.core.step_cycles(blocks * width, self.latency_cycles, *operands)
+        return self.core.step_cycles(
+            blocks * width, self.latency_cycles, *operands, self._far_bytes(blocks, width)
+        )
+
+    def far_bytes_per_cycle(self, blocks: int, width: int) -> float:
+        """Bytes that a tile reads from the second-level cache in a cycle."""
+        return self._far_bytes(blocks, width) / self._step_cycles(blocks, width)
 
     def cycles(self, blocks: int, width: int) -> int:
         """The cycles that the cost model predicts."""
@@ -220,6 +266,10 @@ class DenseTiles(_RegisterTiles):
             "blocks": range(1, min(DENSE_TILE, tiled.blocks) + 1),
         }
 
+    def far_bytes_per_cycle(self, workload: OperatorWorkload, knobs: Knobs) -> float:
+        """Bytes that a tile reads from the second-level cache in a predicted cycle."""
+        return self.tiled(workload).far_bytes_per_cycle(*self._tile(knobs))
+
     def apply(self, workload: OperatorWorkload, knobs: Knobs, schedule: Schedule) -> None:
         _schedule_dense(schedule, int(knobs["rows"]), int(knobs["blocks"]))
 
@@ -276,9 +326,10 @@ class BlockLayout(CpuTemplate):
 
 def _tiled(workload: OperatorWorkload, processor: Processor) -> _Tiled:
     """The results of a convolution that sums over channels."""
-    weight, _ = workload.operands[1]
+    (x, element), (weight, kind) = workload.operands[:2]
     (images, blocks, height, width, lanes), _ = workload.result
     op = workload.op
+    assert isinstance(op, Windowed | BlockedConvTranspose2d)
     dots = isinstance(op, BlockedDotConv2d)
     scratch = SCRATCH["int32" if isinstance(op, BlockedQConv2d) else "float32"]
     if dots:
@@ -293,10 +344,15 @@ def _tiled(workload: OperatorWorkload, processor: Processor) -> _Tiled:
     else:  # the blocks of a tile read the same elements, so they are of one group
         groups = count_groups(workload.operands[0][0], weight)
         blocks, rows = blocks // groups, rows * groups
-    most, latency_cycles = _sums(processor, dots)
+    together, element_bytes = 4 if dots else 1, np.dtype(element).itemsize
+    column = 1 if isinstance(op, BlockedConvTranspose2d) else op.strides[1]
+    loads = Loads(
+        together * lanes * np.dtype(kind).itemsize, together * element_bytes,
+        column * x[-1] * element_bytes,
+    )  # fmt: skip
     return _Tiled(
-        blocks, width, processor.registers, most, scratch, steps // (4 if dots else 1), rows,
-        processor.core, latency_cycles, loads=True,
+        blocks, width, processor.registers, processor.sums, scratch, steps // together, rows,
+        processor.core, _latency_cycles(processor, dots), RESCALE_CYCLES if dots else 0, loads,
     )  # fmt: skip
 
 
@@ -304,34 +360,37 @@ def _tiled_window(workload: OperatorWorkload, processor: Processor) -> _Tiled:
     """The results of windows over each channel by itself."""
     (images, blocks, height, width, lanes), _ = workload.result
     op = workload.op
-    most, latency_cycles = _sums(processor, isinstance(op, BlockedDotConv2d))
     if isinstance(op, BlockedPool):
-        steps = math.prod(op.pool.kernel)
+        kernel, stride = op.pool.kernel, op.pool.strides[1]
+        steps = math.prod(kernel)
     else:
+        assert isinstance(op, Windowed)
         (weight, _) = workload.operands[1]
+        kernel, stride = op.kernel(weight), op.strides[1]
         steps = math.prod(weight) // (weight[0] * lanes)
-    rows = images * height * blocks
+    # The taps of a row share its elements: in registers with the sums, each is loaded once.
+    shared = (processor.registers - 1 - kernel[1] + stride) // (1 + stride)
+    rows, dots = images * height * blocks, isinstance(op, BlockedDotConv2d)
     return _Tiled(
-        1, width, processor.registers, most, 0, steps, rows, processor.core, latency_cycles
-    )
+        1, width, processor.registers, max(1, min(processor.sums, shared)), 0, steps, rows,
+        processor.core, _latency_cycles(processor, dots), RESCALE_CYCLES if dots else 0,
+    )  # fmt: skip
 
 
 def _tiled_dense(workload: OperatorWorkload, processor: Processor) -> _Tiled:
     """The results of a dense layer: blocks are vectors of results, positions rows of the matrix."""
     (x, _), (weight, _), *_ = workload.operands
-    *lead, vectors, depth, _ = weight
-    most, latency_cycles = _sums(processor, dots=False)
+    *lead, vectors, depth, lanes = weight
+    loads = Loads(FLOAT_BYTES * lanes, FLOAT_BYTES, FLOAT_BYTES * depth)
     return _Tiled(
-        vectors, x[-2], processor.registers, most, 0, depth, math.prod(lead), processor.core,
-        latency_cycles, loads=True,
+        vectors, x[-2], processor.registers, processor.sums, 0, depth, math.prod(lead),
+        processor.core, _latency_cycles(processor, dots=False), loads=loads,
     )  # fmt: skip
 
 
-def _sums(processor: Processor, dots: bool) -> tuple[int, int]:
-    """The most registers that hold sums, and the latency of a product, or of four ``dots``."""
-    if dots:
-        return processor.dot_sums, processor.core.dot_latency_cycles
-    return processor.sums, processor.core.latency_cycles
+def _latency_cycles(processor: Processor, dots: bool) -> int:
+    """Of a product, or of four ``dots``."""
+    return processor.core.dot_latency_cycles if dots else processor.core.latency_cycles
 
 
 def _outer(workload: OperatorWorkload, groups: int, cache_bytes: int) -> str:
@@ -381,8 +440,9 @@ def _stage(schedule: Schedule, name: str) -> Stage:
 def _schedule_conv(schedule: Schedule, output: Tensor, knobs: Knobs) -> None:
     out, acc = schedule[output], _stage(schedule, "acc")
     *lead, ob, oh, ow, o = output.axes
-    ob_outer, ob_inner = out.split(ob, int(knobs["blocks"]))
-    ow_outer, ow_inner = out.split(ow, int(knobs["width"]))
+    blocks, width = int(knobs["blocks"]), int(knobs["width"])
+    ob_outer, ob_inner = out.split(ob, blocks)
+    ow_outer, ow_inner = out.split(ow, width)
     around = (ob_outer, oh) if knobs["outer"] == "blocks" else (oh, ob_outer)
     out.reorder(*lead, *around, ow_outer, ob_inner, ow_inner, o)
     out.parallel(around[0])
@@ -390,11 +450,17 @@ def _schedule_conv(schedule: Schedule, output: Tensor, knobs: Knobs) -> None:
     _in_registers(out, (ob_inner, ow_inner), o)
     acc.compute_at(out, ow_outer)
     *_, ob, oh, ow, o = acc.tensor.axes
-    for tap in _sums_in_registers(acc, (ow, ob), o):  # an element serves all blocks at once
+    for tap in _sums_in_registers(acc, _held_last({ow: width, ob: blocks}), o):
         acc.pragma(tap, "keep_loop")  # registers that hold no sums are enough for one step only
     border = _schedule_border(schedule)
     if border is not None:
         _keep_outer_loops(border)
+
+
+def _held_last(tile: Mapping[IterVar, int]) -> tuple[IterVar, ...]:
+    """The axes of a tile, given their sizes, in the order in which a step goes through them. The
+    operands along the last one stay in registers for the whole step, so that is the shortest."""
+    return tuple(sorted(tile, key=lambda axis: -tile[axis]))
 
 
 def _adds_dots(acc: Stage) -> bool:
@@ -450,7 +516,7 @@ def _schedule_dense(schedule: Schedule, rows: int, blocks: int) -> None:
     *_, n, ob, o = done.tensor.axes
     _in_registers(done, (ob, n), o)
     *_, n, ob, o = acc.tensor.axes
-    _sums_in_registers(acc, (ob, n), o)
+    _sums_in_registers(acc, _held_last({n: rows, ob: blocks}), o)
 
 
 def _in_registers(stage: Stage, unrolled: Sequence[IterVar], lanes: IterVar) -> None:

@@ -119,7 +119,7 @@ def _misfit(processor: Processor, knobs: Knobs) -> str:
     if rows > int(knobs["group"]):
         return f"knob rows: expected at most group, {knobs['group']}, got {rows}"
     sums = blocks * rows * columns
-    if sums > processor.sums or sums + blocks > processor.registers:
+    if sums > processor.sums or sums + blocks >= processor.registers:
         return f"{sums} sums need as many registers of {processor.sums}"
     return ""
 
@@ -203,7 +203,7 @@ def matrix_tile(blocks: int, rows: int, columns: int, processor: Processor) -> t
         for m in range(1, min(blocks, MAX_BLOCKS) + 1) if blocks % m == 0
         for r in range(1, min(rows, most) + 1)
         for c in range(1, min(columns, most // (m * r)) + 1)
-        if m * r * c + m <= processor.registers
+        if m * r * c + m < processor.registers  # and one element of a tile
     ]  # fmt: skip
     return min(tiles, key=lambda tile: (tile_cycles(processor.core, rows, columns, *tile), tile))
 

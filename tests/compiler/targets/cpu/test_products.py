@@ -157,10 +157,11 @@ def test_schedules_compute_what_plain_loops_do(op, shapes: list[Shape]) -> None:
 @pytest.mark.parametrize(
     ("cpu", "features", "shape", "expected"),
     [
-        # With 32 registers 14 sums: rows that share loaded weights, but for a single row.
-        ("skylake-avx512", ("+avx512f", "+fma"), (128, 256, 64), (7, 2)),
+        # Rows that share loaded weights, but for a single row; fewer that share sets of a cache.
+        ("skylake-avx512", ("+avx512f", "+fma"), (128, 256, 64), (13, 2)),
+        ("skylake-avx512", ("+avx512f", "+fma"), (128, 3072, 64), (6, 4)),
         ("skylake-avx512", ("+avx512f", "+fma"), (1, 512, 64), (1, 8)),
-        ("haswell", ("+avx2", "+fma"), (128, 256, 128), (4, 3)),
+        ("haswell", ("+avx2", "+fma"), (128, 256, 128), (6, 2)),
     ],
 )
 def test_default_tiles(cpu, features, shape: Shape, expected: tuple[int, int]) -> None:
@@ -177,8 +178,8 @@ def test_default_tiles(cpu, features, shape: Shape, expected: tuple[int, int]) -
     refused = template.plan(workload, {"rows": 1, "blocks": 9})
     assert refused == Refusal("knob blocks: expected 1 to 8, got 9")
     if rows > 1:
-        refused = template.plan(workload, {"rows": 2, "blocks": 8})
-        assert refused == Refusal(f"8 x 2 sums need 16 registers of {processor.sums}")
+        refused = template.plan(workload, {"rows": 4, "blocks": 8})
+        assert refused == Refusal(f"8 x 4 sums need 32 registers of {processor.sums}")
 
 
 @pytest.mark.parametrize(("rows", "blocks"), [(1, 1), (3, 2), (2, 5), (9, 1)])
