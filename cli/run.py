@@ -18,7 +18,17 @@ from ..runtime.files import whole_file, write_text
 from . import options
 from .arrays import model_inputs
 from .files import Fills, Reads, Writes
-from .output import count, emit, new_table, percent, progress_bar, settings, show_report, show_table
+from .output import (
+    count,
+    decimals,
+    emit,
+    new_table,
+    percent,
+    progress_bar,
+    settings,
+    show_report,
+    show_table,
+)
 
 if TYPE_CHECKING:
     from ..module import Module
@@ -80,6 +90,10 @@ def run(
             " definition."
         ),
     ] = None,
+    profile: Annotated[
+        bool,
+        typer.Option("--profile", help="Time each loop program of the CPU's code, in more runs."),
+    ] = False,
     emulate: options.Emulate = False,
     precision: options.Precision = "float32",
     arch: options.Arch = None,
@@ -100,7 +114,7 @@ def run(
         with progress_bar(f"compiling {model.name}") as progress:
             module = compile(
                 model, "sim" if target is None else target, hw, memory, vthreads, dump_ir, port,
-                threads, knobs, records, emulate, precision, progress, arch,
+                threads, knobs, records, emulate, precision, progress, arch, profile,
             )  # fmt: skip
         _note_records(records, module)
     if program is not None:
@@ -127,6 +141,10 @@ def run(
     report |= {"model": model.name} | module.report
     if against is not None:
         report["distance"] = _distances(model, module, arrays)
+    if profile:
+        from ..bench.profile import profile as profiled
+
+        report["profile"] = profiled(module, _first_batch(module, arrays))
     if clock is not None and report["cycles"] is not None:
         cycles: int = report["cycles"]
         report |= {"clock_mhz": clock, "time_ms": cycles / (1000 * clock)}
@@ -154,8 +172,12 @@ def _distances(model: Path, module: Module, arrays: list[Any]) -> list[dict[str,
     """How far the operators are from their definitions, on the first batch."""
     from ..bench.distance import distances
 
-    first = [a[: t.shape[0]] if t.shape else a for a, t in zip(arrays, module.inputs, strict=True)]
-    return [asdict(found) for found in distances(model, first)]
+    return [asdict(found) for found in distances(model, _first_batch(module, arrays))]
+
+
+def _first_batch(module: Module, arrays: list[Any]) -> list[Any]:
+    """Of the inputs, as many images as the model takes at once."""
+    return [a[: t.shape[0]] if t.shape else a for a, t in zip(arrays, module.inputs, strict=True)]
 
 
 def _page(report: dict[str, Any], module: Module) -> str:
@@ -184,6 +206,7 @@ def _note_records(path: Path | None, module: Module) -> None:
 #: Options of ``vdla run`` that say how a model is compiled.
 _COMPILING = (
     "hw", "memory", "vthreads", "threads", "knobs", "records", "dump_ir", "precision", "arch",
+    "profile",
 )  # fmt: skip
 
 
@@ -246,11 +269,33 @@ def _show_run(console: Console, report: dict[str, Any], explain: bool) -> None:
     _show_reasons(console, report, explain)
     _show_stalls(console, report.get("stalls", {}))
     _show_distances(console, report.get("distance", []))
+    _show_profile(console, report.get("profile"))
     for name, output in report["outputs"].items():
         shape = "x".join(map(str, output["shape"]))
         console.print(f"output {name}: {output['dtype']} {shape}, sha256 {output['sha256'][:16]}")
     batches = "batch" if report["batches"] == 1 else "batches"
     console.print(f"{report['batches']} {batches} in {report['wall_s']:.2f} s")
+
+
+def _show_profile(console: Console, profile: dict[str, Any] | None) -> None:
+    """Loop programs, those first that take longest."""
+    if profile is None:
+        return
+    peaks = ", ".join(f"{name} {gops:,.0f} GOP/s" for name, gops in profile["peaks"].items())
+    title = f"profile: {profile['run_ms']:.3f} ms, the fastest of {profile['rounds']} runs"
+    columns = ("loop program", "op", "ms", "share", "GOP/s", "GB/s", "reached")
+    rows = [
+        (row["name"], row["op"], decimals(row["ms"]), percent(row["share"]),
+         decimals(row["gops"], 1), decimals(row["gb_per_s"], 1), percent(row["reached"]))
+        for row in sorted(profile["rows"], key=lambda row: -row["ms"])
+    ]  # fmt: skip
+    show_table(console, title, columns, rows, left=2)
+    console.print(
+        f"reached: of the measured peak ({peaks or 'no products'}), or, without products, of the "
+        f"{profile['copied_gb_per_s']:.1f} GB/s at which memory is copied; "
+        f"{profile['rest_ms']:.3f} ms of a run are in no loop program, of which the timers take "
+        f"about {profile['timer_ms']:.3f}"
+    )
 
 
 def _show_distances(console: Console, rows: list[dict[str, Any]]) -> None:

@@ -95,6 +95,21 @@ def cycle_bars(report: Report) -> Bars:
     )
 
 
+def profile_bars(profile: dict[str, Any]) -> Bars:
+    """Time by loop program of the CPU."""
+    rows = profile["rows"]
+    columns = ("loop program", "op", "ms", "share %", "GOP/s", "GB/s", "reached %")
+    keys = ("name", "op", "ms", "share", "gops", "gb_per_s", "reached")
+    return Bars(
+        title="Milliseconds by loop program",
+        note=f"The fastest of {profile['rounds']} runs. It takes {profile['run_ms']:.3f} ms, of"
+        f" which {profile['rest_ms']:.3f} are in no loop program.",
+        table=Table("Loop programs", columns, [tuple(row[key] for key in keys) for row in rows]),
+        series=[Series("ms", 2)],
+        views=[View("ms", [row["name"] for row in rows], [[row["ms"]] for row in rows])],
+    )
+
+
 def stall_bars(report: Report) -> Bars:
     """What the units did in each layer, by cause: the busiest unit, or one and the same."""
     layers = on_accelerator(report)

@@ -29,7 +29,7 @@ def run_page(report: layers.Report, run: Run | None) -> str:
     sections = [*_layer_sections(report)]
     if run is not None and run.has_times:
         sections += _time_sections(run)
-    sections += _choice_sections(report)
+    sections += [*_profile_sections(report), *_choice_sections(report)]
     title = f"{report['model']} on {report['target']}"
     return write_page(Page(title, layers.summary(report), layers.report_facts(report), sections))
 
@@ -71,6 +71,17 @@ def _time_sections(run: Run) -> Iterator[Section]:
             "Where each tensor between two operators lies, from its first access to its last."
             " Tensors that are never needed at the same time share addresses.",
             [found],
+        )
+
+
+def _profile_sections(report: layers.Report) -> Iterator[Section]:
+    if "profile" in report:
+        yield Section(
+            "Profile",
+            "Which loop programs of the CPU's code take the time, and how near each is to the"
+            " measured peak of its instruction or, without products, to the speed at which memory"
+            " is copied.",
+            [layers.profile_bars(report["profile"])],
         )
 
 
