@@ -503,13 +503,13 @@ class _Emitter:
             raise VdlaError(
                 f"{self.name}: operator {op} expects a positive constant divisor, got {divisor!r}"
             )
-        builder, by, zero = self.builder, a.type(divisor.value), a.type(0)
+        # No comparison: LLVM 22 makes wrong code of some vectors of bits for AVX-512.
+        builder, by = self.builder, a.type(divisor.value)
         rest = builder.srem(a, by)
-        below = builder.icmp_signed("<", rest, zero)
-        if op == "%":
-            return builder.select(below, builder.add(rest, by), rest)
-        whole = builder.sdiv(a, by)
-        return builder.select(below, builder.sub(whole, a.type(1)), whole)
+        if op == "%":  # a negative rest is a large unsigned number
+            kind = vec.suffix_of(a.type)
+            return self._call(f"llvm.umin.{kind}", a.type, rest, builder.add(rest, by))
+        return builder.add(builder.sdiv(a, by), builder.ashr(rest, a.type(a.type.width - 1)))
 
     def _float_binary(self, op: str, a: Value, b: Value) -> Value:
         found = self._simple_binary(op, a, b, _FLOAT_OPS, self.builder.fcmp_ordered)

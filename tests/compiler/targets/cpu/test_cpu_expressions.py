@@ -32,6 +32,7 @@ from vdla.compiler.tir.lower import lower
 from vdla.isa.errors import VdlaError
 from vdla.isa.vector_ops import requantize_even
 
+from ....processors import on_processor
 from ...interpret import interpret
 
 SIGNED = ("int8", "int16", "int32", "int64")
@@ -85,6 +86,20 @@ def test_comparisons(op: str, dtype: str) -> None:
     got = run_both(out, [x, y], a, b)
     numpy_op = {"<": np.less, "<=": np.less_equal, "==": np.equal}[op]
     np.testing.assert_array_equal(got, numpy_op(a, b))
+
+
+@pytest.mark.parametrize("name", ["avx2", "avx512-vnni", "amx"])
+def test_elements_chosen_by_a_remainder(name: str) -> None:
+    """Of which LLVM 22 made wrong code for AVX-512, where a comparison found the negative rests."""
+    a = np.array([-110, -103, 100, -17, -27], np.int8)
+    x = placeholder(a.shape, "int8", "x")
+    y = compute(a.shape, lambda i: x[x[i].astype("int32") % 5].astype("int32") * 2, "y")
+    schedule = create_schedule(y)
+    schedule[y].vectorize(y.axes[0])
+    result = np.zeros(a.shape, np.int32)
+    with on_processor(name):
+        compile_func(lower(schedule, [x, y], "main"))(a, result)
+    np.testing.assert_array_equal(result, a[a.astype(np.int32) % 5].astype(np.int32) * 2)
 
 
 @pytest.mark.fast(6)
