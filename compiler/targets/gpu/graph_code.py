@@ -20,6 +20,7 @@ from ..common.workload import Lowered
 from .dialects import Dialect
 from .kernels import Kernel, find_temporaries, make_kernels
 from .lowering import Templates, lower_node, template_of
+from .passes.fuse_rows import fuse_rows
 from .scopes import element_bytes, element_count
 from .text import Box, print_module
 from .traffic import count_traffic
@@ -150,6 +151,6 @@ class GraphKernels:
 
 
 def fuse(graph: Graph) -> Graph:
-    """The graph with an operator for each chain of element-wise ones, and for slices that only such
-    a chain reads."""
-    return fuse_elementwise(graph, parts=(Slice,))
+    """The graph with an operator for softmax and the like, for each chain of element-wise ones, and
+    for slices that only such a chain reads."""
+    return fuse_elementwise(fuse_rows(graph), parts=(Slice,))

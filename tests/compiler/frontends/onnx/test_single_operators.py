@@ -40,7 +40,7 @@ from vdla.compiler.graph.ops.convolution import (
     QConvTranspose2d,
 )
 from vdla.compiler.graph.ops.elementwise import Add, Clip, Map, Relu
-from vdla.compiler.graph.ops.fused import Fused, FusedParts
+from vdla.compiler.graph.ops.fused import Fused, FusedParts, FusedRows
 from vdla.compiler.graph.ops.fused_pairs import (
     QConvAdd,
     QConvAddChannels,
@@ -154,7 +154,15 @@ def test_every_operator_of_topi_is_named() -> None:
     operators, which have tests of their own. Others derive from two of these."""
     tflite = {QAddFixed, QMul, QAvgPoolValid, QTable, QSoftmax, QuantizeAway, Recentre}
     others = {BlockReshape, PackWindows, ChannelsLast, Fused, BitSerialConv2d, BitSerialDense}
-    others |= {FusedParts, Narrow, Interleave, BlockedMatrixConv2d, QAddChannels, QConvAddChannels}
+    others |= {
+        FusedParts,
+        FusedRows,
+        Narrow,
+        Interleave,
+        BlockedMatrixConv2d,
+        QAddChannels,
+        QConvAddChannels,
+    }
     others |= {QConvAdd, QConvTable, QGroupMatMul, TransposeGroups, QTableSoftmax, QLayerNorm}
     others |= {Copy, PadLast, RowDigits, QNormalise, QTableMean, QTableMul, QConvWindow, InPhases}
     assert (
