@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
+from ....runtime.gpu.cuda import CudaSession
 from ...choose.space import Knobs
 from ...dumps import Dumps
 from ...graph.ir import Graph, Node
 from ...tir.ir import PrimFunc
 from ..common.random_arrays import random_array
+from ..common.time_calls import time_calls
 from ..common.workload import OperatorWorkload
 from .dialects import Dialect
 from .func_code import FuncKernels
@@ -37,8 +40,9 @@ class GpuLayer:
         """The loop program with these knobs, before the target's passes."""
         return lower_node(self.graph, self.node, self.template, knobs, Dumps()).func
 
-    def kernel(self, knobs: Knobs) -> Callable[[], None]:
-        """The node's kernels with these knobs; a call runs them once, and waits for their end.
+    def trial(self, knobs: Knobs) -> Callable[[int], float]:
+        """The node's kernels with these knobs; a call runs them so many times, one behind the
+        other, and returns the seconds that takes: on a GPU with CUDA without the host's part.
 
         Raises
         ------
@@ -54,4 +58,6 @@ class GpuLayer:
             _, offset = program.places[tensor.name]
             array = random_array(tensor.shape, tensor.dtype, rng)
             session.write(offset, np.ascontiguousarray(array).reshape(-1).view(np.uint8))
-        return lambda: session.launch(program.calls)
+        if isinstance(session, CudaSession):
+            return partial(session.time_runs, program.calls)
+        return time_calls(partial(session.launch, program.calls))
