@@ -29,6 +29,8 @@ from .lowering import PRECISIONS, Templates, template_of, templates_of
 from .passes.channels_last import channels_last
 from .passes.in_phases import in_phases
 from .passes.narrow_tensors import narrow_tensors
+from .passes.sink_reshapes import sink_reshapes
+from .passes.transpose_weights import transpose_weights
 from .templates.tensor_gemm import TensorGemm
 
 
@@ -63,9 +65,14 @@ class Gpu(Target):
         return ARCHITECTURES[0]
 
     def graph_passes(self, chooser: Chooser) -> Sequence[tuple[str, GraphPass]]:
-        passes: list[tuple[str, GraphPass]] = [("in_phases", in_phases)]
+        passes: list[tuple[str, GraphPass]] = [
+            ("in_phases", in_phases),
+            ("sink_reshapes", sink_reshapes),
+        ]
         if not self.dialect.tensor_cores:
             return passes
+        weights = partial(transpose_weights, is_product=self.is_product)
+        passes.append(("transpose_weights", weights))
         size = 2 if self.precision in HALF_DTYPES else 4
         passes.append(("channels_last", partial(channels_last, pays=self.pays, float_bytes=size)))
         if self.precision in HALF_DTYPES:
@@ -87,7 +94,7 @@ class Gpu(Target):
 
     def fuse(self, graph: Graph) -> Graph:
         """The graph whose nodes become kernels, after all passes."""
-        return fuse(graph)
+        return fuse(graph, self.templates)
 
     def compile(self, part: Part, chooser: Chooser, dumps: Dumps) -> Compiled:
         graph = part.as_graph()

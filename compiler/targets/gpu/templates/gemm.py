@@ -19,9 +19,10 @@ from functools import reduce
 from ....choose.space import Knobs, KnobValue, Space, preferring
 from ....graph.ir import Graph, Node
 from ....graph.ops.convolution import Conv2d, QConv2d
+from ....graph.ops.fused_pairs import ProductChain
 from ....graph.ops.in_phases import InPhases
 from ....graph.ops.linear import Dense, MatMul, QDense
-from ....graph.ops.narrow import Narrow, without_narrow
+from ....graph.ops.narrow import Narrow
 from ....te.affine import affine
 from ....te.expr import Const, Expr, Read, Var, all_of, bits_of, select, walk
 from ....te.schedule import Schedule, create_schedule
@@ -32,7 +33,7 @@ from ..scopes import SHARED_BYTES
 from .base import GpuTemplate, Scheduled
 from .general import THREADS, fused, share_loop
 from .parts import PARTS, add_up, best_parts, in_parts, may_be_parted, refuse_parts
-from .product import Product, find_sizes, make_product
+from .product import Product, find_product_op, find_sizes, make_product
 
 #: Rows and columns of a block's tile, and of a thread's; steps of the reduction that share a tile;
 #: buffers in turn.
@@ -65,10 +66,10 @@ class Gemm(GpuTemplate):
     ``parts``."""
 
     name = "gemm"
-    ops = (*PRODUCTS, Narrow)
+    ops = (*PRODUCTS, Narrow, ProductChain)
 
     def handles(self, graph: Graph, node: Node) -> bool:
-        op = without_narrow(node.op)
+        op = find_product_op(node.op)
         if not isinstance(op, PRODUCTS):
             return False
         x, weight = (t.shape for t in graph.operands(node)[:2])
@@ -78,7 +79,7 @@ class Gemm(GpuTemplate):
             return weight[0] // op.groups > 1
         if isinstance(op, InPhases):
             return weight[3] > 1
-        return not isinstance(op, MatMul) or len(x) == len(weight) == 2
+        return not isinstance(op, MatMul) or x[:-2] == weight[:-2]
 
     def space(self, workload: OperatorWorkload) -> Space:
         batch, rows, columns, depth = find_sizes(workload)
