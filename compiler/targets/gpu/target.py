@@ -27,10 +27,9 @@ from .kernels import lower_kernels, to_launches
 from .layer import GpuLayer
 from .lowering import PRECISIONS, Templates, template_of, templates_of
 from .passes.channels_last import channels_last
+from .passes.fold_transposes import fold_transposes, remove_reshapes
 from .passes.in_phases import in_phases
 from .passes.narrow_tensors import narrow_tensors
-from .passes.sink_reshapes import sink_reshapes
-from .passes.transpose_weights import transpose_weights
 from .templates.tensor_gemm import TensorGemm
 
 
@@ -67,12 +66,12 @@ class Gpu(Target):
     def graph_passes(self, chooser: Chooser) -> Sequence[tuple[str, GraphPass]]:
         passes: list[tuple[str, GraphPass]] = [
             ("in_phases", in_phases),
-            ("sink_reshapes", sink_reshapes),
+            ("remove_reshapes", remove_reshapes),
         ]
+        weights = partial(fold_transposes, is_product=self.is_product)
+        passes.append(("fold_transposes", weights))
         if not self.dialect.tensor_cores:
             return passes
-        weights = partial(transpose_weights, is_product=self.is_product)
-        passes.append(("transpose_weights", weights))
         size = 2 if self.precision in HALF_DTYPES else 4
         passes.append(("channels_last", partial(channels_last, pays=self.pays, float_bytes=size)))
         if self.precision in HALF_DTYPES:
@@ -82,9 +81,9 @@ class Gpu(Target):
 
     def is_product(self, graph: Graph, node: Node) -> bool:
         """Whether a node is a product of float32 on tensor cores."""
-        tensor_gemm = next(t for t in self.templates if isinstance(t, TensorGemm))
+        tensor_gemm = next((t for t in self.templates if isinstance(t, TensorGemm)), None)
         dtypes = {t.dtype for t in graph.operands(node)[:2]}
-        return dtypes == {"float32"} and tensor_gemm.handles(graph, node)
+        return dtypes == {"float32"} and bool(tensor_gemm and tensor_gemm.handles(graph, node))
 
     def pays(self, graph: Graph, node: Node) -> bool:
         """Whether a convolution with channels last is one on tensor cores."""

@@ -26,9 +26,8 @@ def fuse_rows(graph: Graph) -> Graph:
     where no other operator reads the results between them."""
 
     def is_reduction(node: Node) -> bool:
-        shape = graph[node.inputs[0]].shape
-        last = isinstance(node.op, Reduce) and node.op.axes == (len(shape) - 1,)
-        return last and node.op.keepdims
+        op, rank = node.op, len(graph[node.inputs[0]].shape)
+        return isinstance(op, Reduce) and op.keepdims and op.axes == (rank - 1,)
 
     def fits(node: Node, readers: Sequence[Node], end: str) -> bool:
         row = graph[end].shape

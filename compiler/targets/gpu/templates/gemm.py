@@ -79,7 +79,10 @@ class Gemm(GpuTemplate):
             return weight[0] // op.groups > 1
         if isinstance(op, InPhases):
             return weight[3] > 1
-        return not isinstance(op, MatMul) or x[:-2] == weight[:-2]
+        if isinstance(op, MatMul):
+            x, weight = op.factor_shapes(x, weight)
+            return len(weight) == 2 or x[:-2] == weight[:-2]
+        return True
 
     def space(self, workload: OperatorWorkload) -> Space:
         batch, rows, columns, depth = find_sizes(workload)
@@ -241,7 +244,7 @@ def tiled(product: Product, knobs: Knobs) -> Schedule:
     schedule, out = with_epilogue(product, acc)
     own = [(a, schedule.cache_read(a, "local", [acc])), (c, schedule.cache_read(c, "local", [acc]))]
     result, sums = schedule[out], schedule[acc]
-    thread = _share(result, down, across)
+    thread = _share(result, product.in_order(*out.axes), down, across)
     sums.set_scope("local")
     sums.compute_at(result, thread)
     steps, step = sums.split(r, depth)
@@ -273,7 +276,12 @@ def with_epilogue(product: Product, acc: Tensor) -> tuple[Schedule, Tensor]:
     places, 16 bytes of a row at once."""
     shape = product.sizes[:3]
     name = "out" if product.placed is None else "parts"
-    out = compute(shape, lambda b, i, j: product.epilogue(b, i, j, acc[b, i, j]), name)
+
+    def rule(*at: Expr) -> Expr:
+        b, i, j = product.in_order(*at)
+        return product.epilogue(b, i, j, acc[b, i, j])
+
+    out = compute(product.in_order(*shape), rule, name)
     if product.placed is None:
         return create_schedule(out), out
     result = product.placed(out)
@@ -318,11 +326,11 @@ def _warp_of(down: int, across: int) -> tuple[int, int]:
     return rows, min(LANES // rows, across)
 
 
-def _share(result: Stage, down: _Side, across: _Side) -> IterVar:
-    """Deal out the result among blocks and threads; the innermost loop over threads. Of the threads
-    of a warp, two by two read the same of either factor, which shared memory then brings at once.
-    """
-    b, i, j = result.tensor.axes
+def _share(result: Stage, axes: Sequence[IterVar], down: _Side, across: _Side) -> IterVar:
+    """Deal out the result, whose ``axes`` are b, i and j, among blocks and threads; the innermost
+    loop over threads. Of the threads of a warp, two by two read the same of either factor, which
+    shared memory then brings at once."""
+    b, i, j = axes
     rows, columns = _warp_of(down.units, across.units)
     io, ii = result.split(i, down.size)
     jo, jj = result.split(j, across.size)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from ....graph.ops.channels_last import ChannelsLast
 from ....graph.ops.convolution import Conv2d, ConvTranspose2d, QConv2d, QConvTranspose2d
 from ....graph.ops.fused_pairs import ProductChain
 from ....graph.ops.in_phases import InPhases
-from ....graph.ops.linear import Dense, MatMul, QDense
+from ....graph.ops.linear import Dense, MatMul, QDense, TransposedMatMul
 from ....graph.ops.narrow import Narrow, without_narrow
 from ....te.expr import HALF_DTYPES, Const, Expr, Read, Var, rewrite
 from ....te.tensor import Tensor, compute, placeholder
@@ -30,6 +31,7 @@ from ...common.workload import OperatorWorkload
 #: An image with channels last has multiples of so many, or its windows are read by rows.
 LEAST_CHANNELS = 16
 
+T = TypeVar("T")
 Element = Callable[[Expr, Expr, Expr, Expr], tuple[Expr, list[Expr]]]
 
 
@@ -50,6 +52,7 @@ class Product:
     zero_point : of the left factor, which ``left`` subtracts; ``raw_left`` is the factor as it is
         stored, whose elements that do not exist are the zero point
     place : the index of a result in the operator's, by b, i and j
+    rows_first : whether results are stored by i, b and j
     placed : the operator's result, from the product's; None: the product's, in its order
     """
 
@@ -65,7 +68,12 @@ class Product:
     zero_point: int = 0
     raw_left: Element | None = None
     place: Callable[[Expr, Expr, Expr], tuple[Expr, ...]] = lambda b, i, j: (i, j)
+    rows_first: bool = False
     placed: Callable[[Tensor], Tensor] | None = None
+
+    def in_order(self, first: T, second: T, third: T) -> tuple[T, T, T]:
+        """What belongs to b, i and j in the order in which results are stored, and back."""
+        return (second, first, third) if self.rows_first else (first, second, third)
 
     def with_zero_point(self, sums: np.ndarray) -> Product:
         """The product whose left factor is as it is stored; what its zero point adds to each sum is
@@ -108,7 +116,10 @@ def find_sizes(workload: OperatorWorkload) -> tuple[int, int, int, int]:
         case Conv2d() | QConv2d() as inner:
             groups = inner.groups
             return x[0] * groups, weight[0] // groups, math.prod(result[2:]), math.prod(weight[1:])
-    return math.prod(result[:-2]), *result[-2:], x[-1]
+        case MatMul() as op if len(weight) > 2:
+            (*lead, rows, depth), (*_, columns) = op.factor_shapes(x, weight)
+            return math.prod(lead), rows, columns, depth
+    return 1, math.prod(result[:-1]), result[-1], x[-1]
 
 
 def count_taps(workload: OperatorWorkload) -> int:
@@ -139,8 +150,13 @@ def make_product(graph: Graph, node: Node) -> Product:
             return _channels_last(op, *((t.shape, t.dtype) for t in tensors))
         case Conv2d() | QConv2d() as op:
             return _convolution(op, [t.shape for t in tensors], [t.dtype for t in tensors])
+        case MatMul() as op if len(tensors[1].shape) > 2:
+            return _batched(op, tensors)
         case Dense() | MatMul() as op:
-            return _dense(op, tensors, isinstance(op, Dense) and op.transposed)
+            by_column = isinstance(op, TransposedMatMul) or (
+                isinstance(op, Dense) and op.transposed
+            )
+            return _dense(op, tensors, by_column)
         case QDense() as op:
             return _dense(op, tensors, by_column=True)
     raise AssertionError(f"{node.op.name} is no product")
@@ -185,37 +201,69 @@ def column_sums(op: Op, weight: np.ndarray) -> np.ndarray:
     return weight.reshape(1, len(weight), -1).sum(2, dtype=int)
 
 
-def _dense(op: Dense | MatMul | QDense, tensors: Sequence, by_column: bool) -> Product:
-    *lead, rows, depth = tensors[0].shape
-    batch, columns = math.prod(lead), tensors[1].shape[-2 if by_column else -1]
-    shapes = [(batch, *t.shape[-2:]) if lead and n < 2 else t.shape for n, t in enumerate(tensors)]
-    x, w, *bias = (
-        placeholder(shape, t.dtype, name)
-        for shape, t, name in zip(shapes, tensors, "xwb")  # noqa: B905
-    )
-
-    def first(b: Expr) -> tuple[Expr, ...]:
-        return (b,) if lead else ()
-
-    def place(b: Expr, i: Expr, j: Expr) -> tuple[Expr, ...]:
-        sizes = [math.prod(lead[d + 1 :]) for d in range(len(lead))]
-        return (*(b // n % size for n, size in zip(sizes, lead, strict=True)), i, j)
-
+def _dense(op: Dense | MatMul | QDense, tensors: Sequence[GraphTensor], by_column: bool) -> Product:
+    """Rows are those of all matrices of the left factor."""
+    *lead, depth = tensors[0].shape
+    rows, columns = math.prod(lead), tensors[1].shape[0 if by_column else 1]
+    shapes = [(rows, depth), *(t.shape for t in tensors[1:])]
+    x, w, *bias = (placeholder(s, t.dtype, n) for s, t, n in zip(shapes, tensors, "xwb"))  # noqa: B905
     zero, dtype = _arithmetic(op)
     dtype = x.dtype if isinstance(op, MatMul) and x.dtype not in HALF_DTYPES else dtype
 
     def raw_left(b: Expr, i: Expr, t: Expr, k: Expr) -> tuple[Expr, list[Expr]]:
-        return x[(*first(b), i, k)], []
+        return x[i, k], []
 
     def right(b: Expr, j: Expr, t: Expr, k: Expr) -> tuple[Expr, list[Expr]]:
-        return w[(*first(b), *((j, k) if by_column else (k, j)))], []
+        return (w[j, k] if by_column else w[k, j]), []
 
     epilogue, more, values = _epilogue(op, bias)
     return Product(
-        (batch, rows, columns, depth), _less(raw_left, zero), right,
+        (1, rows, columns, depth), _less(raw_left, zero), right,
         lambda b, i, j, acc: epilogue(acc, j), dtype,
-        [x, w, *bias, *more], values, by_column, zero_point=zero, raw_left=raw_left, place=place,
+        [x, w, *bias, *more], values, by_column, zero_point=zero, raw_left=raw_left,
+        place=lambda b, i, j: (*_find_index(i, lead), j),
     )  # fmt: skip
+
+
+def _batched(op: MatMul, tensors: Sequence[GraphTensor]) -> Product:
+    """Matrices of which b is the number; dimensions may have any order in memory."""
+    (*lead, rows, depth), (*_, columns) = op.factor_shapes(*(t.shape for t in tensors))
+    plain = tuple(range(len(lead) + 2))
+    orders = op.orders if isinstance(op, TransposedMatMul) else (plain, plain, plain)
+
+    def factor(number: int, name: str) -> tuple[Tensor, Callable[[Expr, Expr, Expr], Expr]]:
+        order, shape = orders[number], tensors[number].shape
+        kept = [d for d in plain if shape[d] > 1 or order.index(d) in plain[-2:]]
+        made = placeholder(tuple(shape[d] for d in kept), tensors[number].dtype, name)
+
+        def element(b: Expr, row: Expr, column: Expr) -> Expr:
+            at = (*_find_index(b, lead), row, column)
+            return made[tuple(at[order.index(d)] for d in kept)]
+
+        return made, element
+
+    def place(b: Expr, i: Expr, j: Expr) -> tuple[Expr, ...]:
+        at = (*_find_index(b, lead), i, j)
+        return tuple(at[d] for d in orders[2])
+
+    (x, left), (w, right) = factor(0, "x"), factor(1, "w")
+    batch = math.prod(lead)
+    return Product(
+        (batch, rows, columns, depth), lambda b, i, t, k: (left(b, i, k), []),
+        lambda b, j, t, k: (right(b, k, j), []), lambda b, i, j, acc: acc,
+        "float32" if x.dtype in HALF_DTYPES else x.dtype, [x, w],
+        right_by_column=orders[1][-1] != plain[-1], place=place,
+        rows_first=batch > 1 and orders[2] != plain,
+    )  # fmt: skip
+
+
+def _find_index(position: Expr, sizes: Sequence[int]) -> tuple[Expr, ...]:
+    """The index of an element in an array of these sizes, from its position."""
+    found = list[Expr]()
+    for d, size in enumerate(sizes):
+        index = position // math.prod(sizes[d + 1 :])
+        found.append(index % size if size == 1 or math.prod(sizes[:d]) > 1 else index)
+    return tuple(found)
 
 
 def _convolution(op: Conv2d | QConv2d, shapes: list[tuple[int, ...]], dtypes: list[str]) -> Product:

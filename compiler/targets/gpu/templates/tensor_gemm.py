@@ -112,7 +112,7 @@ class TensorGemm(Gemm):
     def comes_in_pieces(self, graph: Graph, node: Node) -> bool:
         """Whether asynchronous copies may bring rows of the left factor. Where threads bring single
         elements of floats, they are slower than those of :class:`Gemm`."""
-        x = graph.operands(node)[0]
+        x = graph.operands(node)[0]  # its steps lie side by side in any order of dimensions
         bits = x.shape[-1] * bits_of(tc.element_of(self.precision))
         return x.dtype == "int8" or not bits % (8 * LEAST_COPY_BYTES)
 
@@ -285,7 +285,7 @@ def tensor_tiled(product: Product, kind: str, knobs: Knobs) -> Schedule:
     staged = schedule.cache_read(acc, "shared", [out])
     result = schedule[out]
     warps = (rows // warp_rows, columns // warp_columns)
-    tile = _blocks(result, rows, columns)
+    tile = _blocks(result, product.in_order(*out.axes), rows, columns)
     _share(result, list(result.leaves[3:]), columns, (*warps, lanes), out.dtype)
 
     stage = schedule[staged]
@@ -392,9 +392,10 @@ def factor(
     return compute(shape, rule, name)
 
 
-def _blocks(result: Stage, rows: int, columns: int) -> IterVar:
-    """Bind tiles of the result to blocks; the innermost loop over blocks."""
-    b, i, j = result.tensor.axes
+def _blocks(result: Stage, axes: Sequence[IterVar], rows: int, columns: int) -> IterVar:
+    """Bind tiles of the result, whose ``axes`` are b, i and j, to blocks; the innermost loop over
+    blocks."""
+    b, i, j = axes
     io, ii = result.split(i, rows)
     jo, jj = result.split(j, columns)
     fits = (n for n in NEIGHBOURS if not io.extent % n and b.extent == 1)

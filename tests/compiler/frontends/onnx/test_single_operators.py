@@ -42,6 +42,7 @@ from vdla.compiler.graph.ops.convolution import (
 from vdla.compiler.graph.ops.elementwise import Add, Clip, Map, Relu
 from vdla.compiler.graph.ops.fused import Fused, FusedParts, FusedRows
 from vdla.compiler.graph.ops.fused_pairs import (
+    ProductChain,
     QConvAdd,
     QConvAddChannels,
     QConvTable,
@@ -63,7 +64,7 @@ from vdla.compiler.graph.ops.layout import (
     PackWindows,
     ToBlocks,
 )
-from vdla.compiler.graph.ops.linear import Dense, MatMul, QDense, QMatMul
+from vdla.compiler.graph.ops.linear import Dense, MatMul, QDense, QMatMul, TransposedMatMul
 from vdla.compiler.graph.ops.movement import (
     Concat,
     Gather,
@@ -157,6 +158,8 @@ def test_every_operator_of_topi_is_named() -> None:
     others |= {
         FusedParts,
         FusedRows,
+        ProductChain,
+        TransposedMatMul,
         Narrow,
         Interleave,
         BlockedMatrixConv2d,
