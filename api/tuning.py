@@ -22,9 +22,8 @@ from ..compiler.build import build
 from ..compiler.choose.records import Key, Record, Records, append
 from ..compiler.choose.space import Knobs
 from ..compiler.targets.base import Options, Target
-from ..compiler.targets.common.time_calls import time_calls
 from ..compiler.targets.cpu.layer import CpuLayer
-from ..compiler.targets.gpu.layer import GpuLayer
+from ..compiler.targets.gpu.layer import GpuLayer, time_calls
 from ..compiler.targets.gpu.target import Gpu
 from ..compiler.targets.registry import find_target
 from ..compiler.targets.vdla.layer import Layer

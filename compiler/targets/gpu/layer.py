@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -14,12 +15,23 @@ from ...dumps import Dumps
 from ...graph.ir import Graph, Node
 from ...tir.ir import PrimFunc
 from ..common.random_arrays import random_array
-from ..common.time_calls import time_calls
 from ..common.workload import OperatorWorkload
 from .dialects import Dialect
 from .func_code import FuncKernels
 from .lowering import lower_node
 from .templates.base import GpuTemplate
+
+
+def time_calls(call: Callable[[], None]) -> Callable[[int], float]:
+    """Makes a trial of a call: it calls so many times, and returns the seconds that takes."""
+
+    def trial(count: int) -> float:
+        begun = time.perf_counter()
+        for _ in range(count):
+            call()
+        return time.perf_counter() - begun
+
+    return trial
 
 
 @dataclass(frozen=True, eq=False)
