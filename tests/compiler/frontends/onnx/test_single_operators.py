@@ -169,7 +169,8 @@ def test_every_operator_of_topi_is_named() -> None:
     others |= {QConvAdd, QConvTable, QGroupMatMul, TransposeGroups, QTableSoftmax, QLayerNorm}
     others |= {Copy, PadLast, RowDigits, QNormalise, QTableMean, QTableMul, QConvWindow, InPhases}
     assert (
-        operators(Op) | {BlockedDotConv2d, Fused} == {*TOPI, *COMMON, *OF_SEVERAL} | tflite | others
+        operators(Op) | {BlockedDotConv2d, Fused, MatMul}
+        == {*TOPI, *COMMON, *OF_SEVERAL} | tflite | others
     )
 
 

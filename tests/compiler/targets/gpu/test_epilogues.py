@@ -11,6 +11,12 @@ import pytest
 import vdla
 from vdla.bench.modern import FloatNet
 from vdla.bench.net import Net
+from vdla.compiler.graph.ops.linear import TransposedMatMul
+from vdla.compiler.targets.cpu.graph_code import compile_func
+from vdla.compiler.targets.cpu.processor import host_processor
+from vdla.compiler.te.schedule import create_schedule
+from vdla.compiler.te.tensor import placeholder
+from vdla.compiler.tir.lower import lower
 from vdla.module import Module
 from vdla.runtime.gpu.program import KernelProgram
 
@@ -208,3 +214,18 @@ def test_a_transformer_has_few_kernels(precision: str, arch: str, tolerance: flo
     model = transformer_layer()
     # Normalisations 2, softmax 1, products 8.
     check(model, 11, tolerance, emulate=True, precision=precision, arch=arch)
+
+
+def test_a_transposed_product_is_that_of_transposed_tensors() -> None:
+    op = TransposedMatMul(((0, 2, 1, 3), (0, 2, 3, 1), (0, 2, 1, 3)))
+    q, k = RNG.normal(size=(2, 5, 3, 4)), RNG.normal(size=(2, 7, 3, 4))
+    wanted = np.einsum("nihd,njhd->nihj", q, k)
+    np.testing.assert_allclose(op.evaluate(q, k), wanted)
+    assert op.infer((q.shape, "float32"), (k.shape, "float32")) == (wanted.shape, "float32")
+    assert op.macs(q.shape, k.shape) == wanted.size * 4
+    tensors = [placeholder(x.shape, "float32", name) for x, name in ((q, "q"), (k, "k"))]
+    found = op.expression(tensors, [x.shape for x in (q, k)])
+    result = np.zeros(wanted.shape, np.float32)
+    func = lower(create_schedule(found.output), [*tensors, found.output], "product")
+    compile_func(func, host_processor())(*(x.astype(np.float32) for x in (q, k)), result)
+    np.testing.assert_allclose(result, wanted, rtol=1e-4, atol=1e-5)
