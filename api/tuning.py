@@ -23,7 +23,7 @@ from ..compiler.choose.records import Key, Record, Records, append
 from ..compiler.choose.space import Knobs
 from ..compiler.targets.base import Options, Target
 from ..compiler.targets.cpu.layer import CpuLayer
-from ..compiler.targets.gpu.layer import GpuLayer
+from ..compiler.targets.gpu.layer import GpuLayer, time_calls
 from ..compiler.targets.gpu.target import Gpu
 from ..compiler.targets.registry import find_target
 from ..compiler.targets.vdla.layer import Layer
@@ -93,20 +93,18 @@ def kernels_ms(layer: CpuLayer | GpuLayer, several: Sequence[Knobs], rounds: int
     """The times of several codes of a layer in milliseconds. They take turns, so that other load on
     the machine affects all of them; the least of each counts.
     """
-    kernels = [layer.kernel(knobs) for knobs in several]
+    trials = [
+        layer.trial(knobs) if isinstance(layer, GpuLayer) else time_calls(layer.kernel(knobs))
+        for knobs in several
+    ]
     repeats = []
-    for kernel in kernels:
-        kernel()  # warms up caches
-        begun = time.perf_counter()
-        kernel()
-        repeats.append(max(1, int(ROUND_S / max(1e-7, time.perf_counter() - begun))))
-    least = [np.inf] * len(kernels)
+    for trial in trials:
+        trial(1)  # warms up caches
+        repeats.append(max(1, int(ROUND_S / max(1e-7, trial(1)))))
+    least = [np.inf] * len(trials)
     for _ in range(rounds):
-        for index, (kernel, count) in enumerate(zip(kernels, repeats, strict=True)):
-            begun = time.perf_counter()
-            for _ in range(count):
-                kernel()
-            least[index] = min(least[index], (time.perf_counter() - begun) / count * 1e3)
+        for index, (trial, count) in enumerate(zip(trials, repeats, strict=True)):
+            least[index] = min(least[index], trial(count) / count * 1e3)
     return [float(value) for value in least]
 
 

@@ -20,6 +20,7 @@ from vdla.compiler.targets.gpu.func_code import FuncKernels
 from vdla.isa.errors import VdlaError
 from vdla.runtime.gpu.cuda import load_driver
 
+from ..compiler.targets.gpu.test_epilogues import transformer_layer
 from ..compiler.targets.gpu.test_tensor_cores import arrays_for, expected, product, residual
 
 DIGITS = Path(__file__).parents[2] / "examples" / "models" / "digits_int8.onnx"
@@ -77,6 +78,15 @@ def test_a_layer_of_each_template(name: str, kind: str) -> None:
     [layer] = [layer for layer in TABLE_2 if layer.name == name]
     data = layer.model(1, kind == "int8").SerializeToString()
     module = vdla.compile(data, "cuda", precision="float32" if kind == "int8" else kind)
+    arrays = model_inputs(module, None, 0)
+    assert error_of(module.run(*arrays), vdla.compile(data, "cpu").run(*arrays)) < TOLERANCE[kind]
+
+
+@pytest.mark.parametrize("kind", ["float32", "tf32", "float16"])
+def test_a_layer_of_a_transformer(kind: str) -> None:
+    """Rows with sums, epilogues, and products of transposed tensors."""
+    data = transformer_layer().SerializeToString()
+    module = vdla.compile(data, "cuda", precision=kind)
     arrays = model_inputs(module, None, 0)
     assert error_of(module.run(*arrays), vdla.compile(data, "cpu").run(*arrays)) < TOLERANCE[kind]
 

@@ -25,7 +25,7 @@ from vdla.compiler.graph.passes.fuse_qdq import _Fusion
 from vdla.compiler.graph.passes.fuse_softmax import _Softmax, fuse_softmax
 from vdla.compiler.graph.passes.merge_transposes import merge_transposes
 from vdla.compiler.graph.passes.split_batch import _is_shared, _split_operator
-from vdla.compiler.targets.common.fuse_elementwise import _ends
+from vdla.compiler.targets.common.fuse_elementwise import _ends, fuse_elementwise
 from vdla.compiler.targets.cpu import core, llvm_functions, micro_kernel_code
 from vdla.compiler.targets.cpu.core import Core
 from vdla.compiler.targets.cpu.llvm import _Emitter
@@ -662,7 +662,7 @@ COMPILER = (
            "len(following) != 1 or name in graph.outputs", "len(following) != 1",
            tests("compiler/targets/common/test_fuse_elementwise.py"
                  "::test_a_value_that_is_an_output_is_stored")),
-    Mutant("operators of other shapes join", "compiler", _ends,
+    Mutant("operators of other shapes join", "compiler", fuse_elementwise,
            "graph[end].shape == shape and", "",
            tests("compiler/targets/common/test_fuse_elementwise.py::test_smaller_values_are_stored")),
     Mutant("any transpose ends blocks", "compiler", fold_transposes,
@@ -678,8 +678,8 @@ COMPILER = (
     Mutant("weights are scaled where that is more work", "compiler", _pays,
            "prod(weight) < prod(image)", "True",
            tests("compiler/targets/cpu/test_scale_weights.py")),
-    Mutant("anything may be the first of a chain", "compiler", _ends,
-           "(_is_elementwise(node) or isinstance(node.op, parts))", "True",
+    Mutant("anything may be the first of a chain", "compiler", fuse_elementwise,
+           "(is_elementwise(node) or isinstance(node.op, parts))", "True",
            tests("compiler/targets/common/test_fuse_elementwise.py"
                  "::test_parts_of_tensors_may_be_first")),
     Mutant("axes merged where one operand is broadcast", "compiler", merged_axes,

@@ -76,6 +76,19 @@ def test_a_network_is_captured_once_and_replayed(driver: ctypes.CDLL) -> None:
 
 
 @pytest.mark.slow
+def test_a_trial_is_one_graph_of_many_runs(driver: ctypes.CDLL) -> None:
+    """Captured once for each number of runs; its second replay is timed."""
+    step = vdla.compile(DIGITS, "cuda", emulate=True).compiled.steps[0]
+    assert isinstance(step, KernelProgram)
+    session = CudaSession(step, driver, emulated_cubin)
+    before = driver.standin_launches(), driver.standin_replays()
+    for _ in range(2):
+        assert session.time_runs(step.calls, 3) == pytest.approx(1e-3)  # a replay of the stand-in
+    after = driver.standin_launches(), driver.standin_replays()
+    assert (after[0] - before[0], after[1] - before[1]) == (3 * len(step.calls), 4)
+
+
+@pytest.mark.slow
 def test_boxes_and_large_shared_memory(driver: ctypes.CDLL) -> None:
     """The launcher makes tensor maps, and asks for more shared memory than a kernel has anyway."""
     func = group_product("float16", rows=64, columns=64, depth=64, stages=4)

@@ -77,3 +77,11 @@ class FusedParts(Fused):
     element of the result needs one element of every operand, but not the one at its index."""
 
     fusion = Fusion.OPAQUE
+
+
+@dataclass(frozen=True)
+class FusedRows(Fused):
+    """As :class:`Fused`, with reductions along the last axis, which keep size 1; the other results
+    have the shape of the result, or of these reductions."""
+
+    fusion = Fusion.REDUCTION

@@ -125,3 +125,20 @@ class QConvWindow(FusedPair):
         image, weight, bias, *others = shapes
         between, _ = self.first.infer((image, "int8"), (weight, "int8"), (bias, "int32"))
         return self.last.macs(between, *others)
+
+
+@dataclass(frozen=True)
+class ProductChain(FusedPair):
+    """A product, and element-wise operators on its result, which also read ``extra`` tensors that
+    broadcast to it: biases, residual connections, GELU."""
+
+    extra: int
+
+    @property
+    def others(self) -> int:  # type: ignore[override]
+        """How many operands ``last`` has besides the result of ``first``."""
+        return self.extra
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        return f"{self.first.name}+{self.last.name}"

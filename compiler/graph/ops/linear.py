@@ -33,6 +33,10 @@ class MatMul(Op):
 
     fusion = Fusion.REDUCTION
 
+    def factor_shapes(self, *shapes: Shape) -> Sequence[Shape]:
+        """The shapes of both factors, whose last dimensions are those of matrices."""
+        return shapes
+
     def infer(self, *types: Type) -> Type:
         expect(len(types) == 2, "two operands")
         (a, _), (b, _) = types
@@ -56,6 +60,36 @@ class MatMul(Op):
     def macs(self, *shapes: Shape) -> int:
         a, b = shapes
         return math.prod(np.broadcast_shapes(a[:-2], b[:-2])) * a[-2] * a[-1] * b[-1]
+
+
+@dataclass(frozen=True)
+class TransposedMatMul(MatMul):
+    """:class:`MatMul` of tensors in other orders: dimension i of a factor, or of the result, is
+    dimension ``orders[0][i]`` of the first operand, ``orders[1][i]`` of the second one, or
+    ``orders[2][i]`` of the product."""
+
+    orders: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+
+    def factor_shapes(self, *shapes: Shape) -> Sequence[Shape]:
+        found = zip(shapes, self.orders[:2], strict=True)
+        return [tuple(shape[d] for d in order) for shape, order in found]
+
+    def infer(self, *types: Type) -> Type:
+        dtype = one_dtype(types)
+        factors = self.factor_shapes(*(shape for shape, _ in types))
+        shape, dtype = super().infer(*((shape, dtype) for shape in factors))
+        return tuple(shape[d] for d in self.orders[2]), dtype
+
+    def evaluate(self, *args: np.ndarray) -> np.ndarray:
+        return super().evaluate(*map(np.transpose, args, self.orders)).transpose(self.orders[2])
+
+    def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
+        a, b = (topi.transpose(x, order) for x, order in zip(inputs, self.orders[:2], strict=True))
+        made = topi.matmul(a, b, [a.shape, b.shape])
+        return Expression(topi.transpose(made, self.orders[2]), tuple(inputs))
+
+    def macs(self, *shapes: Shape) -> int:
+        return super().macs(*self.factor_shapes(*shapes))
 
 
 class _Dense(Product):

@@ -20,7 +20,10 @@ from ..common.workload import Lowered
 from .dialects import Dialect
 from .kernels import Kernel, find_temporaries, make_kernels
 from .lowering import Templates, lower_node, template_of
+from .passes.fuse_epilogues import fuse_epilogues
+from .passes.fuse_rows import fuse_rows
 from .scopes import element_bytes, element_count
+from .templates.gemm import Gemm
 from .text import Box, print_module
 from .traffic import count_traffic
 
@@ -149,7 +152,8 @@ class GraphKernels:
         )  # fmt: skip
 
 
-def fuse(graph: Graph) -> Graph:
-    """The graph with an operator for each chain of element-wise ones, and for slices that only such
-    a chain reads."""
-    return fuse_elementwise(graph, parts=(Slice,))
+def fuse(graph: Graph, templates: Templates) -> Graph:
+    """The graph with an operator for softmax and the like, for each chain of element-wise ones, for
+    slices that only such a chain reads, and for products with such a chain behind them."""
+    graph = fuse_elementwise(fuse_rows(graph), parts=(Slice,))
+    return fuse_epilogues(graph, lambda node: isinstance(template_of(graph, node, templates), Gemm))

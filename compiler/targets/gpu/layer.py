@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
+from ....runtime.gpu.cuda import CudaSession
 from ...choose.space import Knobs
 from ...dumps import Dumps
 from ...graph.ir import Graph, Node
@@ -17,6 +20,18 @@ from .dialects import Dialect
 from .func_code import FuncKernels
 from .lowering import lower_node
 from .templates.base import GpuTemplate
+
+
+def time_calls(call: Callable[[], None]) -> Callable[[int], float]:
+    """Makes a trial of a call: it calls so many times, and returns the seconds that takes."""
+
+    def trial(count: int) -> float:
+        begun = time.perf_counter()
+        for _ in range(count):
+            call()
+        return time.perf_counter() - begun
+
+    return trial
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,8 +52,9 @@ class GpuLayer:
         """The loop program with these knobs, before the target's passes."""
         return lower_node(self.graph, self.node, self.template, knobs, Dumps()).func
 
-    def kernel(self, knobs: Knobs) -> Callable[[], None]:
-        """The node's kernels with these knobs; a call runs them once, and waits for their end.
+    def trial(self, knobs: Knobs) -> Callable[[int], float]:
+        """The node's kernels with these knobs; a call runs them so many times, one behind the
+        other, and returns the seconds that takes: on a GPU with CUDA without the host's part.
 
         Raises
         ------
@@ -54,4 +70,6 @@ class GpuLayer:
             _, offset = program.places[tensor.name]
             array = random_array(tensor.shape, tensor.dtype, rng)
             session.write(offset, np.ascontiguousarray(array).reshape(-1).view(np.uint8))
-        return lambda: session.launch(program.calls)
+        if isinstance(session, CudaSession):
+            return partial(session.time_runs, program.calls)
+        return time_calls(partial(session.launch, program.calls))

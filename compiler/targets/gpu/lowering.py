@@ -16,13 +16,14 @@ from .templates.base import GpuTemplate
 from .templates.depthwise import Depthwise
 from .templates.gemm import Gemm
 from .templates.general import General
+from .templates.rows import Rows
 from .templates.tensor_gemm import TensorGemm
 
 Templates = Sequence[GpuTemplate]
 #: Kinds of factors of float32 products on tensor cores; the first one stands for none.
 PRECISIONS = ("float32", "tf32", *HALF_DTYPES)
 #: A node is computed by the first template that handles it; the last one handles all.
-TEMPLATES: list[type[GpuTemplate]] = [Gemm, Depthwise, General]
+TEMPLATES: list[type[GpuTemplate]] = [Gemm, Depthwise, Rows, General]
 
 
 def templates_of(

@@ -27,6 +27,7 @@ from .kernels import lower_kernels, to_launches
 from .layer import GpuLayer
 from .lowering import PRECISIONS, Templates, template_of, templates_of
 from .passes.channels_last import channels_last
+from .passes.fold_transposes import fold_transposes, remove_reshapes
 from .passes.in_phases import in_phases
 from .passes.narrow_tensors import narrow_tensors
 from .templates.tensor_gemm import TensorGemm
@@ -63,7 +64,12 @@ class Gpu(Target):
         return ARCHITECTURES[0]
 
     def graph_passes(self, chooser: Chooser) -> Sequence[tuple[str, GraphPass]]:
-        passes: list[tuple[str, GraphPass]] = [("in_phases", in_phases)]
+        passes: list[tuple[str, GraphPass]] = [
+            ("in_phases", in_phases),
+            ("remove_reshapes", remove_reshapes),
+        ]
+        weights = partial(fold_transposes, is_product=self.is_product)
+        passes.append(("fold_transposes", weights))
         if not self.dialect.tensor_cores:
             return passes
         size = 2 if self.precision in HALF_DTYPES else 4
@@ -75,9 +81,9 @@ class Gpu(Target):
 
     def is_product(self, graph: Graph, node: Node) -> bool:
         """Whether a node is a product of float32 on tensor cores."""
-        tensor_gemm = next(t for t in self.templates if isinstance(t, TensorGemm))
+        tensor_gemm = next((t for t in self.templates if isinstance(t, TensorGemm)), None)
         dtypes = {t.dtype for t in graph.operands(node)[:2]}
-        return dtypes == {"float32"} and tensor_gemm.handles(graph, node)
+        return dtypes == {"float32"} and bool(tensor_gemm and tensor_gemm.handles(graph, node))
 
     def pays(self, graph: Graph, node: Node) -> bool:
         """Whether a convolution with channels last is one on tensor cores."""
@@ -87,7 +93,7 @@ class Gpu(Target):
 
     def fuse(self, graph: Graph) -> Graph:
         """The graph whose nodes become kernels, after all passes."""
-        return fuse(graph)
+        return fuse(graph, self.templates)
 
     def compile(self, part: Part, chooser: Chooser, dumps: Dumps) -> Compiled:
         graph = part.as_graph()

@@ -19,9 +19,10 @@ from functools import reduce
 from ....choose.space import Knobs, KnobValue, Space, preferring
 from ....graph.ir import Graph, Node
 from ....graph.ops.convolution import Conv2d, QConv2d
+from ....graph.ops.fused_pairs import ProductChain
 from ....graph.ops.in_phases import InPhases
 from ....graph.ops.linear import Dense, MatMul, QDense
-from ....graph.ops.narrow import Narrow, without_narrow
+from ....graph.ops.narrow import Narrow
 from ....te.affine import affine
 from ....te.expr import Const, Expr, Read, Var, all_of, bits_of, select, walk
 from ....te.schedule import Schedule, create_schedule
@@ -32,7 +33,7 @@ from ..scopes import SHARED_BYTES
 from .base import GpuTemplate, Scheduled
 from .general import THREADS, fused, share_loop
 from .parts import PARTS, add_up, best_parts, in_parts, may_be_parted, refuse_parts
-from .product import Product, find_sizes, make_product
+from .product import Product, find_product_op, find_sizes, make_product
 
 #: Rows and columns of a block's tile, and of a thread's; steps of the reduction that share a tile;
 #: buffers in turn.
@@ -65,10 +66,10 @@ class Gemm(GpuTemplate):
     ``parts``."""
 
     name = "gemm"
-    ops = (*PRODUCTS, Narrow)
+    ops = (*PRODUCTS, Narrow, ProductChain)
 
     def handles(self, graph: Graph, node: Node) -> bool:
-        op = without_narrow(node.op)
+        op = find_product_op(node.op)
         if not isinstance(op, PRODUCTS):
             return False
         x, weight = (t.shape for t in graph.operands(node)[:2])
@@ -78,7 +79,10 @@ class Gemm(GpuTemplate):
             return weight[0] // op.groups > 1
         if isinstance(op, InPhases):
             return weight[3] > 1
-        return not isinstance(op, MatMul) or len(x) == len(weight) == 2
+        if isinstance(op, MatMul):
+            x, weight = op.factor_shapes(x, weight)
+            return len(weight) == 2 or x[:-2] == weight[:-2]
+        return True
 
     def space(self, workload: OperatorWorkload) -> Space:
         batch, rows, columns, depth = find_sizes(workload)
@@ -240,7 +244,7 @@ def tiled(product: Product, knobs: Knobs) -> Schedule:
     schedule, out = with_epilogue(product, acc)
     own = [(a, schedule.cache_read(a, "local", [acc])), (c, schedule.cache_read(c, "local", [acc]))]
     result, sums = schedule[out], schedule[acc]
-    thread = _share(result, down, across)
+    thread = _share(result, product.in_order(*out.axes), down, across)
     sums.set_scope("local")
     sums.compute_at(result, thread)
     steps, step = sums.split(r, depth)
@@ -272,7 +276,12 @@ def with_epilogue(product: Product, acc: Tensor) -> tuple[Schedule, Tensor]:
     places, 16 bytes of a row at once."""
     shape = product.sizes[:3]
     name = "out" if product.placed is None else "parts"
-    out = compute(shape, lambda b, i, j: product.epilogue(b, i, j, acc[b, i, j]), name)
+
+    def rule(*at: Expr) -> Expr:
+        b, i, j = product.in_order(*at)
+        return product.epilogue(b, i, j, acc[b, i, j])
+
+    out = compute(product.in_order(*shape), rule, name)
     if product.placed is None:
         return create_schedule(out), out
     result = product.placed(out)
@@ -317,11 +326,11 @@ def _warp_of(down: int, across: int) -> tuple[int, int]:
     return rows, min(LANES // rows, across)
 
 
-def _share(result: Stage, down: _Side, across: _Side) -> IterVar:
-    """Deal out the result among blocks and threads; the innermost loop over threads. Of the threads
-    of a warp, two by two read the same of either factor, which shared memory then brings at once.
-    """
-    b, i, j = result.tensor.axes
+def _share(result: Stage, axes: Sequence[IterVar], down: _Side, across: _Side) -> IterVar:
+    """Deal out the result, whose ``axes`` are b, i and j, among blocks and threads; the innermost
+    loop over threads. Of the threads of a warp, two by two read the same of either factor, which
+    shared memory then brings at once."""
+    b, i, j = axes
     rows, columns = _warp_of(down.units, across.units)
     io, ii = result.split(i, down.size)
     jo, jj = result.split(j, across.size)

@@ -15,15 +15,12 @@ import math
 from dataclasses import replace
 from functools import partial
 
-from ....graph.ops.channels_last import ChannelsLast
-from ....graph.ops.in_phases import InPhases
-from ....graph.ops.narrow import without_narrow
 from ....te.expr import Const, Expr
 from ....te.schedule import Schedule
 from ....te.tensor import Tensor, compute, reduce_axis, sum_of
 from ...common.workload import OperatorWorkload
 from .general import fused, share_loop
-from .product import Element, Product, find_sizes
+from .product import Element, Product, find_sizes, is_in_phases
 
 #: Results side by side of a thread that adds parts up, and threads of a block.
 VECTOR, THREADS = 4, 128
@@ -38,9 +35,7 @@ LONG_SUM, LEAST_STEPS = 8, 3
 def may_be_parted(workload: OperatorWorkload) -> bool:
     """Whether sums of a product may be in parts: it has no batch, and no kernel of its own puts its
     results into their places."""
-    op = without_narrow(workload.op)
-    placed = isinstance(op.op if isinstance(op, ChannelsLast) else op, InPhases)
-    return find_sizes(workload)[0] == 1 and not placed
+    return find_sizes(workload)[0] == 1 and not is_in_phases(workload.op)
 
 
 def best_parts(room: int, taps: int, steps: int) -> int:

@@ -6,20 +6,23 @@ each phase of its result.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 
 from ....graph.arithmetic.requant import Requant
 from ....graph.ir import Graph, Node
+from ....graph.ir import Tensor as GraphTensor
 from ....graph.ops.base import Op, Shape, Type
 from ....graph.ops.channels_last import ChannelsLast
 from ....graph.ops.convolution import Conv2d, ConvTranspose2d, QConv2d, QConvTranspose2d
+from ....graph.ops.fused_pairs import ProductChain
 from ....graph.ops.in_phases import InPhases
-from ....graph.ops.linear import Dense, MatMul, QDense
+from ....graph.ops.linear import Dense, MatMul, QDense, TransposedMatMul
 from ....graph.ops.narrow import Narrow, without_narrow
-from ....te.expr import HALF_DTYPES, Const, Expr
+from ....te.expr import HALF_DTYPES, Const, Expr, Read, Var, rewrite
 from ....te.tensor import Tensor, compute, placeholder
 from ....topi import clip_between, window_counts
 from ....topi.quantisation import clipped, rescale
@@ -28,6 +31,7 @@ from ...common.workload import OperatorWorkload
 #: An image with channels last has multiples of so many, or its windows are read by rows.
 LEAST_CHANNELS = 16
 
+T = TypeVar("T")
 Element = Callable[[Expr, Expr, Expr, Expr], tuple[Expr, list[Expr]]]
 
 
@@ -47,6 +51,8 @@ class Product:
     taps : how many t there are
     zero_point : of the left factor, which ``left`` subtracts; ``raw_left`` is the factor as it is
         stored, whose elements that do not exist are the zero point
+    place : the index of a result in the operator's, by b, i and j
+    rows_first : whether results are stored by i, b and j
     placed : the operator's result, from the product's; None: the product's, in its order
     """
 
@@ -61,7 +67,13 @@ class Product:
     taps: int = 1
     zero_point: int = 0
     raw_left: Element | None = None
+    place: Callable[[Expr, Expr, Expr], tuple[Expr, ...]] = lambda b, i, j: (i, j)
+    rows_first: bool = False
     placed: Callable[[Tensor], Tensor] | None = None
+
+    def in_order(self, first: T, second: T, third: T) -> tuple[T, T, T]:
+        """What belongs to b, i and j in the order in which results are stored, and back."""
+        return (second, first, third) if self.rows_first else (first, second, third)
 
     def with_zero_point(self, sums: np.ndarray) -> Product:
         """The product whose left factor is as it is stored; what its zero point adds to each sum is
@@ -78,11 +90,22 @@ class Product:
         )
 
 
+def find_product_op(op: Op) -> Op:
+    """The product of an operator, whatever follows it and its tensors are stored in."""
+    return without_narrow(op.first if isinstance(op, ProductChain) else op)
+
+
+def is_in_phases(op: Op) -> bool:
+    """Whether a kernel of its own puts a product's results into their places."""
+    op = find_product_op(op)
+    return isinstance(op.op if isinstance(op, ChannelsLast) else op, InPhases)
+
+
 def find_sizes(workload: OperatorWorkload) -> tuple[int, int, int, int]:
     """Batch, rows, columns and depth of the product of a workload."""
     (x, _), (weight, _) = workload.operands[:2]
     result, _ = workload.result
-    match without_narrow(workload.op):
+    match find_product_op(workload.op):
         case InPhases() as op:
             return _sizes_in_phases(op, False, x, weight)
         case ChannelsLast(InPhases() as op):
@@ -93,13 +116,16 @@ def find_sizes(workload: OperatorWorkload) -> tuple[int, int, int, int]:
         case Conv2d() | QConv2d() as inner:
             groups = inner.groups
             return x[0] * groups, weight[0] // groups, math.prod(result[2:]), math.prod(weight[1:])
-    return 1, result[0], result[1], x[1]
+        case MatMul() as op if len(weight) > 2:
+            (*lead, rows, depth), (*_, columns) = op.factor_shapes(x, weight)
+            return math.prod(lead), rows, columns, depth
+    return 1, math.prod(result[:-1]), result[-1], x[-1]
 
 
 def count_taps(workload: OperatorWorkload) -> int:
     """Taps of the window of a workload whose channels lie side by side, or 1."""
     (x, _), (weight, _) = workload.operands[:2]
-    match without_narrow(workload.op):
+    match find_product_op(workload.op):
         case ChannelsLast(Conv2d() | QConv2d() as inner):
             return weight[1] if _is_by_rows(inner, x[-1]) else weight[1] * weight[2]
     return 1
@@ -109,6 +135,10 @@ def make_product(graph: Graph, node: Node) -> Product:
     """A node as a product of matrices."""
     tensors = graph.operands(node)
     match node.op:
+        case ProductChain(first, last, extra):
+            inputs = node.inputs[: len(node.inputs) - extra]
+            product = make_product(graph, replace(node, op=first, inputs=inputs))
+            return _with_chain(product, first, last, tensors, len(inputs))
         case Narrow(op, result):
             wide = make_product(graph, replace(node, op=op))
             return replace(wide, epilogue=lambda *at: wide.epilogue(*at).astype(result))
@@ -120,11 +150,47 @@ def make_product(graph: Graph, node: Node) -> Product:
             return _channels_last(op, *((t.shape, t.dtype) for t in tensors))
         case Conv2d() | QConv2d() as op:
             return _convolution(op, [t.shape for t in tensors], [t.dtype for t in tensors])
+        case MatMul() as op if len(tensors[1].shape) > 2:
+            return _batched(op, tensors)
         case Dense() | MatMul() as op:
-            return _dense(op, tensors, isinstance(op, Dense) and op.transposed)
+            by_column = isinstance(op, TransposedMatMul) or (
+                isinstance(op, Dense) and op.transposed
+            )
+            return _dense(op, tensors, by_column)
         case QDense() as op:
             return _dense(op, tensors, by_column=True)
     raise AssertionError(f"{node.op.name} is no product")
+
+
+def _with_chain(
+    product: Product, first: Op, last: Op, tensors: Sequence[GraphTensor], count: int
+) -> Product:
+    """The product with element-wise operators behind it, whose other operands are those from
+    ``count`` on."""
+    shape, dtype = first.infer(*((t.shape, t.dtype) for t in tensors[:count]))
+    more = [placeholder(t.shape or (1,), t.dtype, f"y{n}") for n, t in enumerate(tensors[count:])]
+    sums = placeholder(shape, dtype, "sums")
+    found = last.expression([sums, *more], [shape, *(t.shape for t in tensors[count:])])
+
+    def epilogue(b: Expr, i: Expr, j: Expr, acc: Expr) -> Expr:
+        total = product.epilogue(b, i, j, acc)
+
+        def element(tensor: Tensor, at: tuple[Expr, ...]) -> Expr:
+            if tensor is sums or tensor.body is None:
+                return total if tensor is sums else Read(tensor, at)
+            values = {axis.var: index for axis, index in zip(tensor.axes, at, strict=True)}
+            return rewrite(tensor.body, lambda node: inlined(node, values))
+
+        def inlined(node: Expr, values: Mapping[Var, Expr]) -> Expr | None:
+            if isinstance(node, Read):
+                return element(node.source, node.indices)
+            return values.get(node) if isinstance(node, Var) else None
+
+        return element(found.output, product.place(b, i, j))
+
+    args = [*product.args[:count], *more, *product.args[count:], *found.args[len(more) + 1 :]]
+    values = (*product.attributes, *found.attributes)
+    return replace(product, epilogue=epilogue, args=args, attributes=values)
 
 
 def column_sums(op: Op, weight: np.ndarray) -> np.ndarray:
@@ -135,10 +201,12 @@ def column_sums(op: Op, weight: np.ndarray) -> np.ndarray:
     return weight.reshape(1, len(weight), -1).sum(2, dtype=int)
 
 
-def _dense(op: Dense | MatMul | QDense, tensors: Sequence, by_column: bool) -> Product:
-    x, w, *bias = (placeholder(t.shape, t.dtype, name) for t, name in zip(tensors, "xwb"))  # noqa: B905
-    rows, depth = x.shape
-    columns = w.shape[0 if by_column else 1]
+def _dense(op: Dense | MatMul | QDense, tensors: Sequence[GraphTensor], by_column: bool) -> Product:
+    """Rows are those of all matrices of the left factor."""
+    *lead, depth = tensors[0].shape
+    rows, columns = math.prod(lead), tensors[1].shape[0 if by_column else 1]
+    shapes = [(rows, depth), *(t.shape for t in tensors[1:])]
+    x, w, *bias = (placeholder(s, t.dtype, n) for s, t, n in zip(shapes, tensors, "xwb"))  # noqa: B905
     zero, dtype = _arithmetic(op)
     dtype = x.dtype if isinstance(op, MatMul) and x.dtype not in HALF_DTYPES else dtype
 
@@ -153,7 +221,49 @@ def _dense(op: Dense | MatMul | QDense, tensors: Sequence, by_column: bool) -> P
         (1, rows, columns, depth), _less(raw_left, zero), right,
         lambda b, i, j, acc: epilogue(acc, j), dtype,
         [x, w, *bias, *more], values, by_column, zero_point=zero, raw_left=raw_left,
+        place=lambda b, i, j: (*_find_index(i, lead), j),
     )  # fmt: skip
+
+
+def _batched(op: MatMul, tensors: Sequence[GraphTensor]) -> Product:
+    """Matrices of which b is the number; dimensions may have any order in memory."""
+    (*lead, rows, depth), (*_, columns) = op.factor_shapes(*(t.shape for t in tensors))
+    plain = tuple(range(len(lead) + 2))
+    orders = op.orders if isinstance(op, TransposedMatMul) else (plain, plain, plain)
+
+    def factor(number: int, name: str) -> tuple[Tensor, Callable[[Expr, Expr, Expr], Expr]]:
+        order, shape = orders[number], tensors[number].shape
+        kept = [d for d in plain if shape[d] > 1 or order.index(d) in plain[-2:]]
+        made = placeholder(tuple(shape[d] for d in kept), tensors[number].dtype, name)
+
+        def element(b: Expr, row: Expr, column: Expr) -> Expr:
+            at = (*_find_index(b, lead), row, column)
+            return made[tuple(at[order.index(d)] for d in kept)]
+
+        return made, element
+
+    def place(b: Expr, i: Expr, j: Expr) -> tuple[Expr, ...]:
+        at = (*_find_index(b, lead), i, j)
+        return tuple(at[d] for d in orders[2])
+
+    (x, left), (w, right) = factor(0, "x"), factor(1, "w")
+    batch = math.prod(lead)
+    return Product(
+        (batch, rows, columns, depth), lambda b, i, t, k: (left(b, i, k), []),
+        lambda b, j, t, k: (right(b, k, j), []), lambda b, i, j, acc: acc,
+        "float32" if x.dtype in HALF_DTYPES else x.dtype, [x, w],
+        right_by_column=orders[1][-1] != plain[-1], place=place,
+        rows_first=batch > 1 and orders[2] != plain,
+    )  # fmt: skip
+
+
+def _find_index(position: Expr, sizes: Sequence[int]) -> tuple[Expr, ...]:
+    """The index of an element in an array of these sizes, from its position."""
+    found = list[Expr]()
+    for d, size in enumerate(sizes):
+        index = position // math.prod(sizes[d + 1 :])
+        found.append(index % size if size == 1 or math.prod(sizes[:d]) > 1 else index)
+    return tuple(found)
 
 
 def _convolution(op: Conv2d | QConv2d, shapes: list[tuple[int, ...]], dtypes: list[str]) -> Product:
@@ -180,7 +290,9 @@ def _convolution(op: Conv2d | QConv2d, shapes: list[tuple[int, ...]], dtypes: li
     return Product(
         (images * groups, rows, math.prod(counts), depth), left, _less(right, zero),
         lambda b, i, j, acc: epilogue(acc, b % groups * rows + i), dtype, [x, w, *bias, *more],
-        values,
+        values, place=lambda b, i, j: (
+            b // groups, b % groups * rows + i, j // counts[1], j % counts[1]
+        ),
     )  # fmt: skip
 
 
@@ -222,6 +334,9 @@ def _channels_last(op: Conv2d | QConv2d, x_type: Type, w_type: Type, *rest: Type
         (1, images * math.prod(counts), outputs, depth), _less(raw_left, zero), right,
         lambda b, i, j, acc: epilogue(acc, j), dtype, [x, w, *bias, *more], values,
         right_by_column=True, taps=taps_of_all, zero_point=zero, raw_left=raw_left,
+        place=lambda b, i, j: (
+            i // math.prod(counts), i // counts[1] % counts[0], i % counts[1], j
+        ),
     )  # fmt: skip
 
 

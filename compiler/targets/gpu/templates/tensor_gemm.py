@@ -26,7 +26,6 @@ from ....graph.ops.channels_last import ChannelsLast
 from ....graph.ops.convolution import Conv2d, QConv2d, QConvTranspose2d
 from ....graph.ops.in_phases import InPhases
 from ....graph.ops.linear import Dense, MatMul, QDense
-from ....graph.ops.narrow import without_narrow
 from ....te.affine import affine
 from ....te.expr import Const, Expr, Read, Var, all_of, bits_of, select, walk
 from ....te.schedule import Schedule
@@ -40,7 +39,16 @@ from ..warp_functions import VECTORS
 from .base import Scheduled
 from .gemm import ALL_BUSY, Gemm, fits, with_epilogue
 from .parts import PARTS, best_parts, in_parts, may_be_parted, refuse_parts
-from .product import Element, Product, column_sums, count_taps, find_sizes, is_matrix, make_product
+from .product import (
+    Element,
+    Product,
+    column_sums,
+    count_taps,
+    find_product_op,
+    find_sizes,
+    is_matrix,
+    make_product,
+)
 
 #: Bytes that an asynchronous copy brings at most, and at least.
 COPY_BYTES, LEAST_COPY_BYTES = max(VECTORS), min(VECTORS)
@@ -83,14 +91,14 @@ class TensorGemm(Gemm):
         op = strip_layout(node.op)
         if isinstance(op, QConv2d | QConvTranspose2d | QDense):
             known = graph.operands(node)[1].data is not None
-            by_channel = isinstance(node.op, ChannelsLast | QDense)
+            by_channel = isinstance(find_product_op(node.op), ChannelsLast | QDense)
             folds = not op.x_zero_point or (known and by_channel)
             return "int8" if dtypes == {"int8"} and folds else None
         half = dtypes <= {"float32", self.precision} and self.precision != "float32"
         return self.precision if half else None
 
     def handles(self, graph: Graph, node: Node) -> bool:
-        node = replace(node, op=without_narrow(node.op))
+        node = replace(node, op=find_product_op(node.op))
         if self.find_kind(graph, node) is None:
             return False
         match node.op:
@@ -104,7 +112,7 @@ class TensorGemm(Gemm):
     def comes_in_pieces(self, graph: Graph, node: Node) -> bool:
         """Whether asynchronous copies may bring rows of the left factor. Where threads bring single
         elements of floats, they are slower than those of :class:`Gemm`."""
-        x = graph.operands(node)[0]
+        x = graph.operands(node)[0]  # its steps lie side by side in any order of dimensions
         bits = x.shape[-1] * bits_of(tc.element_of(self.precision))
         return x.dtype == "int8" or not bits % (8 * LEAST_COPY_BYTES)
 
@@ -151,7 +159,7 @@ class TensorGemm(Gemm):
         if product.zero_point:
             weights = graph.operands(node)[1].data
             assert weights is not None
-            product = product.with_zero_point(column_sums(without_narrow(node.op), weights))
+            product = product.with_zero_point(column_sums(find_product_op(node.op), weights))
         schedule = tensor_tiled(product, kind, knobs)
         return Scheduled(schedule, [*product.args, schedule.outputs[0]], product.attributes)
 
@@ -203,7 +211,7 @@ def _best(batch: int, rows: int, columns: int, large: Sequence[_Tile]) -> _Tile:
 
 def _is_matrix(workload: OperatorWorkload) -> bool:
     """Whether the left factor is a tensor as it is, so that tiles are boxes of it."""
-    match without_narrow(workload.op):
+    match find_product_op(workload.op):
         case ChannelsLast(Conv2d() | QConv2d() as op):
             return is_matrix(op, workload.operands[1][0][1:3])
         case Dense() | QDense() | MatMul():
@@ -213,7 +221,7 @@ def _is_matrix(workload: OperatorWorkload) -> bool:
 
 def strip_layout(op: Op) -> Op:
     """The operator, in whichever layout, and whatever its tensors are stored in."""
-    op = without_narrow(op)
+    op = find_product_op(op)
     op = op.op if isinstance(op, ChannelsLast) else op
     return op.op if isinstance(op, InPhases) else op
 
@@ -277,7 +285,7 @@ def tensor_tiled(product: Product, kind: str, knobs: Knobs) -> Schedule:
     staged = schedule.cache_read(acc, "shared", [out])
     result = schedule[out]
     warps = (rows // warp_rows, columns // warp_columns)
-    tile = _blocks(result, rows, columns)
+    tile = _blocks(result, product.in_order(*out.axes), rows, columns)
     _share(result, list(result.leaves[3:]), columns, (*warps, lanes), out.dtype)
 
     stage = schedule[staged]
@@ -384,9 +392,10 @@ def factor(
     return compute(shape, rule, name)
 
 
-def _blocks(result: Stage, rows: int, columns: int) -> IterVar:
-    """Bind tiles of the result to blocks; the innermost loop over blocks."""
-    b, i, j = result.tensor.axes
+def _blocks(result: Stage, axes: Sequence[IterVar], rows: int, columns: int) -> IterVar:
+    """Bind tiles of the result, whose ``axes`` are b, i and j, to blocks; the innermost loop over
+    blocks."""
+    b, i, j = axes
     io, ii = result.split(i, rows)
     jo, jj = result.split(j, columns)
     fits = (n for n in NEIGHBOURS if not io.extent % n and b.extent == 1)

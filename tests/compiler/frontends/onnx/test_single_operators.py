@@ -40,8 +40,9 @@ from vdla.compiler.graph.ops.convolution import (
     QConvTranspose2d,
 )
 from vdla.compiler.graph.ops.elementwise import Add, Clip, Map, Relu
-from vdla.compiler.graph.ops.fused import Fused, FusedParts
+from vdla.compiler.graph.ops.fused import Fused, FusedParts, FusedRows
 from vdla.compiler.graph.ops.fused_pairs import (
+    ProductChain,
     QConvAdd,
     QConvAddChannels,
     QConvTable,
@@ -63,7 +64,7 @@ from vdla.compiler.graph.ops.layout import (
     PackWindows,
     ToBlocks,
 )
-from vdla.compiler.graph.ops.linear import Dense, MatMul, QDense, QMatMul
+from vdla.compiler.graph.ops.linear import Dense, MatMul, QDense, QMatMul, TransposedMatMul
 from vdla.compiler.graph.ops.movement import (
     Concat,
     Gather,
@@ -154,11 +155,22 @@ def test_every_operator_of_topi_is_named() -> None:
     operators, which have tests of their own. Others derive from two of these."""
     tflite = {QAddFixed, QMul, QAvgPoolValid, QTable, QSoftmax, QuantizeAway, Recentre}
     others = {BlockReshape, PackWindows, ChannelsLast, Fused, BitSerialConv2d, BitSerialDense}
-    others |= {FusedParts, Narrow, Interleave, BlockedMatrixConv2d, QAddChannels, QConvAddChannels}
+    others |= {
+        FusedParts,
+        FusedRows,
+        ProductChain,
+        TransposedMatMul,
+        Narrow,
+        Interleave,
+        BlockedMatrixConv2d,
+        QAddChannels,
+        QConvAddChannels,
+    }
     others |= {QConvAdd, QConvTable, QGroupMatMul, TransposeGroups, QTableSoftmax, QLayerNorm}
     others |= {Copy, PadLast, RowDigits, QNormalise, QTableMean, QTableMul, QConvWindow, InPhases}
     assert (
-        operators(Op) | {BlockedDotConv2d, Fused} == {*TOPI, *COMMON, *OF_SEVERAL} | tflite | others
+        operators(Op) | {BlockedDotConv2d, Fused, MatMul}
+        == {*TOPI, *COMMON, *OF_SEVERAL} | tflite | others
     )
 
 

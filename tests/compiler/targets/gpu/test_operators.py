@@ -28,7 +28,11 @@ def test_operator(name: str) -> None:
         case = made(FAMILIES[name], number)
         graph = run_passes(import_onnx(case.model), GRAPH_PASSES)
         found = GraphKernels(
-            fuse(graph), CUDA, templates_of(CUDA), Chooser("cuda", CUDA.name), Dumps()
+            fuse(graph, templates_of(CUDA)),
+            CUDA,
+            templates_of(CUDA),
+            Chooser("cuda", CUDA.name),
+            Dumps(),
         )
         program = found.program("emulated")
         arrays = [case.inputs[int(tensor.name[1:])] for tensor in program.inputs]

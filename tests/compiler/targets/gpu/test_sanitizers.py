@@ -117,7 +117,13 @@ def test_networks(name: str, kind: str, sanitizer: str, tmp_path: Path) -> None:
     """Each tensor is memory of its own."""
     model = NETWORKS[name](kind == "int8").SerializeToString()
     graph = run_passes(load_graph(model, 1))
-    found = GraphKernels(fuse(graph), CUDA, templates_of(CUDA), Chooser("cuda", CUDA.name), Dumps())
+    found = GraphKernels(
+        fuse(graph, templates_of(CUDA)),
+        CUDA,
+        templates_of(CUDA),
+        Chooser("cuda", CUDA.name),
+        Dumps(),
+    )
     rng = np.random.default_rng(0)
     arrays = [rng.normal(size=graph[n].shape).astype(graph[n].dtype) for n in graph.inputs]
     memory = {n: garbage(b) for _, names, _ in found.calls for b, n in names.items()}

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import vdla
+from vdla.api import tuning
 from vdla.bench.net import Net
 from vdla.cli.arrays import model_inputs
+from vdla.compiler.choose.space import Knobs
+from vdla.compiler.targets.base import Options
+from vdla.compiler.targets.gpu.layer import GpuLayer
+from vdla.compiler.targets.registry import find_target
+from vdla.compiler.tune.task import find_tasks
+from vdla.isa.memory import MemoryParams
+from vdla.isa.params import HwParams
 
 
 @pytest.mark.more
@@ -39,3 +48,23 @@ def test_cuda_needs_a_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         vdla.tune(net.model().SerializeToString(), "cuda", tmp_path / "records.jsonl")
     with pytest.raises(vdla.VdlaError, match="precision: expected target 'cuda'"):
         vdla.tune(net.model().SerializeToString(), "opencl", tmp_path / "r", precision="float16")
+
+
+def test_trials_of_a_layer_are_divided_by_their_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of CUDA's trials, too, which have a clock of their own."""
+    net = Net("small", False)
+    net.output(net.dense(net.input(4, 64), 8))
+    target = find_target("cuda", Options(HwParams(), MemoryParams(), emulate=True))
+    [task] = find_tasks(net.model().SerializeToString(), target)
+    runs = list[int]()
+
+    def trial(self: GpuLayer, knobs: Knobs) -> Callable[[int], float]:
+        def run(count: int) -> float:
+            runs.append(count)
+            return 2e-6 * count
+
+        return run
+
+    monkeypatch.setattr(GpuLayer, "trial", trial)
+    assert tuning.kernels_ms(task.layer, [{}], 3) == pytest.approx([2e-3])
+    assert runs == [1, 1, 1000, 1000, 1000]
