@@ -63,6 +63,7 @@ from .passes.bit_serial import bit_serial
 from .passes.block_channels import block_channels
 from .passes.fold_transposes import fold_transposes
 from .passes.scale_weights import scale_weights
+from .passes.stored_products import stored_products
 from .passes.transposed_phases import transposed_phases
 from .processor import (
     MachineCode,
@@ -226,11 +227,13 @@ def on_blocks(graph: Graph, processor: Processor, chooser: Chooser) -> Graph:
     registers holds, with the chosen algorithms, and with element-wise operators fused.
     """
     by = {"processor": processor, "chooser": chooser}
+    dots = DOT in native_intrinsics(processor)
     passes = (
+        partial(stored_products, block=processor.vector_lanes, dots=dots),
         partial(bit_serial, chosen=partial(is_bit_serial, **by)),
         transposed_phases,
         partial(
-            block_channels, block=processor.vector_lanes, dots=DOT in native_intrinsics(processor),
+            block_channels, block=processor.vector_lanes, dots=dots,
             algorithm=partial(find_algorithm, **by),
             uses_matrices=partial(uses_matrices, **by),
         ),

@@ -21,7 +21,7 @@ from ....graph.arithmetic.requant import (
 from ....graph.ir import Tensor
 from ....graph.ops.convolution import QConv2d
 from ....graph.ops.linear import QDense, QMatMul
-from ....graph.ops.quantisation import Dequantize, Quant, Quantize
+from ....graph.ops.quantisation import Dequantize, Quant, Quantize, SubtractZeroPoint
 from ....te.expr import FLOAT_DTYPES, INT_DTYPES, Expr, integer_range, maximum, minimum, select
 from ....te.expr import Call as FunctionCall
 from .call import Call, Outputs, Reader, as_before, signed
@@ -140,16 +140,16 @@ def dynamic_quantize(call: Call, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 # ---- products of integers ----
 
 
-def _shifted(call: Call, x: Tensor, zero: Tensor | None, last: bool = False) -> Tensor:
+def subtract_zero_point(call: Call, x: Tensor, zero: Tensor | None, last: bool = False) -> Tensor:
     """``x - zero`` in int32; several zero points belong to the first axis, or to the last one."""
     if zero is None:
-        return call.cast(x, "int32")
-    if zero.shape in ((), (1,)):
+        zero = call.value(0, x.dtype)
+    elif zero.shape in ((), (1,)):
         zero = call.reshape(zero, ())
     elif len(zero.shape) == 1:
         rank = len(x.shape)
         zero = call.reshape(zero, zero.shape if last else (*zero.shape, *[1] * (rank - 1)))
-    return call.map(lambda v, z: v.astype("int32") - z.astype("int32"), x, zero, label="Shift")
+    return call.emit(SubtractZeroPoint(), x, zero)
 
 
 def _rows(call: Call, zero: Tensor | None) -> Tensor | None:
@@ -159,14 +159,14 @@ def _rows(call: Call, zero: Tensor | None) -> Tensor | None:
 
 
 def _matmul_integer(call: Call) -> Outputs:
-    a = _shifted(call, call.operand(0), _rows(call, call.optional(2)))
-    b = _shifted(call, call.operand(1), call.optional(3), last=True)
+    a = subtract_zero_point(call, call.operand(0), _rows(call, call.optional(2)))
+    b = subtract_zero_point(call, call.operand(1), call.optional(3), last=True)
     return matmul(call, a, b)
 
 
 def _conv_integer(call: Call) -> Outputs:
-    x = _shifted(call, call.operand(0), call.optional(2))
-    weight = _shifted(call, call.operand(1), call.optional(3))
+    x = subtract_zero_point(call, call.operand(0), call.optional(2))
+    weight = subtract_zero_point(call, call.operand(1), call.optional(3))
     return call.emit(convolution_of(call, x, weight), x, weight)
 
 
@@ -184,8 +184,8 @@ def _qlinear_matmul(call: Call) -> Outputs:
     made = _dense(call) or _of_activations(call)
     if made is not None:
         return made
-    a = _shifted(call, call.operand(0), _rows(call, call.operand(2)))
-    b = _shifted(call, call.operand(3), call.operand(5), last=True)
+    a = subtract_zero_point(call, call.operand(0), _rows(call, call.operand(2)))
+    b = subtract_zero_point(call, call.operand(3), call.operand(5), last=True)
     scale_a, scale_b, scale_y = (call.operand(i) for i in (1, 4, 6))
     scale_a = _rows(call, scale_a) or scale_a
     return _requantized(call, matmul(call, a, b), [scale_a, scale_b, scale_y], call.operand(7))
@@ -195,8 +195,8 @@ def _qlinear_conv(call: Call) -> Outputs:
     made = _conv2d(call)
     if made is not None:
         return made
-    x = _shifted(call, call.operand(0), call.operand(2))
-    weight = _shifted(call, call.operand(3), call.operand(5))
+    x = subtract_zero_point(call, call.operand(0), call.operand(2))
+    weight = subtract_zero_point(call, call.operand(3), call.operand(5))
     acc = call.emit(convolution_of(call, x, weight), x, weight)
     spatial = len(acc.shape) - 2
     bias = call.optional(8)

@@ -29,13 +29,21 @@ from ....graph.ops.blocked.integer import BlockedDotConv2d, BlockedQConv2d
 from ....graph.ops.blocked.matrix import BlockedMatrixConv2d
 from ....graph.ops.blocked.pooling import BlockedPool
 from ....graph.ops.blocked.transposed import BlockedConvTranspose2d
-from ....graph.ops.convolution import Conv2d, ConvolutionTranspose, ConvTranspose2d, QConv2d
+from ....graph.ops.convolution import (
+    Conv2d,
+    ConvolutionTranspose,
+    ConvTranspose2d,
+    QConv2d,
+    StoredConv2d,
+)
 from ....graph.ops.elementwise import Add, Clip, Map, Relu
 from ....graph.ops.integer import QAdd
 from ....graph.ops.layout import FromBlocks, Interleave, ToBlocks, in_blocks
 from ....graph.ops.linear import Dense, MatMul, QDense, QMatMul
 from ....graph.ops.movement import Reshape, Slice, Transpose
 from ....graph.ops.pooling import AvgPool, MaxPool, QMaxPool
+from ....graph.ops.quantisation import SubtractZeroPoint
+from ....graph.ops.reduction import Reduce
 from ....te.expr import Call, Const, Var
 from ....te.tensor import clip
 from ...common.relayout import Relayout
@@ -96,6 +104,10 @@ class _Blocks(Relayout):
                 self._conv(node, node.op)
             case QConv2d() if self._packs(node) and node.op.requant.rounding == "even":
                 self._qconv(node, node.op)
+            case StoredConv2d() if self._packs_stored(node, node.op):
+                self._stored_conv(node, node.op)
+            case Reduce() if self._reduces_blocks(node, node.op):
+                self._reduce(node, node.op)
             case ConvTranspose2d() | ConvolutionTranspose() if self._is_plain_transpose(
                 node, node.op
             ):
@@ -110,7 +122,7 @@ class _Blocks(Relayout):
                 self.emit(node, node.op, *(self.in_other(n) for n in node.inputs))
             case QAdd() if self.adds(node):
                 self.emit(node, node.op, *(self.in_other(n) for n in node.inputs))
-            case Map() if self._maps_blocks(node):
+            case Map() | SubtractZeroPoint() | Add() if self._maps_blocks(node):
                 inputs = (n if self.graph[n].shape in SCALARS else self._blocks_of_channels(n)
                           for n in node.inputs)  # fmt: skip
                 self.emit(node, node.op, *inputs)
@@ -197,6 +209,32 @@ class _Blocks(Relayout):
         names = self._packed_columns(node, columns)
         weights = self.constant(f"{node.name}.weight", packed)
         self.emit(node, new, image, weights, *names)
+
+    def _packs_stored(self, node: Node, op: StoredConv2d) -> bool:
+        """Whether a convolution of stored integers fits blocks, and products by fours."""
+        weight, depthwise = self.graph[node.inputs[1]], self._is_depthwise(node, op.groups)
+        fits = weight.is_constant and self._groups_fit(node, op.groups)
+        return fits and (not depthwise or op.dilations[1] == 1)
+
+    def _stored_conv(self, node: Node, op: StoredConv2d) -> None:
+        matrices = self.uses_matrices(self.graph, node)
+        image, packed, missing = self._image_and_fours(node, op.groups, matrices)
+        pads = (*op.pads[:3], op.pads[3] + missing)
+        kind = BlockedMatrixConv2d if matrices else BlockedDotConv2d
+        depthwise = self._is_depthwise(node, op.groups)
+        new = kind(op.strides, pads, op.dilations, depthwise, None, None)
+        weight = self.constant(f"{node.name}.weight", packed)
+        self.emit(node, new, image, weight, self.in_plain(node.inputs[2]))
+
+    def _reduces_blocks(self, node: Node, op: Reduce) -> bool:
+        """Whether a reduction over channels can read blocks, which must be full."""
+        shape = self.graph[node.inputs[0]].shape
+        return node.inputs[0] in self.moved and 1 in op.axes and shape[1] % self.block == 0
+
+    def _reduce(self, node: Node, op: Reduce) -> None:
+        blocks = replace(op, axes=(*op.axes, 4))
+        made = self._step(node, "reduced", blocks, self.in_other(node.inputs[0]))
+        self.keep(node, Reshape(self.graph.result(node).shape), made)
 
     def _packed_columns(self, node: Node, columns: dict[str, np.ndarray]) -> list[str]:
         return [
@@ -397,8 +435,9 @@ class _Blocks(Relayout):
         images = [name for name in node.inputs if self.graph[name].shape == shape]
         numbers = [self.graph[name] for name in node.inputs if name not in images]
         of_channels = ((*shape[:2], 1, 1), (1, shape[1], 1, 1))
+        of_positions = (shape[0], 1, *shape[2:])
         fits = all(
-            tensor.shape in (*SCALARS, *of_channels)
+            tensor.shape in (*SCALARS, *of_channels, of_positions)
             or (tensor.is_constant and tensor.shape == (shape[1], 1, 1))
             for tensor in numbers
         )
@@ -407,6 +446,11 @@ class _Blocks(Relayout):
     def _blocks_of_channels(self, name: str) -> str:
         """A tensor in blocks; a constant is put into them here."""
         tensor = self.graph[name]
+        if tensor.shape[1:2] == (1,) and tensor.data is None:  # a number for each position
+            plain = self.in_plain(name)
+            return self.step(
+                f"{name}.to_places", f"{name}.places", Reshape((*tensor.shape, 1)), plain
+            )
         if tensor.data is None:
             return self.in_other(name)
         whole = tensor.data.reshape((1,) * (4 - tensor.data.ndim) + tensor.data.shape)
@@ -446,7 +490,8 @@ def _lift(graph: Graph) -> Graph:
     readers, nodes, tensors = graph.consumers(), list[Node](), list[Tensor]()
     for node in graph.nodes:
         reads = [isinstance(reader.op, BlockedDotConv2d) for reader in readers[node.output]]
-        if isinstance(node.op, BlockedDotConv2d | ToBlocks) and reads and all(reads):
+        stored = graph[node.output].dtype == "int8"
+        if stored and isinstance(node.op, BlockedDotConv2d | ToBlocks) and reads and all(reads):
             node = replace(node, op=replace(node.op, lifts=True))
             tensors.append(replace(graph[node.output], dtype="uint8"))
         nodes.append(node)

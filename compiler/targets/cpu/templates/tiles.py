@@ -319,10 +319,12 @@ def _tiled_window(workload: OperatorWorkload, processor: Processor) -> _Tiled:
 def _tiled_dense(workload: OperatorWorkload, processor: Processor) -> _Tiled:
     """The results of a dense layer: blocks are vectors of results, positions rows of the matrix."""
     (x, _), (weight, _), *_ = workload.operands
-    *lead, vectors, depth, _ = weight
-    most, latency_cycles = _sums(processor, dots=False)
+    lead, dots = x[:-2], workload.operands[0][1] == "uint8"
+    vectors, depth = weight[len(lead) :][:2]
+    most, latency_cycles = _sums(processor, dots)
+    scratch = SCRATCH["int32" if dots else "float32"]
     return _Tiled(
-        vectors, x[-2], processor.registers, most, 0, depth, math.prod(lead), processor.core,
+        vectors, x[-2], processor.registers, most, scratch, depth, math.prod(lead), processor.core,
         latency_cycles, loads=True,
     )  # fmt: skip
 
