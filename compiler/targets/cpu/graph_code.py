@@ -32,8 +32,8 @@ from ...arena import GraphMemory, Lifetime, plan_arena, tensor_types
 from ...choose.chooser import Chooser, Given
 from ...dumps import Dumps
 from ...graph.ir import Graph, Node
-from ...graph.ops.base import Fusion
 from ...graph.passes import run_passes as run_graph_passes
+from ...graph.passes.common_subexpressions import meaning
 from ...tir.ir import PrimFunc
 from ...tir.passes.divisions import simplify_divisions
 from ...tir.passes.expand import expand_intrinsics
@@ -312,27 +312,28 @@ class _GraphBuilder:
         self.kernels: dict[tuple, _Kernel] = {}
         #: Kernel, names of its operands, place of its workspace in ``lifetimes``.
         self.calls: list[tuple[_Kernel, list[str], int]] = []
-        self.memory = GraphMemory(graph, align)
+        self.memory = GraphMemory(graph, align, parts=True)
         #: Tensors that kernels write directly to an output of the caller, with that output's index.
         self.results: dict[str, int] = {}
         for index, name in enumerate(graph.outputs):
             source = self.memory.source(name)
-            if source not in graph.inputs and not graph[source].is_constant:
+            whole = graph[source].size_bytes == graph[name].size_bytes
+            if whole and source not in graph.inputs and not graph[source].is_constant:
                 self.results.setdefault(source, index)
         self.memory.outside |= {*graph.inputs, *self.results}
 
     def add(self, position: int, node: Node) -> None:
         """Add a node: another name for its input, or a kernel and its call."""
         memory = self.memory
-        if node.op.fusion is Fusion.ALIAS:
+        if node.output in memory.given:
             return
         if 0 in self.graph.result(node).shape:
             memory.use(node.output, position)  # nothing to compute
             return
         kernel = self._kernel(position, node)
-        operands = [memory.source(name) for name in node.inputs]
+        operands = [*node.inputs]
         for name in (*operands, node.output):
-            memory.use(name, position)
+            memory.use(memory.source(name), position)
         operands += memory.add_attributes(node, kernel.attributes)
         memory.lifetimes[position] = Lifetime(0, position, position)  # until the code is there
         self.calls.append((kernel, [*operands, node.output], position))
@@ -342,7 +343,7 @@ class _GraphBuilder:
         knobs are equal, too."""
         types = tuple((t.shape, t.dtype) for t in self.graph.operands(node))
         knobs = choose_knobs(self.graph, node, self.processor, self.chooser)
-        key = (node.op, types, tuple(sorted(knobs.items())))
+        key = (meaning(node.op), types, tuple(sorted(knobs.items())))
         if key not in self.kernels:
             found = lower_node(self.graph, node, self.processor, knobs)
             name = f"kernel{position}.{node.name}"
@@ -382,9 +383,10 @@ class _GraphBuilder:
         graph = self.graph
         yield f"{llvmlite.__version__} {llvm.llvm_version_info} {self.processor!r}"
         yield repr((graph.name, *(tensor_types(graph, n) for n in (graph.inputs, graph.outputs))))
-        yield repr([(kernel.name, names, position) for kernel, names, position in self.calls])
+        calls = ((k.name, [*map(self.memory.place, n)], position) for k, n, position in self.calls)
+        yield repr(list(calls))
         yield repr([(name, data.nbytes) for name, data in self.memory.constants.items()])
-        yield repr([self.memory.source(name) for name in graph.outputs])
+        yield repr([self.memory.place(name) for name in graph.outputs])
         yield f"{checksum:x}"  # the code has nothing else of the parameters' values
         for kernel in self.kernels.values():
             yield kernel.text
@@ -422,13 +424,14 @@ class _GraphBuilder:
             return builder.load(slot, typ=_POINTER)
 
         def address(name: str) -> Value:
-            if name in self.graph.inputs:
-                return entry_of(inputs, self.graph.inputs.index(name))
-            if name in places:
-                return at(parameters, places[name])
-            if name in self.results:
-                return entry_of(outputs, self.results[name])
-            return at(arena, offsets[name])
+            source, begin = self.memory.place(name)
+            if source in self.graph.inputs:
+                return at(entry_of(inputs, self.graph.inputs.index(source)), begin)
+            if source in places:
+                return at(parameters, places[source] + begin)
+            if source in self.results:
+                return at(entry_of(outputs, self.results[source]), begin)
+            return at(arena, offsets[source] + begin)
 
         for kernel, operands, workspace in self.calls:
             builder.call(
@@ -437,9 +440,9 @@ class _GraphBuilder:
         copy = ir.FunctionType(ir.VoidType(), [_POINTER, _POINTER, _I64, ir.IntType(1)])
         memcpy = ir.Function(self.module, copy, "llvm.memcpy.p0.p0.i64")
         for index, name in enumerate(self.graph.outputs):
-            source, size = self.memory.source(name), self.graph[name].size_bytes
-            if self.results.get(source) != index:
+            size = self.graph[name].size_bytes
+            if self.results.get(self.memory.source(name)) != index:
                 target = entry_of(outputs, index)
-                builder.call(memcpy, [target, address(source), _I64(size), ir.IntType(1)(0)])
+                builder.call(memcpy, [target, address(name), _I64(size), ir.IntType(1)(0)])
         builder.ret_void()
         return function
