@@ -410,6 +410,7 @@ def _sums_in_registers(acc: Stage, tile: Sequence[IterVar], lanes: IterVar) -> l
     """
     *taps, last = acc.tensor.reduce_axes
     if _adds_dots(acc):
+        acc.cover(lanes, lanes.extent)  # an instruction has all lanes, whoever reads them
         acc.reorder(*taps, *tile, lanes, last)
         for axis in tile:
             acc.unroll(axis)
