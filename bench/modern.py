@@ -442,7 +442,6 @@ MODERN: dict[str, Callable[[], onnx.ModelProto]] = {
     "swin_tiny": swin_tiny,
     "convnext_atto": convnext_atto,
     "gru": gru,
-    "lstm_layers": lstm_layers,
     "efficientnet_b0": efficientnet_b0,
     "mobilenet_v3": mobilenet_v3,
     "regnety_002": regnety_002,

@@ -31,6 +31,7 @@ from ....graph.ops.blocked.pooling import BlockedPool
 from ....graph.ops.blocked.transposed import BlockedConvTranspose2d
 from ....graph.ops.convolution import (
     Conv2d,
+    Convolution,
     ConvolutionTranspose,
     ConvTranspose2d,
     QConv2d,
@@ -106,6 +107,8 @@ class _Blocks(Relayout):
                 self._qconv(node, node.op)
             case StoredConv2d() if self._packs_stored(node, node.op):
                 self._stored_conv(node, node.op)
+            case Convolution() if self._is_whole(node, node.op) and self._packs(node):
+                self._whole_conv(node, node.op)
             case Reduce() if self._reduces_blocks(node, node.op):
                 self._reduce(node, node.op)
             case ConvTranspose2d() | ConvolutionTranspose() if self._is_plain_transpose(
@@ -138,7 +141,8 @@ class _Blocks(Relayout):
                 self.keep(node, node.op, *map(self.in_plain, node.inputs))
 
     def _packs(self, node: Node) -> bool:
-        fits = not isinstance(node.op, Conv2d | QConv2d) or self._groups_fit(node, node.op.groups)
+        kinds = Conv2d | QConv2d | Convolution
+        fits = not isinstance(node.op, kinds) or self._groups_fit(node, node.op.groups)
         return fits and self.is_constant_beyond_image(node)
 
     def _groups_fit(self, node: Node, groups: int) -> bool:
@@ -225,6 +229,19 @@ class _Blocks(Relayout):
         new = kind(op.strides, pads, op.dilations, depthwise, None, None)
         weight = self.constant(f"{node.name}.weight", packed)
         self.emit(node, new, image, weight, self.in_plain(node.inputs[2]))
+
+    def _is_whole(self, node: Node, op: Convolution) -> bool:
+        """Whether a convolution is of images of int32."""
+        image = self.graph[node.inputs[0]]
+        return (len(image.shape), image.dtype) == (4, "int32") and min(op.pads) >= 0
+
+    def _whole_conv(self, node: Node, op: Convolution) -> None:
+        image, packed = self._image_and_weight(node, op.groups)
+        kind = BlockedDepthwise if self._is_depthwise(node, op.groups) else BlockedConv2d
+        new = kind(op.strides, op.pads, op.dilations)  # type: ignore[arg-type]
+        no_bias = np.zeros((len(packed), self.block), np.int32)
+        weight = self.constant(f"{node.name}.weight", packed)
+        self.emit(node, new, image, weight, self.constant(f"{node.name}.bias", no_bias))
 
     def _reduces_blocks(self, node: Node, op: Reduce) -> bool:
         """Whether a reduction over channels can read blocks, which must be full."""
