@@ -231,9 +231,10 @@ class _Blocks(Relayout):
         self.emit(node, new, image, weight, self.in_plain(node.inputs[2]))
 
     def _is_whole(self, node: Node, op: Convolution) -> bool:
-        """Whether a convolution is of images of int32."""
-        image = self.graph[node.inputs[0]]
-        return (len(image.shape), image.dtype) == (4, "int32") and min(op.pads) >= 0
+        """Whether a convolution is of images of int32, with results for most lanes of a vector."""
+        image, lanes = self.graph[node.inputs[0]], 2 * self.graph.result(node).shape[1]
+        fits = lanes >= self.block and min(op.pads) >= 0
+        return fits and (len(image.shape), image.dtype) == (4, "int32")
 
     def _whole_conv(self, node: Node, op: Convolution) -> None:
         image, packed = self._image_and_weight(node, op.groups)
