@@ -220,9 +220,10 @@ class StoredConv2d(_Sliding):
 
     def evaluate(self, *args: np.ndarray) -> np.ndarray:
         x, weight, zero = args
-        image = bordered_value(x, self.pads, zero)
-        inside = replace(self, pads=(0, 0, 0, 0))
-        return inside._sums(image.astype(np.int32), weight.astype(np.int32))
+        (top, left, bottom, right), rest = self.pads, ((0, 0, 0, 0), self.dilations, self.groups)
+        border = ((0, 0), (0, 0), (top, bottom), (left, right))
+        image = np.pad(x, border, constant_values=zero.item()).astype(np.int32)
+        return convolve(image, weight.astype(np.int32), self.strides, *rest)
 
     def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
         x, weight, zero = inputs
@@ -230,13 +231,6 @@ class StoredConv2d(_Sliding):
         attributes = self.strides, (0, 0, 0, 0), self.dilations, self.groups
         acc = topi.convolution(image, weight, *attributes, dtype="int32")
         return Expression(replace(acc, name="out"), tuple(inputs))
-
-
-def bordered_value(x: np.ndarray, pads: Pads, value: np.ndarray) -> np.ndarray:
-    """An image [N, C, H, W] within a border of a value."""
-    top, left, bottom, right = pads
-    spread = ((0, 0), (0, 0), (top, bottom), (left, right))
-    return np.pad(x, spread, constant_values=value.item())
 
 
 def shifted_image(x: Tensor, pads: Pads, zero_point: int) -> Tensor:

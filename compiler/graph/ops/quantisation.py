@@ -13,18 +13,7 @@ from ...te.expr import Call, Const, Expr, all_of, select
 from ...te.tensor import Tensor, clip, placeholder
 from ..arithmetic.requant import INT8_MAX, INT8_MIN
 from ..text import array_text
-from .base import (
-    Elementwise,
-    Expression,
-    Fusion,
-    Op,
-    Shape,
-    Type,
-    broadcast,
-    expect,
-    expect_dtypes,
-    operands,
-)
+from .base import Elementwise, Expression, Fusion, Op, Shape, Type, expect, expect_dtypes, operands
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,23 +159,6 @@ class QuantizeAway(Elementwise):
         down = select(all_of(exact < 0.0, (even - exact).equal(0.5)), 1.0, 0.0)
         stored = even + up - down + float(self.zero_point)
         return clip(stored, float(INT8_MIN), float(INT8_MAX)).astype("int8")
-
-
-@dataclass(frozen=True)
-class SubtractZeroPoint(Elementwise):
-    """``x - zero_point`` as int32: x and the zero points, which broadcast, are int8 or uint8."""
-
-    def infer(self, *types: Type) -> Type:
-        (shape, dtype), zeros = operands(types, 2)
-        expect(dtype in ("int8", "uint8") and zeros[1] == dtype, "two of int8, or of uint8")
-        return broadcast(shape, zeros[0]), "int32"
-
-    def evaluate(self, *args: np.ndarray) -> np.ndarray:
-        x, zero = args
-        return x.astype(np.int32) - zero.astype(np.int32)
-
-    def element(self, x: Expr, zero: Expr) -> Expr:
-        return x.astype("int32") - zero.astype("int32")
 
 
 @dataclass(frozen=True)

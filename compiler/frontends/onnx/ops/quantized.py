@@ -19,9 +19,10 @@ from ....graph.arithmetic.requant import (
     requant,
 )
 from ....graph.ir import Tensor
-from ....graph.ops.convolution import QConv2d
+from ....graph.ops.convolution import Convolution, QConv2d
+from ....graph.ops.elementwise import SubtractZeroPoint
 from ....graph.ops.linear import QDense, QMatMul
-from ....graph.ops.quantisation import Dequantize, Quant, Quantize, SubtractZeroPoint
+from ....graph.ops.quantisation import Dequantize, Quant, Quantize
 from ....te.expr import FLOAT_DTYPES, INT_DTYPES, Expr, integer_range, maximum, minimum, select
 from ....te.expr import Call as FunctionCall
 from .call import Call, Outputs, Reader, as_before, signed
@@ -165,9 +166,20 @@ def _matmul_integer(call: Call) -> Outputs:
 
 
 def _conv_integer(call: Call) -> Outputs:
-    x = subtract_zero_point(call, call.operand(0), call.optional(2))
-    weight = subtract_zero_point(call, call.operand(1), call.optional(3))
-    return call.emit(convolution_of(call, x, weight), x, weight)
+    return _convolution(call, *map(call.operand, (0, 1)), *map(call.optional, (2, 3)))
+
+
+def _convolution(
+    call: Call, x: Tensor, weight: Tensor, zero_x: Tensor | None, zero_w: Tensor | None
+) -> Tensor:
+    """A convolution of int32; over a line, as over an image."""
+    op, as_image = convolution_of(call, x, weight), len(x.shape) == 3
+    if as_image:
+        x, weight = (call.reshape(t, image_shape(t.shape)) for t in (x, weight))
+        op = Convolution(*image_window(op), op.groups)
+    factors = (subtract_zero_point(call, *pair) for pair in ((x, zero_x), (weight, zero_w)))
+    y = call.emit(op, *factors)
+    return call.reshape(y, y.shape[:3]) if as_image else y
 
 
 def _requantized(call: Call, acc: Tensor, factors: list[Tensor], zero: Tensor) -> Tensor:
@@ -195,9 +207,7 @@ def _qlinear_conv(call: Call) -> Outputs:
     made = _conv2d(call)
     if made is not None:
         return made
-    x = subtract_zero_point(call, call.operand(0), call.operand(2))
-    weight = subtract_zero_point(call, call.operand(3), call.operand(5))
-    acc = call.emit(convolution_of(call, x, weight), x, weight)
+    acc = _convolution(call, *map(call.operand, (0, 3, 2, 5)))
     spatial = len(acc.shape) - 2
     bias = call.optional(8)
     if bias is not None:

@@ -53,8 +53,8 @@ class _BiasedConvolution(Windowed):
         expect(len(types) in (3, 4), "image, weight, bias and at most one residual")
         x, weight, bias, *residual = [shape for shape, _ in types]
         expect(bias == self._check(x, weight), "a bias for each channel")
-        dtype, whole = one_dtype(types), (self.lo, self.hi) == (-math.inf, math.inf)
-        expect(dtype == FLOAT32 or (dtype == "int32" and whole), "float32, or int32 and no bounds")
+        dtype = one_dtype(types)
+        expect(dtype in (FLOAT32, "int32"), "operands of float32 or of int32")
         shape = (x[0], bias[0], *self._sizes(x, self._kernel(weight)), bias[1])
         expect(all(other == shape for other in residual), f"a residual {list(shape)}")
         return shape, dtype

@@ -82,8 +82,6 @@ class PackedDense(Op):
             weight = (*weight[:-3], weight[-3] * DOT_WIDTH, weight[-2])
         fits = len(weight) == len(x) + 1 >= 3 and (*x[:-2], x[-1]) == (*weight[:-3], weight[-2])
         expect(fits, "matrices, and packed ones that they can be multiplied by")
-        bounded = (self.lo, self.hi) != (-math.inf, math.inf)
-        expect(dtype == "float32" or not bounded, "floats, for bounds")
         *_, blocks, _, block = weight
         expect(bias in ([], [(blocks, block)]), f"a bias [{blocks}, {block}]")
         expect((blocks - 1) * block < self.features <= blocks * block, "blocks of all features")

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -37,13 +38,12 @@ from ....graph.ops.convolution import (
     QConv2d,
     StoredConv2d,
 )
-from ....graph.ops.elementwise import Add, Clip, Map, Relu
+from ....graph.ops.elementwise import Add, Clip, Map, Relu, SubtractZeroPoint
 from ....graph.ops.integer import QAdd
 from ....graph.ops.layout import FromBlocks, Interleave, ToBlocks, in_blocks
 from ....graph.ops.linear import Dense, MatMul, QDense, QMatMul
 from ....graph.ops.movement import Reshape, Slice, Transpose
 from ....graph.ops.pooling import AvgPool, MaxPool, QMaxPool
-from ....graph.ops.quantisation import SubtractZeroPoint
 from ....graph.ops.reduction import Reduce
 from ....te.expr import Call, Const, Var
 from ....te.tensor import clip
@@ -105,10 +105,10 @@ class _Blocks(Relayout):
                 self._conv(node, node.op)
             case QConv2d() if self._packs(node) and node.op.requant.rounding == "even":
                 self._qconv(node, node.op)
-            case StoredConv2d() if self._packs_stored(node, node.op):
-                self._stored_conv(node, node.op)
+            case StoredConv2d() if self._groups_fit(node) and self._adds_fours(node, node.op):
+                self._dot_conv(node, node.op, None, None, [self.in_plain(node.inputs[2])])
             case Convolution() if self._is_whole(node, node.op) and self._packs(node):
-                self._whole_conv(node, node.op)
+                self._conv(node, node.op)
             case Reduce() if self._reduces_blocks(node, node.op):
                 self._reduce(node, node.op)
             case ConvTranspose2d() | ConvolutionTranspose() if self._is_plain_transpose(
@@ -141,13 +141,12 @@ class _Blocks(Relayout):
                 self.keep(node, node.op, *map(self.in_plain, node.inputs))
 
     def _packs(self, node: Node) -> bool:
-        kinds = Conv2d | QConv2d | Convolution
-        fits = not isinstance(node.op, kinds) or self._groups_fit(node, node.op.groups)
-        return fits and self.is_constant_beyond_image(node)
+        return self._groups_fit(node) and self.is_constant_beyond_image(node)
 
-    def _groups_fit(self, node: Node, groups: int) -> bool:
+    def _groups_fit(self, node: Node) -> bool:
         """Whether a convolution has one group, is depthwise, or has as many results as channels in
         each group, which divide a block or consist of whole blocks."""
+        groups = getattr(node.op, "groups", 1)
         channels, results = self.graph[node.inputs[0]].shape[1], self.graph.result(node).shape[1]
         each = channels // groups
         whole = each % self.block == 0 or self.block % each == 0
@@ -169,12 +168,14 @@ class _Blocks(Relayout):
         wide[of_all, of_all // channels % (self.block // channels)] = weight
         return wide.reshape(results, self.block, *kernel)
 
-    def _conv(self, node: Node, op: Conv2d) -> None:
-        size = ALGORITHMS.get(self.algorithm(self.graph, node))
-        if size is not None:
-            self._winograd(node, op, size)
-            return
-        attributes = (op.strides, op.pads, op.dilations, op.lo, op.hi)
+    def _conv(self, node: Node, op: Conv2d | Convolution) -> None:
+        bounds: tuple[float, ...] = ()
+        if isinstance(op, Conv2d):
+            size, bounds = ALGORITHMS.get(self.algorithm(self.graph, node)), (op.lo, op.hi)
+            if size is not None:
+                self._winograd(node, op, size)
+                return
+        attributes: Any = (op.strides, op.pads, op.dilations, *bounds)
         image, packed = self._image_and_weight(node, op.groups)
         depthwise = self._is_depthwise(node, op.groups)
         new = BlockedDepthwise(*attributes) if depthwise else BlockedConv2d(*attributes)
@@ -197,52 +198,35 @@ class _Blocks(Relayout):
     def _qconv(self, node: Node, op: QConv2d) -> None:
         rest = (op.x_zero_point, op.requant)
         columns, depthwise = self._columns(node, op.requant), self._is_depthwise(node, op.groups)
-        new: BlockedQConv2d | BlockedDotConv2d
         if self._adds_fours(node, op):
-            matrices = self.uses_matrices(self.graph, node)
-            image, packed, missing = self._image_and_fours(node, op.groups, matrices)
-            pads = (*op.pads[:3], op.pads[3] + missing)
-            kind = BlockedMatrixConv2d if matrices else BlockedDotConv2d
-            new = kind(op.strides, pads, op.dilations, depthwise, *rest)
             weight = self.data(node.inputs[1])
             columns["bias"] = _lifted_bias(columns["bias"], weight, op.x_zero_point)
-        else:
-            image, packed = self._image_and_weight(node, op.groups)
-            packed = packed.astype(np.int32)
-            new = BlockedQConv2d(op.strides, op.pads, op.dilations, depthwise, *rest)
+            self._dot_conv(node, op, *rest, self._packed_columns(node, columns))
+            return
+        image, packed = self._image_and_weight(node, op.groups)
+        new = BlockedQConv2d(op.strides, op.pads, op.dilations, depthwise, *rest)
         names = self._packed_columns(node, columns)
-        weights = self.constant(f"{node.name}.weight", packed)
+        weights = self.constant(f"{node.name}.weight", packed.astype(np.int32))
         self.emit(node, new, image, weights, *names)
 
-    def _packs_stored(self, node: Node, op: StoredConv2d) -> bool:
-        """Whether a convolution of stored integers fits blocks, and products by fours."""
-        weight, depthwise = self.graph[node.inputs[1]], self._is_depthwise(node, op.groups)
-        fits = weight.is_constant and self._groups_fit(node, op.groups)
-        return fits and (not depthwise or op.dilations[1] == 1)
-
-    def _stored_conv(self, node: Node, op: StoredConv2d) -> None:
+    def _dot_conv(
+        self, node: Node, op: QConv2d | StoredConv2d, zero_point: int | None,
+        requant: Requant | None, columns: list[str],
+    ) -> None:  # fmt: skip
+        """A convolution that adds products by fours, with its operands behind the weight."""
         matrices = self.uses_matrices(self.graph, node)
         image, packed, missing = self._image_and_fours(node, op.groups, matrices)
         pads = (*op.pads[:3], op.pads[3] + missing)
         kind = BlockedMatrixConv2d if matrices else BlockedDotConv2d
         depthwise = self._is_depthwise(node, op.groups)
-        new = kind(op.strides, pads, op.dilations, depthwise, None, None)
-        weight = self.constant(f"{node.name}.weight", packed)
-        self.emit(node, new, image, weight, self.in_plain(node.inputs[2]))
+        new = kind(op.strides, pads, op.dilations, depthwise, zero_point, requant)
+        self.emit(node, new, image, self.constant(f"{node.name}.weight", packed), *columns)
 
     def _is_whole(self, node: Node, op: Convolution) -> bool:
         """Whether a convolution is of images of int32, with results for most lanes of a vector."""
         image, lanes = self.graph[node.inputs[0]], 2 * self.graph.result(node).shape[1]
         fits = lanes >= self.block and min(op.pads) >= 0
         return fits and (len(image.shape), image.dtype) == (4, "int32")
-
-    def _whole_conv(self, node: Node, op: Convolution) -> None:
-        image, packed = self._image_and_weight(node, op.groups)
-        kind = BlockedDepthwise if self._is_depthwise(node, op.groups) else BlockedConv2d
-        new = kind(op.strides, op.pads, op.dilations)  # type: ignore[arg-type]
-        no_bias = np.zeros((len(packed), self.block), np.int32)
-        weight = self.constant(f"{node.name}.weight", packed)
-        self.emit(node, new, image, weight, self.constant(f"{node.name}.bias", no_bias))
 
     def _reduces_blocks(self, node: Node, op: Reduce) -> bool:
         """Whether a reduction over channels can read blocks, which must be full."""
@@ -292,7 +276,7 @@ class _Blocks(Relayout):
         # Channels too few for a block are read one after another, in the model's own layout.
         return self.in_plain(x), packed.transpose(0, 2, 3, 4, 1)
 
-    def _adds_fours(self, node: Node, op: QConv2d) -> bool:
+    def _adds_fours(self, node: Node, op: QConv2d | StoredConv2d) -> bool:
         """Whether products can be added by fours: positions of a row must lie together."""
         fits = self.data(node.inputs[1]).dtype == np.int8
         depthwise = self._is_depthwise(node, op.groups)
@@ -498,8 +482,8 @@ class _Blocks(Relayout):
         self.emit(node, op, *(self.in_other(name) for name in node.inputs))
 
     def _packed_bias(self, node: Node, channels: int) -> str:
-        given = len(node.inputs) > 2
-        bias = self.data(node.inputs[2]) if given else np.zeros(channels, np.float32)
+        _, weight, *given = map(self.graph.__getitem__, node.inputs)
+        bias = self.data(given[0].name) if given else np.zeros(channels, weight.dtype)
         return self.constant(f"{node.name}.bias", in_blocks(bias, self.block, 0))
 
 

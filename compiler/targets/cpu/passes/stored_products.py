@@ -25,11 +25,10 @@ from ....graph.ir import Graph, Node, Tensor, infer
 from ....graph.ops.base import Op
 from ....graph.ops.blocked.dense import DOT_WIDTH, PackedDense
 from ....graph.ops.convolution import Convolution, StoredConv2d
-from ....graph.ops.elementwise import Map
+from ....graph.ops.elementwise import Map, SubtractZeroPoint
 from ....graph.ops.layout import in_blocks
 from ....graph.ops.linear import MatMul
 from ....graph.ops.movement import Reshape
-from ....graph.ops.quantisation import Recentre, SubtractZeroPoint
 from ....graph.ops.reduction import Reduce
 from ....graph.passes.dead_code import dead_code
 from ....te.expr import Expr, Var
@@ -44,7 +43,7 @@ def stored_products(graph: Graph, block: int, dots: bool) -> Graph:
         product = _find_product(graph, producers, node)
         if product is not None and isinstance(node.op, MatMul):
             product.add_rows(block, dots)
-        elif product is not None and dots:
+        elif product is not None and dots and product.has_uint8:
             product.add_image(node.op_as(Convolution))
         else:
             nodes.append(node)
@@ -68,61 +67,47 @@ class _Product:
     nodes: list[Node] = field(default_factory=list)
     tensors: dict[str, Tensor] = field(default_factory=dict)
 
+    @property
+    def has_uint8(self) -> bool:
+        """Whether the first operand is stored as uint8."""
+        return self.graph[self.x].dtype == "uint8"
+
     def add_rows(self, block: int, dots: bool) -> None:
         """A product of rows with a matrix."""
         shape, (columns, depth) = self.graph.result(self.node).shape, self.stored.shape
-        rows = Reshape((math.prod(shape[:-1]), depth))
-        if not dots or depth % DOT_WIDTH:
-            weight = self.stored + self.offsets[:, None]
-            packed = self._constant("packed", in_blocks(weight, block, 0).transpose(0, 2, 1))
-            x = self._step("rows", rows, self.node.inputs[0])
-            y = self._step("blocks", PackedDense(columns), x, packed)
+        rows, [difference, _] = Reshape((math.prod(shape[:-1]), depth)), self.node.inputs
+        fours = dots and self.has_uint8 and depth % DOT_WIDTH == 0
+        if fours:
+            packed = in_blocks(in_blocks(self.stored, block, 0), DOT_WIDTH, 2)
+            packed = packed.transpose(0, 2, 1, 3)
+        else:
+            packed = in_blocks(self.stored + self.offsets[:, None], block, 0).transpose(0, 2, 1)
+        x = self._step("rows", rows, self.x if fours else difference)
+        y = self._step("blocks", PackedDense(columns), x, self._constant("packed", packed))
+        if not fours:
             self.nodes.append(replace(self.node, op=Reshape(shape), inputs=(y,)))
             return
-        fours = in_blocks(in_blocks(self.stored, block, 0), DOT_WIDTH, 2).transpose(0, 2, 1, 3)
-        x, zero = self._unsigned()
-        x = self._step("rows", rows, x)
-        y = self._step("blocks", PackedDense(columns), x, self._constant("packed", fours))
         y, totals = self._step("sums", Reshape(shape), y), ""
         if self.offsets.any():
-            along = Reduce("+", (len(shape) - 1,), keepdims=True)
-            totals = self._step("totals", along, self.node.inputs[0])
-        self._correct(y, zero, totals, (columns,))
+            totals = self._step("totals", Reduce("+", (len(shape) - 1,), True), difference)
+        self._correct(y, totals, (columns,))
 
     def add_image(self, op: Convolution) -> None:
-        """A convolution."""
-        shape, stored, window = self.graph.result(self.node).shape, self.stored, op
-        (x, zero), differences = self._unsigned(), self.node.inputs[0]
-        if len(shape) == 3:  # an image of one row
-            n, channels, width = self.graph[differences].shape
-            x, differences = (
-                self._step(label, Reshape((n, channels, 1, width)), name)
-                for label, name in (("image", x), ("differences", differences))
-            )
-            stored, pads = stored[:, :, None], (0, op.pads[0], 0, op.pads[1])
-            window = Convolution((1, *op.strides), pads, (1, *op.dilations), op.groups)
-        new = StoredConv2d(window.strides, window.pads, window.dilations, window.groups)  # type: ignore[arg-type]
-        y = self._step("images", new, x, self._constant("stored", stored), zero)
-        y, totals = self._step("sums", Reshape(shape), y), ""
+        """A convolution of images."""
+        new = StoredConv2d(op.strides, op.pads, op.dilations, op.groups)  # type: ignore[arg-type]
+        y = self._step("sums", new, self.x, self._constant("stored", self.stored), self.zero)
+        totals = ""
         if self.offsets.any():
-            ones = self._constant("ones", np.ones((1, 1, *stored.shape[2:]), np.int32))
-            totals = self._step("channels", Reduce("+", (1,), keepdims=True), differences)
-            totals = self._step("windows", replace(window, groups=1), totals, ones)
-            totals = self._step("totals", Reshape((shape[0], 1, *shape[2:])), totals)
-        self._correct(y, zero, totals, (shape[1], *[1] * (len(shape) - 2)))
+            ones = self._constant("ones", np.ones((1, 1, *self.stored.shape[2:]), np.int32))
+            totals = self._step("channels", Reduce("+", (1,), True), self.node.inputs[0])
+            totals = self._step("totals", op, totals, ones)
+        self._correct(y, totals, (-1, 1, 1))
 
-    def _unsigned(self) -> tuple[str, str]:
-        """The first operand and its zero point as uint8."""
-        if self.graph[self.x].dtype == "uint8":
-            return self.x, self.zero
-        x = self._step("unsigned", Recentre(), self.x)
-        return x, self._step("unsigned_zero", Recentre(), self.zero)
-
-    def _correct(self, y: str, zero: str, totals: str, column: tuple[int, ...]) -> None:
+    def _correct(self, y: str, totals: str, column: tuple[int, ...]) -> None:
         """The result from sums ``y`` of stored integers, and the ``totals`` of differences, if
         there are offsets. Columns have the shape ``column``."""
         sums = self.stored.reshape(len(self.stored), -1).sum(1, dtype=np.int32)
-        names = [y, zero, self._constant("sums", sums.reshape(column))]
+        names = [y, self.zero, self._constant("sums", sums.reshape(column))]
         dtypes = ["int32", "uint8", *["int32"] * 3]
         acc, z, weights, total, offset = (Var(f"x{i}", dtype) for i, dtype in enumerate(dtypes))
         body: Expr = acc - z.astype("int32") * weights
@@ -132,9 +117,6 @@ class _Product:
         op = Map("ZeroPoints", (acc, z, weights, total, offset)[: len(names)], body)
         self.nodes.append(replace(self.node, op=op, inputs=tuple(names)))
 
-    def _tensor(self, name: str) -> Tensor:
-        return self.tensors.get(name) or self.graph[name]
-
     def _constant(self, label: str, data: np.ndarray) -> str:
         """A constant, which all products by one weight share."""
         name = f"{self.node.inputs[1]}.{label}"
@@ -143,14 +125,12 @@ class _Product:
 
     def _step(self, label: str, op: Op, *inputs: str) -> str:
         """A new node, unless it would change nothing; returns its result's name."""
-        if isinstance(op, Reshape) and self._tensor(inputs[0]).shape == op.shape:
+        operands = [self.tensors.get(name) or self.graph[name] for name in inputs]
+        if isinstance(op, Reshape) and operands[0].shape == op.shape:
             return inputs[0]
-        name = f"{self.node.output}.{label}"
-        operands = tuple(map(self._tensor, inputs))
-        shape, dtype = infer(op, operands, name)
-        self.tensors[name] = Tensor(name, shape, dtype)
-        self.nodes.append(replace(self.node, name=f"{self.node.name}.{label}", op=op,
-                                  inputs=inputs, output=name))  # fmt: skip
+        name, as_part = f"{self.node.output}.{label}", f"{self.node.name}.{label}"
+        self.tensors[name] = Tensor(name, *infer(op, operands, name))
+        self.nodes.append(replace(self.node, name=as_part, op=op, inputs=inputs, output=name))
         return name
 
 
@@ -161,7 +141,7 @@ def _find_product(graph: Graph, producers: Mapping[str, Node], node: Node) -> _P
         case MatMul() if len(graph[node.inputs[1]].shape) == 2:
             of_columns = graph[node.inputs[1]].data
             data = None if of_columns is None else of_columns.T
-        case Convolution(_, pads) if len(graph.result(node).shape) in (3, 4) and min(pads) >= 0:
+        case Convolution(_, pads) if len(pads) == 4 and min(pads) >= 0:
             data = graph[node.inputs[1]].data
         case _:
             return None
@@ -175,5 +155,6 @@ def _find_product(graph: Graph, producers: Mapping[str, Node], node: Node) -> _P
     grouped = isinstance(node.op, Convolution) and node.op.groups > 1 and offsets.any()
     if not fits or grouped:
         return None
+    x, zero = made.inputs
     stored = (data - offsets.reshape(-1, *[1] * (data.ndim - 1))).astype(np.int8)
-    return _Product(graph, node, *made.inputs, stored, offsets)
+    return _Product(graph, node, x, zero, stored, offsets)

@@ -40,7 +40,7 @@ from vdla.compiler.graph.ops.convolution import (
     QConvTranspose2d,
     StoredConv2d,
 )
-from vdla.compiler.graph.ops.elementwise import Add, Clip, Map, Relu
+from vdla.compiler.graph.ops.elementwise import Add, Clip, Map, Relu, SubtractZeroPoint
 from vdla.compiler.graph.ops.fused import Fused, FusedParts
 from vdla.compiler.graph.ops.fused_pairs import (
     QConvAdd,
@@ -87,13 +87,7 @@ from vdla.compiler.graph.ops.pooling import (
     QAvgPoolValid,
     QMaxPool,
 )
-from vdla.compiler.graph.ops.quantisation import (
-    Dequantize,
-    Quantize,
-    QuantizeAway,
-    Recentre,
-    SubtractZeroPoint,
-)
+from vdla.compiler.graph.ops.quantisation import Dequantize, Quantize, QuantizeAway, Recentre
 from vdla.compiler.graph.ops.reduction import ArgReduce, Reduce
 from vdla.compiler.graph.ops.softmax import QTableSoftmax
 from vdla.compiler.graph.passes import GRAPH_PASSES, run_passes
