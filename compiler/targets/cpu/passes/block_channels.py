@@ -377,11 +377,12 @@ class _Blocks(Relayout):
         return self.step(f"{node.name}.{label}", f"{node.output}.{label}", op, *inputs)
 
     def _packs_columns(self, node: Node, dtype: str) -> bool:
-        """Whether it pays to pack the second factor of a product of matrices: there are rows enough
-        that read it, and columns for most lanes of a vector."""
+        """Whether it pays to pack the second factor of a product of matrices: it is a constant, or
+        there are rows enough that read it; and it has columns for most lanes of a vector."""
         a, b = self.graph.operands(node)
         alike = a.dtype == dtype and a.shape[:-2] == b.shape[:-2] and 0 not in a.shape
-        return alike and a.shape[-2] >= LEAST_ROWS and 2 * b.shape[-1] >= self.block
+        pays = b.is_constant or a.shape[-2] >= LEAST_ROWS
+        return alike and pays and 2 * b.shape[-1] >= self.block
 
     def _product(self, node: Node) -> None:
         """A product of matrices that are both computed. A transposition of the second one is fused
@@ -389,10 +390,11 @@ class _Blocks(Relayout):
         a, b = node.inputs
         source, order = self._before_transposition(b)
         pack = PackColumns(self.block, order)
+        packed = f"{b}.columns"
         if not self.graph[b].is_constant:
             packed = self._step(node, "columns", pack, self.in_plain(source))
-        else:
-            packed = self.constant(f"{node.output}.columns", pack.evaluate(self.data(b)))
+        elif packed not in self.tensors:  # the steps of a recurrent layer share it
+            self.constant(packed, pack.evaluate(self.data(b)))
         self.keep(node, PackedDense(self.graph[b].shape[-1]), self.in_plain(a), packed)
 
     def _before_transposition(self, name: str) -> tuple[str, tuple[int, ...]]:

@@ -43,7 +43,7 @@ def stored_products(graph: Graph, block: int, dots: bool) -> Graph:
         product = _find_product(graph, producers, node)
         if product is not None and isinstance(node.op, MatMul):
             product.add_rows(block, dots)
-        elif product is not None and dots and product.has_uint8:
+        elif product is not None and dots and graph[product.x].dtype == "uint8":
             product.add_image(node.op_as(Convolution))
         else:
             nodes.append(node)
@@ -67,16 +67,11 @@ class _Product:
     nodes: list[Node] = field(default_factory=list)
     tensors: dict[str, Tensor] = field(default_factory=dict)
 
-    @property
-    def has_uint8(self) -> bool:
-        """Whether the first operand is stored as uint8."""
-        return self.graph[self.x].dtype == "uint8"
-
     def add_rows(self, block: int, dots: bool) -> None:
         """A product of rows with a matrix."""
         shape, (columns, depth) = self.graph.result(self.node).shape, self.stored.shape
         rows, [difference, _] = Reshape((math.prod(shape[:-1]), depth)), self.node.inputs
-        fours = dots and self.has_uint8 and depth % DOT_WIDTH == 0
+        fours = dots and depth % DOT_WIDTH == 0 and self.graph[self.x].dtype == "uint8"
         if fours:
             packed = in_blocks(in_blocks(self.stored, block, 0), DOT_WIDTH, 2)
             packed = packed.transpose(0, 2, 1, 3)
