@@ -8,7 +8,7 @@ the core's clock is not the same in all. Our code runs twice in each turn; the *
 ratio of its two times, which is what a difference of ratios means. Operations are counted as for
 direct convolutions, so that Winograd's algorithm can exceed the peak. All libraries get the integer
 models of ``workloads.py`` in the form that ONNX Runtime runs fastest (``peers.py``), and those of
-``modern.py`` as ``vdla quantize`` writes them.
+``modern.py`` as ``vdla quantize`` writes them, or as ONNX Runtime quantises them dynamically.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from .measure import Progress, random_inputs, told
 from .modern import MODERN
 from .networks import IN_FLOAT, make_model
 from .peak import peak_kernel, peak_ops, repeat_code
-from .peers import PEERS, REFERENCE, in_uint8, installed_peers
+from .peers import PEERS, REFERENCE, in_dynamic_int8, in_uint8, installed_peers
 from .table2 import choose_layers
 from .workloads import NETWORKS, ConvLayer, MatrixProduct
 
@@ -57,11 +57,16 @@ ROUNDS, WARM_ROUNDS = 15, 2
 TOLERANCE = {"float32": 1e-4, "int8": 0.04}
 #: Suffix of the name of a model or layer that is to run in int8.
 INT8 = "-int8"
+#: The same of one whose activations are quantised while it runs.
+DYNAMIC = "-dynamic"
 #: Calls of a single convolution in a turn. One call would not do: calling from Python and reading
 #: the clock take as long as a small convolution.
 KERNEL_CALLS = 30
 #: Networks that are compared where none are named.
-MODELS = (*NETWORKS, *(f"{name}{INT8}" for name in NETWORKS), *MODERN)
+MODELS = (
+    *NETWORKS, *(f"{name}{INT8}" for name in NETWORKS), *MODERN,
+    *(f"{name}{DYNAMIC}" for name in ("resnet18", "bert", "lstm_layers")),
+)  # fmt: skip
 _PRODUCTS = (
     BlockedConv2d | BlockedWinograd | BlockedDepthwise | BlockedDotConv2d | BlockedQConv2d
     | PackedDense
@@ -84,7 +89,7 @@ def cpu_rows(
     threads: int = 1,
 ) -> list[dict[str, Any]]:
     """One row for each network and for each layer of table 2; names that end in ``-int8`` mean the
-    quantised ones.
+    quantised ones, and names of networks that end in ``-dynamic`` the dynamically quantised ones.
 
     Raises VdlaError for an unknown name, without ONNX Runtime, and when results differ.
     """
@@ -92,20 +97,23 @@ def cpu_rows(
     jobs += [(name, _in_either(_find_layer(name).model, name)) for name in layers]
     rows = []
     for name, build in told(jobs, progress):
-        dtype = "int8" if name.endswith(INT8) else "float32"
+        dtype = "int8" if name.endswith((INT8, DYNAMIC)) else "float32"
         rows.append(_row(name, build(), dtype, rounds, threads))
     return rows
 
 
 def _find_builder(name: str) -> Callable[[], onnx.ModelProto]:
+    if name.endswith(DYNAMIC):
+        build = _find_builder(name.removesuffix(DYNAMIC))
+        return lambda: in_dynamic_int8(build())
     base = name.removesuffix(INT8)
     if base in NETWORKS:
         return _in_either(NETWORKS[base], name)
     if base in IN_FLOAT:
         return partial(make_model, base, 1, name.endswith(INT8))
     raise VdlaError(
-        f"models: expected names from {', '.join((*NETWORKS, *IN_FLOAT))}, each with {INT8} or "
-        f"without, got {name!r}"
+        f"models: expected names from {', '.join((*NETWORKS, *IN_FLOAT))}, each with {INT8}, "
+        f"with {DYNAMIC} or without, got {name!r}"
     )
 
 

@@ -151,12 +151,19 @@ class FloatNet(Net):
 
     def gru(self, x: str) -> str:
         """A GRU layer as wide as its input [steps, 1, width]."""
+        return self._recurrent("GRU", x, 3, linear_before_reset=1)
+
+    def lstm(self, x: str) -> str:
+        """An LSTM layer as wide as its input [steps, 1, width]."""
+        return self._recurrent("LSTM", x, 4)
+
+    def _recurrent(self, kind: str, x: str, gates: int, **attributes: int) -> str:
         steps, _, width = self.shapes[x]
-        weights = [self.random(name, 1, 3 * width, width, fan_in=width) for name in ("w", "r")]
-        operands = [x, *weights, self.random("b", 1, 6 * width, fan_in=width)]
-        self.macs += 2 * steps * 3 * width * width
+        weights = [self.random(name, 1, gates * width, width, fan_in=width) for name in ("w", "r")]
+        operands = [x, *weights, self.random("b", 1, 2 * gates * width, fan_in=width)]
+        self.macs += 2 * steps * gates * width * width
         shape = (steps, 1, 1, width)
-        every = self._node("GRU", operands, shape, hidden_size=width, linear_before_reset=1)
+        every = self._node(kind, operands, shape, hidden_size=width, **attributes)
         return self.reshape(every, steps, 1, width)
 
     def average_pool(self, x: str, size: int) -> str:
@@ -418,6 +425,12 @@ def gru() -> onnx.ModelProto:
     """Two GRU layers of width 128 over 50 steps."""
     net = FloatNet("gru")
     return net.model(net.gru(net.gru(net.input(50, 1, 128))))
+
+
+def lstm_layers() -> onnx.ModelProto:
+    """Two LSTM layers of width 256 over 64 steps."""
+    net = FloatNet("lstm_layers")
+    return net.model(net.lstm(net.lstm(net.input(64, 1, 256))))
 
 
 #: Builders by name; all are in float32, for one image or sentence.

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -68,6 +70,19 @@ def installed_peers() -> list[str]:
             f"install it with pip install {REFERENCE}"
         )
     return names
+
+
+def in_dynamic_int8(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A float model as ONNX Runtime's quantiser writes it, with weights of eight bits and
+    activations that are quantised by their own ranges. Its convolutions take uint8 alone."""
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    convolves = any(node.op_type == "Conv" for node in model.graph.node)
+    kind = QuantType.QUInt8 if convolves else QuantType.QInt8
+    with TemporaryDirectory() as folder:
+        place = Path(folder) / "int8.onnx"
+        quantize_dynamic(model, place, weight_type=kind)
+        return onnx.load(place)
 
 
 #: Operators whose results have no negative values if their operands have none.

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from typing import TypeVar
 
 import numpy as np
@@ -15,6 +14,7 @@ import numpy as np
 from ..runtime.native import MemoryPlan, TensorType, align, aligned_memory
 from .graph.ir import Graph, Node
 from .graph.ops.base import Fusion
+from .graph.ops.movement import Concat, Slice
 
 #: The most orders that are tried, from each of the two first ones.
 ROUNDS = 20
@@ -47,24 +47,69 @@ class GraphMemory:
     Attributes
     ----------
     round_up : the size that some bytes take
+    parts : whether tensors may lie in others: a Slice whose elements lie together in its operand,
+        and what a Concat puts one after another
     outside : tensors that have memory of their own
     constants : values by name: of tensors, and of nodes' attributes that are arrays
     lifetimes : of tensors by name, and of what a node needs besides by a key of the caller's
     """
 
-    def __init__(self, graph: Graph, round_up: Callable[[int], int]):
+    def __init__(self, graph: Graph, round_up: Callable[[int], int], parts: bool = False):
         self.graph, self.round_up = graph, round_up
         self.outside: set[str] = set()
         self.constants: dict[str, np.ndarray] = {}
         self.lifetimes: dict[str | int, Lifetime] = {}
-        self._sources: dict[str, str] = {}
+        #: For a tensor that lies in another one: which, and where in it, in bytes.
+        self._inside: dict[str, tuple[str, int]] = {}
+        #: Results that need no code: other names of their operands, parts, and what consists of
+        #: parts.
+        self.given: set[str] = set()
         for node in graph.nodes:
             if node.op.fusion is Fusion.ALIAS:
-                self._sources[node.output] = self.source(node.inputs[0])
+                self._put(node.output, node.inputs[0], 0)
+            elif parts and isinstance(node.op, Slice):
+                begin = node.op.find_together(graph[node.inputs[0]].shape)
+                if begin is not None:
+                    self._put(node.output, node.inputs[0], begin)
+            elif parts and isinstance(node.op, Concat):
+                self._put_together(node, node.op)
+
+    def _put(self, name: str, inside: str, elements: int) -> None:
+        """Let a result lie in its operand, so many elements behind the beginning."""
+        tensor = self.graph[name]
+        self._inside[name] = inside, elements * np.dtype(tensor.dtype).itemsize
+        self.given.add(name)
+
+    def _put_together(self, node: Node, op: Concat) -> None:
+        """Let the operands of a Concat lie in its result, where each is computed as a whole, for
+        this Concat alone, and they lie one after another."""
+        graph, whole = self.graph, [self.place(name) for name in node.inputs]
+        sources = {source for source, _ in whole}
+        computed = all(
+            begin == 0 and graph[source].size_bytes == graph[name].size_bytes > 0
+            and source not in graph.inputs and not graph[source].is_constant
+            for name, (source, begin) in zip(node.inputs, whole, strict=True)
+        )  # fmt: skip
+        outer = graph.result(node).shape[: op.axis]
+        if not computed or len(sources) < len(whole) or any(n != 1 for n in outer):
+            return
+        begin = 0
+        for name, (source, _) in zip(node.inputs, whole, strict=True):
+            self._inside[source] = node.output, begin
+            begin += graph[name].size_bytes
+        self.given.add(node.output)
+
+    def place(self, name: str) -> tuple[str, int]:
+        """The tensor whose memory a tensor lies in, perhaps its own, and where, in bytes."""
+        begin = 0
+        while name in self._inside:
+            name, more = self._inside[name]
+            begin += more
+        return name, begin
 
     def source(self, name: str) -> str:
-        """The tensor that a name stands for: its source if it is an alias, else itself."""
-        return self._sources.get(name, name)
+        """The tensor whose memory a tensor lies in."""
+        return self.place(name)[0]
 
     def use(self, name: str, position: int) -> None:
         """Extend the lifetime of a tensor to a position."""
@@ -95,7 +140,8 @@ class GraphMemory:
     def offsets(self, offsets: Mapping[str | int, int]) -> dict[str, int]:
         """Where tensors are, their other names included, by the ``offsets`` of lifetimes."""
         found = {name: offset for name, offset in offsets.items() if isinstance(name, str)}
-        return found | {n: found[s] for n, s in self._sources.items() if s in found}
+        others = {name: self.place(name) for name in self._inside}
+        return found | {n: found[s] + begin for n, (s, begin) in others.items() if s in found}
 
 
 def tensor_types(graph: Graph, names: Sequence[str]) -> tuple[TensorType, ...]:
@@ -118,10 +164,13 @@ def plan_arena(lifetimes: Mapping[Key, Lifetime]) -> tuple[dict[Key, int], Memor
     fullest = {name: max(live_bytes[s] for s in life.steps) for name, life in lifetimes.items()}
     bound = max(fullest.values(), default=0)
     rivals: dict[Key, list[Key]] = {name: [] for name in lifetimes}
-    for a, b in combinations(lifetimes, 2):
-        if lifetimes[a].overlaps(lifetimes[b]):
+    alive: list[Key] = []
+    for a in sorted(lifetimes, key=lambda name: lifetimes[name].first):
+        alive = [b for b in alive if lifetimes[a].overlaps(lifetimes[b])]
+        for b in alive:
             rivals[a].append(b)
             rivals[b].append(a)
+        alive.append(a)
     sizes = {name: align(life.size_bytes) for name, life in lifetimes.items()}
     by_size = sorted(sizes, key=lambda n: (-sizes[n], lifetimes[n].first))
     by_step = sorted(by_size, key=lambda n: -fullest[n])

@@ -13,7 +13,7 @@ from ...te.expr import Const
 from ...te.tensor import Tensor, compute
 from ..arithmetic.requant import Requant
 from ..arithmetic.windows import convolve, convolve_transposed
-from .base import Expression, Pads, Pair, Shape, Type, expect, one_dtype
+from .base import Expression, Pads, Pair, Shape, Type, expect, expect_dtypes, one_dtype
 from .epilogue import FloatProduct, IntegerProduct, Product
 
 
@@ -198,6 +198,39 @@ class QConv2d(_Sliding, IntegerProduct):
     def is_depthwise(self, weight: Shape) -> bool:
         """Whether the operator convolves every channel by itself."""
         return self.groups > 1 and weight[:2] == (self.groups, 1)
+
+
+@dataclass(frozen=True)
+class StoredConv2d(_Sliding):
+    """x uint8 [N,C,H,W], weight int8 [OC,C/groups,KH,KW], zero point uint8, to int32.
+
+    ``sum over c, kh, kw of x[n, c, oh*sh + kh*dh - top, ow*sw + kw*dw - left] * weight``, where x
+    outside the image is the zero point, which is not subtracted.
+    """
+
+    strides: Pair
+    pads: Pads
+    dilations: Pair
+    groups: int
+
+    def infer(self, *types: Type) -> Type:
+        x, weight, zero = expect_dtypes(types, "uint8", "int8", "uint8")
+        expect(zero == (), "one zero point")
+        return self._with_bias_shape(x, weight, []), "int32"
+
+    def evaluate(self, *args: np.ndarray) -> np.ndarray:
+        x, weight, zero = args
+        (top, left, bottom, right), rest = self.pads, ((0, 0, 0, 0), self.dilations, self.groups)
+        border = ((0, 0), (0, 0), (top, bottom), (left, right))
+        image = np.pad(x, border, constant_values=zero.item()).astype(np.int32)
+        return convolve(image, weight.astype(np.int32), self.strides, *rest)
+
+    def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
+        x, weight, zero = inputs
+        image = topi.windows.padded_image(x, self.pads, zero[0])
+        attributes = self.strides, (0, 0, 0, 0), self.dilations, self.groups
+        acc = topi.convolution(image, weight, *attributes, dtype="int32")
+        return Expression(replace(acc, name="out"), tuple(inputs))
 
 
 def shifted_image(x: Tensor, pads: Pads, zero_point: int) -> Tensor:

@@ -10,7 +10,7 @@ import numpy as np
 from ... import topi
 from ...te.expr import Const, Expr, Var, maximum, substitute
 from ...te.numpy_values import values_of
-from .base import Bounded, Elementwise, Type, broadcast, clip, expect
+from .base import Bounded, Elementwise, Type, broadcast, clip, expect, one_dtype
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +36,22 @@ class Map(Elementwise):
 
     def element(self, *operands: Expr) -> Expr:
         return substitute(self.body, dict(zip(self.args, operands, strict=True)))
+
+
+@dataclass(frozen=True)
+class SubtractZeroPoint(Elementwise):
+    """``x - zero_point`` as int32: x and the zero points, which broadcast, are int8 or uint8."""
+
+    def infer(self, *types: Type) -> Type:
+        dtype = one_dtype(types)
+        expect(len(types) == 2 and dtype in ("int8", "uint8"), "two operands of int8 or of uint8")
+        return broadcast(*(shape for shape, _ in types)), "int32"
+
+    def evaluate(self, *args: np.ndarray) -> np.ndarray:
+        return args[0].astype(np.int32) - args[1].astype(np.int32)
+
+    def element(self, x: Expr, zero: Expr) -> Expr:
+        return x.astype("int32") - zero.astype("int32")
 
 
 @dataclass(frozen=True)

@@ -99,6 +99,17 @@ class Slice(Op):
             expect(inside, f"indices inside {list(shape)}")
         return self.shape, dtype
 
+    def find_together(self, shape: Shape) -> int | None:
+        """Where the result begins, in elements of an operand of this shape, if it consists of
+        elements that follow one another there; else None."""
+        cut = [axis for axis, size in enumerate(shape) if size != self.shape[axis]]
+        axis = cut[0] if cut else 0
+        alone = all(size == 1 for size in shape[:axis]) and len(cut) <= 1
+        steps = [step for step, size in zip(self.steps, self.shape, strict=True) if size > 1]
+        if not alone or 0 in self.shape or any(step != 1 for step in steps):
+            return None
+        return self.starts[axis] * math.prod(shape[axis + 1 :]) if cut else 0
+
     def evaluate(self, *args: np.ndarray) -> np.ndarray:
         parts = zip(self.starts, self.steps, self.shape, strict=True)
         positions = [start + step * np.arange(count) for start, step, count in parts]

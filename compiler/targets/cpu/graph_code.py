@@ -35,8 +35,8 @@ from ...arena import GraphMemory, Lifetime, plan_arena, tensor_types
 from ...choose.chooser import Chooser, Given
 from ...dumps import Dumps
 from ...graph.ir import Graph, Node
-from ...graph.ops.base import Fusion
 from ...graph.passes import run_passes as run_graph_passes
+from ...graph.passes.common_subexpressions import meaning
 from ...tir.ir import PrimFunc
 from ...tir.passes.divisions import simplify_divisions
 from ...tir.passes.expand import expand_intrinsics
@@ -71,6 +71,7 @@ from .passes.bit_serial import bit_serial
 from .passes.block_channels import block_channels
 from .passes.fold_transposes import fold_transposes
 from .passes.scale_weights import scale_weights
+from .passes.stored_products import stored_products
 from .passes.transposed_phases import transposed_phases
 from .processor import (
     MachineCode,
@@ -241,11 +242,13 @@ def on_blocks(graph: Graph, processor: Processor, chooser: Chooser) -> Graph:
     registers holds, with the chosen algorithms, and with element-wise operators fused.
     """
     by = {"processor": processor, "chooser": chooser}
+    dots = DOT in native_intrinsics(processor)
     passes = (
+        partial(stored_products, block=processor.vector_lanes, dots=dots),
         partial(bit_serial, chosen=partial(is_bit_serial, **by)),
         transposed_phases,
         partial(
-            block_channels, block=processor.vector_lanes, dots=DOT in native_intrinsics(processor),
+            block_channels, block=processor.vector_lanes, dots=dots,
             algorithm=partial(find_algorithm, **by),
             uses_matrices=partial(uses_matrices, **by),
         ),
@@ -330,27 +333,28 @@ class _GraphBuilder:
         self.kernels: dict[tuple, _Kernel] = {}
         #: Kernel, names of its operands, place of its workspace in ``lifetimes``: of its node.
         self.calls: list[tuple[_Kernel, list[str], int]] = []
-        self.memory = GraphMemory(graph, align)
+        self.memory = GraphMemory(graph, align, parts=True)
         #: Tensors that kernels write directly to an output of the caller, with that output's index.
         self.results: dict[str, int] = {}
         for index, name in enumerate(graph.outputs):
             source = self.memory.source(name)
-            if source not in graph.inputs and not graph[source].is_constant:
+            whole = graph[source].size_bytes == graph[name].size_bytes
+            if whole and source not in graph.inputs and not graph[source].is_constant:
                 self.results.setdefault(source, index)
         self.memory.outside |= {*graph.inputs, *self.results}
 
     def add(self, position: int, node: Node) -> None:
         """Add a node: another name for its input, or a kernel and its call."""
         memory = self.memory
-        if node.op.fusion is Fusion.ALIAS:
+        if node.output in memory.given:
             return
         if 0 in self.graph.result(node).shape:
             memory.use(node.output, position)  # nothing to compute
             return
         kernel = self._kernel(position, node)
-        operands = [memory.source(name) for name in node.inputs]
+        operands = [*node.inputs]
         for name in (*operands, node.output):
-            memory.use(name, position)
+            memory.use(memory.source(name), position)
         operands += memory.add_attributes(node, kernel.attributes)
         memory.lifetimes[position] = Lifetime(0, position, position)  # until the code is there
         self.calls.append((kernel, [*operands, node.output], position))
@@ -360,7 +364,7 @@ class _GraphBuilder:
         knobs are equal, too."""
         types = tuple((t.shape, t.dtype) for t in self.graph.operands(node))
         knobs = choose_knobs(self.graph, node, self.processor, self.chooser)
-        key = (node.op, types, tuple(sorted(knobs.items())))
+        key = (meaning(node.op), types, tuple(sorted(knobs.items())))
         if key not in self.kernels:
             found = lower_node(self.graph, node, self.processor, knobs)
             name = f"kernel{position}.{node.name}"
@@ -415,9 +419,10 @@ class _GraphBuilder:
         if self.timed:
             yield "timed"
         yield repr((graph.name, *(tensor_types(graph, n) for n in (graph.inputs, graph.outputs))))
-        yield repr([(kernel.name, names, position) for kernel, names, position in self.calls])
+        calls = ((k.name, [*map(self.memory.place, n)], position) for k, n, position in self.calls)
+        yield repr(list(calls))
         yield repr([(name, data.nbytes) for name, data in self.memory.constants.items()])
-        yield repr([self.memory.source(name) for name in graph.outputs])
+        yield repr([self.memory.place(name) for name in graph.outputs])
         yield f"{checksum:x}"  # the code has nothing else of the parameters' values
         for kernel in self.kernels.values():
             yield kernel.text
@@ -457,13 +462,14 @@ class _GraphBuilder:
             return builder.load(slot, typ=_POINTER)
 
         def address(name: str) -> Value:
-            if name in self.graph.inputs:
-                return entry_of(inputs, self.graph.inputs.index(name))
-            if name in places:
-                return at(parameters, places[name])
-            if name in self.results:
-                return entry_of(outputs, self.results[name])
-            return at(arena, offsets[name])
+            source, begin = self.memory.place(name)
+            if source in self.graph.inputs:
+                return at(entry_of(inputs, self.graph.inputs.index(source)), begin)
+            if source in places:
+                return at(parameters, places[source] + begin)
+            if source in self.results:
+                return at(entry_of(outputs, self.results[source]), begin)
+            return at(arena, offsets[source] + begin)
 
         def note_time(done: int) -> None:
             """Write the time to the arena's end, after so many calls."""
@@ -483,9 +489,9 @@ class _GraphBuilder:
         copy = ir.FunctionType(ir.VoidType(), [_POINTER, _POINTER, _I64, ir.IntType(1)])
         memcpy = ir.Function(self.module, copy, "llvm.memcpy.p0.p0.i64")
         for index, name in enumerate(self.graph.outputs):
-            source, size = self.memory.source(name), self.graph[name].size_bytes
-            if self.results.get(source) != index:
+            size = self.graph[name].size_bytes
+            if self.results.get(self.memory.source(name)) != index:
                 target = entry_of(outputs, index)
-                builder.call(memcpy, [target, address(source), _I64(size), ir.IntType(1)(0)])
+                builder.call(memcpy, [target, address(name), _I64(size), ir.IntType(1)(0)])
         builder.ret_void()
         return function

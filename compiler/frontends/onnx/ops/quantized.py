@@ -19,7 +19,8 @@ from ....graph.arithmetic.requant import (
     requant,
 )
 from ....graph.ir import Tensor
-from ....graph.ops.convolution import QConv2d
+from ....graph.ops.convolution import Convolution, QConv2d
+from ....graph.ops.elementwise import SubtractZeroPoint
 from ....graph.ops.linear import QDense, QMatMul
 from ....graph.ops.quantisation import Dequantize, Quant, Quantize
 from ....te.expr import FLOAT_DTYPES, INT_DTYPES, Expr, integer_range, maximum, minimum, select
@@ -140,16 +141,16 @@ def dynamic_quantize(call: Call, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 # ---- products of integers ----
 
 
-def _shifted(call: Call, x: Tensor, zero: Tensor | None, last: bool = False) -> Tensor:
+def subtract_zero_point(call: Call, x: Tensor, zero: Tensor | None, last: bool = False) -> Tensor:
     """``x - zero`` in int32; several zero points belong to the first axis, or to the last one."""
     if zero is None:
-        return call.cast(x, "int32")
-    if zero.shape in ((), (1,)):
+        zero = call.value(0, x.dtype)
+    elif zero.shape in ((), (1,)):
         zero = call.reshape(zero, ())
     elif len(zero.shape) == 1:
         rank = len(x.shape)
         zero = call.reshape(zero, zero.shape if last else (*zero.shape, *[1] * (rank - 1)))
-    return call.map(lambda v, z: v.astype("int32") - z.astype("int32"), x, zero, label="Shift")
+    return call.emit(SubtractZeroPoint(), x, zero)
 
 
 def _rows(call: Call, zero: Tensor | None) -> Tensor | None:
@@ -159,15 +160,26 @@ def _rows(call: Call, zero: Tensor | None) -> Tensor | None:
 
 
 def _matmul_integer(call: Call) -> Outputs:
-    a = _shifted(call, call.operand(0), _rows(call, call.optional(2)))
-    b = _shifted(call, call.operand(1), call.optional(3), last=True)
+    a = subtract_zero_point(call, call.operand(0), _rows(call, call.optional(2)))
+    b = subtract_zero_point(call, call.operand(1), call.optional(3), last=True)
     return matmul(call, a, b)
 
 
 def _conv_integer(call: Call) -> Outputs:
-    x = _shifted(call, call.operand(0), call.optional(2))
-    weight = _shifted(call, call.operand(1), call.optional(3))
-    return call.emit(convolution_of(call, x, weight), x, weight)
+    return _convolution(call, *map(call.operand, (0, 1)), *map(call.optional, (2, 3)))
+
+
+def _convolution(
+    call: Call, x: Tensor, weight: Tensor, zero_x: Tensor | None, zero_w: Tensor | None
+) -> Tensor:
+    """A convolution of int32; over a line, as over an image."""
+    op, as_image = convolution_of(call, x, weight), len(x.shape) == 3
+    if as_image:
+        x, weight = (call.reshape(t, image_shape(t.shape)) for t in (x, weight))
+        op = Convolution(*image_window(op), op.groups)
+    factors = (subtract_zero_point(call, *pair) for pair in ((x, zero_x), (weight, zero_w)))
+    y = call.emit(op, *factors)
+    return call.reshape(y, y.shape[:3]) if as_image else y
 
 
 def _requantized(call: Call, acc: Tensor, factors: list[Tensor], zero: Tensor) -> Tensor:
@@ -184,8 +196,8 @@ def _qlinear_matmul(call: Call) -> Outputs:
     made = _dense(call) or _of_activations(call)
     if made is not None:
         return made
-    a = _shifted(call, call.operand(0), _rows(call, call.operand(2)))
-    b = _shifted(call, call.operand(3), call.operand(5), last=True)
+    a = subtract_zero_point(call, call.operand(0), _rows(call, call.operand(2)))
+    b = subtract_zero_point(call, call.operand(3), call.operand(5), last=True)
     scale_a, scale_b, scale_y = (call.operand(i) for i in (1, 4, 6))
     scale_a = _rows(call, scale_a) or scale_a
     return _requantized(call, matmul(call, a, b), [scale_a, scale_b, scale_y], call.operand(7))
@@ -195,9 +207,7 @@ def _qlinear_conv(call: Call) -> Outputs:
     made = _conv2d(call)
     if made is not None:
         return made
-    x = _shifted(call, call.operand(0), call.operand(2))
-    weight = _shifted(call, call.operand(3), call.operand(5))
-    acc = call.emit(convolution_of(call, x, weight), x, weight)
+    acc = _convolution(call, *map(call.operand, (0, 3, 2, 5)))
     spatial = len(acc.shape) - 2
     bias = call.optional(8)
     if bias is not None:

@@ -29,7 +29,7 @@ from .elementwise import (
     softsign,
     thresholded_relu,
 )
-from .quantized import dynamic_quantize
+from .quantized import dynamic_quantize, subtract_zero_point
 
 Activation = Callable[[Expr], Expr]
 
@@ -66,22 +66,18 @@ def _activation(call: Call, name: str, alphas: list[float], betas: list[float]) 
 
 @dataclass(frozen=True)
 class _Weight:
-    """A matrix [K, N] of floats; or of integers, with their scale and zero point, one or [N]."""
+    """A matrix [K, N] of floats; or of int32, integers less their zero point, with their scale, one
+    or [N]."""
 
     data: Tensor
     scale: Tensor | None = None
-    zero_point: Tensor | None = None
 
     def product(self, call: Call, x: Tensor) -> Tensor:
         """``x`` [M, K] times the matrix, in floats."""
-        if self.scale is None or self.zero_point is None:
+        if self.scale is None:
             return call.emit(MatMul(), x, self.data)
         stored, scale, zero = dynamic_quantize(call, x)
-        left, right = (
-            call.map(lambda v, z: v.astype("int32") - z.astype("int32"), *pair, label="Shift")
-            for pair in ((stored, zero), (self.data, self.zero_point))
-        )
-        sums = call.emit(MatMul(), left, right)
+        sums = call.emit(MatMul(), subtract_zero_point(call, stored, zero), self.data)
         return call.map(lambda v, a, b: v.astype(a.dtype) * (a * b), sums, scale, self.scale)
 
 
@@ -330,7 +326,7 @@ def _weight(call: Call, which: int, index: int) -> _Weight:
         return _Weight(call.transpose(mine, (1, 0)))
     first = _SCALES + 2 * which
     scale, zero = (_of_direction(call, call.operand(i), index) for i in (first, first + 1))
-    return _Weight(mine, scale, zero)
+    return _Weight(subtract_zero_point(call, mine, zero, last=True), scale)
 
 
 def _initial(call: Call, operand: int, index: int, layer: _Layer, batch_first: bool) -> Tensor:

@@ -1,4 +1,4 @@
-"""Convolutions of float32 on blocks of channels."""
+"""Convolutions on blocks of channels, of float32 and of int32."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from .... import topi
-from ....te.expr import Const, Expr
+from ....te.expr import Expr, wrap
 from ....te.tensor import Tensor, compute
 from ....topi.windows import padded_image
 from ....topi.winograd import KERNEL, matrices, points_of, winograd_sums
 from ...arithmetic.windows import convolve, windows
-from ..base import Expression, Pads, Pair, Shape, Type, clip, expect
+from ..base import Expression, Pads, Pair, Shape, Type, clip, expect, one_dtype
 from ..layout import unblocked
 from .windows import (
     Windowed,
@@ -30,8 +30,9 @@ from .windows import (
 FLOAT32 = "float32"
 
 
-class _FloatConvolution(Windowed):
-    """Base: ``clip(conv(x, w) + bias + residual)``, the residual optional."""
+class _BiasedConvolution(Windowed):
+    """Base: ``clip(conv(x, w) + bias + residual)``, the residual optional. All operands are of one
+    dtype: float32; or int32, whose sums wrap, without bounds."""
 
     lo: float
     hi: float
@@ -52,10 +53,11 @@ class _FloatConvolution(Windowed):
         expect(len(types) in (3, 4), "image, weight, bias and at most one residual")
         x, weight, bias, *residual = [shape for shape, _ in types]
         expect(bias == self._check(x, weight), "a bias for each channel")
-        expect({dtype for _, dtype in types} == {FLOAT32}, "operands of float32")
+        dtype = one_dtype(types)
+        expect(dtype in (FLOAT32, "int32"), "operands of float32 or of int32")
         shape = (x[0], bias[0], *self._sizes(x, self.kernel(weight)), bias[1])
         expect(all(other == shape for other in residual), f"a residual {list(shape)}")
-        return shape, FLOAT32
+        return shape, dtype
 
     def evaluate(self, *args: np.ndarray) -> np.ndarray:
         x, weight, bias, *residual = args
@@ -78,7 +80,7 @@ class _FloatConvolution(Windowed):
 
 
 @dataclass(frozen=True)
-class BlockedConv2d(_FloatConvolution):
+class BlockedConv2d(_BiasedConvolution):
     """Convolution, bias, residual addition and clip: ``clip(conv(x, w) + bias + residual)``.
 
     ====================  =============================================
@@ -113,11 +115,11 @@ class BlockedConv2d(_FloatConvolution):
         return convolve(plain_image(x), plain_weight(weight), *attributes)
 
     def _acc(self, x: Tensor, weight: Tensor) -> Tensor:
-        return conv_sums(self, padded_image(x, self.pads, Const(0.0, FLOAT32)), weight)
+        return conv_sums(self, padded_image(x, self.pads, wrap(0, x.dtype)), weight)
 
 
 @dataclass(frozen=True)
-class BlockedWinograd(_FloatConvolution):
+class BlockedWinograd(_BiasedConvolution):
     """:class:`BlockedConv2d` of 3 x 3 kernels, a tile of ``size`` x ``size`` results at a time
     (``topi/winograd.py``).
 
@@ -176,12 +178,12 @@ class BlockedWinograd(_FloatConvolution):
 
     def _acc(self, x: Tensor, weight: Tensor) -> Tensor:
         sizes, pads = self._border(x.shape)
-        image = padded_image(x, pads, Const(0.0, FLOAT32))
+        image = padded_image(x, pads, wrap(0, x.dtype))
         return winograd_sums(self.size, image, weight, *sizes)
 
 
 @dataclass(frozen=True)
-class BlockedDepthwise(_FloatConvolution):
+class BlockedDepthwise(_BiasedConvolution):
     """Convolution of each channel by itself, bias, residual and clip, as :class:`BlockedConv2d`.
 
     x [N, C/B, H, W, B], weight [C/B, KH, KW, B], bias [C/B, B].
@@ -205,4 +207,4 @@ class BlockedDepthwise(_FloatConvolution):
         return depthwise_value(self, unblocked(x), weight)
 
     def _acc(self, x: Tensor, weight: Tensor) -> Tensor:
-        return depthwise_sums(self, padded_image(x, self.pads, Const(0.0, FLOAT32)), weight)
+        return depthwise_sums(self, padded_image(x, self.pads, wrap(0, x.dtype)), weight)

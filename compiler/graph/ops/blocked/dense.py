@@ -1,4 +1,4 @@
-"""Products of float32 matrices whose second factor lies in blocks of columns."""
+"""Products of matrices whose second factor lies in blocks of columns."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from ....te.expr import Const, Expr, select
 from ....te.tensor import Tensor, compute, reduce_axis, sum_of
 from ..base import Expression, Fusion, Op, Shape, Type, clip, expect, expect_dtypes, operands
 from ..layout import in_blocks
+
+#: Products that are added at once where factors have eight bits.
+DOT_WIDTH = 4
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,11 @@ class PackColumns(Op):
 @dataclass(frozen=True)
 class PackedDense(Op):
     """``clip(x @ w + bias)``: x [..., N, K], w [..., OC/B, K, B] of the same leading dimensions,
-    bias [OC/B, B], if any; result [..., N, OC]."""
+    bias [OC/B, B], if any; result [..., N, OC]. All are float32, or int32 without bounds.
+
+    Or products that an instruction adds by fours: x uint8, w int8 [..., OC/B, K/4, B, 4], and the
+    bias and the result int32.
+    """
 
     features: int
     lo: float = -math.inf
@@ -66,30 +73,45 @@ class PackedDense(Op):
     fusion = Fusion.REDUCTION
 
     def infer(self, *types: Type) -> Type:
-        x, weight, *bias = expect_dtypes(types, *["float32"] * max(2, len(types)))
+        count, given = max(2, len(types)), types[0][1] if types else ""
+        dtype = given if given == "float32" else "int32"
+        dots = given == "uint8"
+        factors = ("uint8", "int8") if dots else (dtype, dtype)
+        x, weight, *bias = expect_dtypes(types, *factors, *[dtype] * (count - 2))
+        if dots and weight[-1:] == (DOT_WIDTH,):
+            weight = (*weight[:-3], weight[-3] * DOT_WIDTH, weight[-2])
         fits = len(weight) == len(x) + 1 >= 3 and (*x[:-2], x[-1]) == (*weight[:-3], weight[-2])
         expect(fits, "matrices, and packed ones that they can be multiplied by")
         *_, blocks, _, block = weight
         expect(bias in ([], [(blocks, block)]), f"a bias [{blocks}, {block}]")
         expect((blocks - 1) * block < self.features <= blocks * block, "blocks of all features")
-        return (*x[:-1], self.features), "float32"
+        return (*x[:-1], self.features), dtype
 
     def evaluate(self, *args: np.ndarray) -> np.ndarray:
         x, weight, *bias = args
-        apart = weight.swapaxes(-3, -2).astype(np.float64)
+        if x.dtype == np.uint8:
+            *lead, blocks, fours, lanes, four = weight.shape
+            weight = weight.swapaxes(-2, -1).reshape(*lead, blocks, fours * four, lanes)
+        wide, dtype = (np.float64, np.float32) if x.dtype.kind == "f" else (np.int64, np.int32)
+        apart = weight.swapaxes(-3, -2).astype(wide)
         plain = apart.reshape(*apart.shape[:-2], -1)
-        sums = (x.astype(np.float64) @ plain).astype(np.float32)
+        sums = (x.astype(wide) @ plain).astype(dtype)
         sums = sums + bias[0].reshape(-1) if bias else sums
         return clip(sums[..., : self.features], self.lo, self.hi)
 
     def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
         x, weight, *bias = inputs
-        *lead, blocks, size, block = weight.shape
-        k = reduce_axis(size, "k")
+        lead = x.shape[:-2]
+        blocks, size, block = weight.shape[len(lead) :][:3]
+        k, four = reduce_axis(size, "k"), reduce_axis(DOT_WIDTH, "four")
 
         def product(*index: Expr) -> Expr:
             *positions, n, ob, o = index
-            return sum_of(x[(*positions, n, k)] * weight[(*positions, ob, k, o)], k)
+            if x.dtype != "uint8":
+                return sum_of(x[(*positions, n, k)] * weight[(*positions, ob, k, o)], k)
+            element = x[(*positions, n, k * DOT_WIDTH + four)].astype("int32")
+            factor = weight[(*positions, ob, k, o, four)].astype("int32")
+            return sum_of(element * factor, (k, four))
 
         acc = compute((*lead, x.shape[-2], blocks, block), product, "acc")
 

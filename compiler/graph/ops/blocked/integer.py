@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from ....te.expr import Call, Const, Expr
+from ....te.expr import Call, Const, Expr, wrap
 from ....te.tensor import Tensor, clip, compute, reduce_axis, sum_of
 from ....topi.windows import padded_image
 from ...arithmetic.requant import MULTIPLIER_BITS, OFFSET, Requant
@@ -166,14 +167,17 @@ class BlockedDotConv2d(Windowed):
     is int8. Elements become uint8 by adding 128, and the border consists of zero points. So the
     bias is ``(zero point + 128) * sum of weights`` less than the operator's. x is uint8 already
     where the operator that computes it ``lifts`` its result.
+
+    Or :class:`~..convolution.StoredConv2d`, where there is no ``requant``: x is uint8, its zero
+    point a third operand without columns, and the result int32.
     """
 
     strides: Pair
     pads: Pads
     dilations: Pair
     depthwise: bool
-    x_zero_point: int
-    requant: Requant
+    x_zero_point: int | None
+    requant: Requant | None
     lifts: bool = False
 
     def infer(self, *types: Type) -> Type:
@@ -185,9 +189,12 @@ class BlockedDotConv2d(Windowed):
         given = blocks if self.depthwise else (weight[1] * groups, weight[4] * weight[6])
         expect((x[1], x[4]) == given, "an image and a weight that fit it")
         shape = (weight[0], weight[-2])
+        result = (x[0], shape[0], *self._sizes(x, self.kernel(weight)), shape[1])
+        if self.requant is None:
+            expect(x_dtype == "uint8" and columns == [((), "uint8")], "uint8 and a zero point")
+            return result, "int32"
         _expect_columns(columns, shape)
-        size = self._sizes(x, self.kernel(weight))
-        return (x[0], shape[0], *size, shape[1]), "uint8" if self.lifts else "int8"
+        return result, "uint8" if self.lifts else "int8"
 
     def kernel(self, weight: Shape) -> Shape:
         return (weight[1], weight[2] * weight[4]) if self.depthwise else weight[2:4]
@@ -195,7 +202,7 @@ class BlockedDotConv2d(Windowed):
     def evaluate(self, *args: np.ndarray) -> np.ndarray:
         x, weight, *columns = args
         image = unblocked(x if x.dtype == np.uint8 else lift(x)).astype(np.int64)
-        border = self.x_zero_point + OFFSET
+        border = self._border(lambda: columns[0].item())
         *_, lanes, four = weight.shape
         if self.depthwise:
             kernels = weight.transpose(0, 1, 2, 4, 3)
@@ -210,19 +217,32 @@ class BlockedDotConv2d(Windowed):
             padded = np.pad(image, spread, constant_values=border)
             groups = image.shape[1] // kernels.shape[1]
             sums = convolve(padded, kernels, self.strides, (0, 0, 0, 0), self.dilations, groups)
-        found = _rescaled_value(self.requant, image_blocks(sums, lanes), columns)
+        blocks = image_blocks(sums, lanes)
+        if self.requant is None:
+            return blocks.astype(np.int32)
+        found = _rescaled_value(self.requant, blocks, columns)
         return lift(found) if self.lifts else found
+
+    def _border(self, operand: Callable[[], Any]) -> Any:
+        """What lies around the image: the zero point, as uint8 is stored."""
+        return operand() if self.x_zero_point is None else self.x_zero_point + OFFSET
 
     def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
         x, weight, *columns = inputs
-        border = Const(self.x_zero_point + OFFSET, "uint8")
+        border = wrap(self._border(lambda: columns[0][0]), "uint8")
         inside = None if x.dtype == "uint8" else lifted
         image = padded_image(x, self.pads, border, inside=inside)
-        acc = self._sums(image, weight, columns[0])
-        epilogue = lifted if self.lifts else lambda element: element
-        return Expression(_of_sums(acc, self.requant, columns, epilogue), tuple(inputs))
+        acc = self._sums(image, weight, None if self.requant is None else columns[0])
+        return Expression(self._result(lambda *i: acc[i], acc.shape, columns), tuple(inputs))
 
-    def _sums(self, image: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    def _result(self, sums: Callable[..., Expr], shape: Shape, columns: Sequence[Tensor]) -> Tensor:
+        """The result from a function of its indices, the sums."""
+        if self.requant is None:
+            return compute(shape, lambda n, cb, oh, ow, c: sums(n, cb, oh, ow, c), "out")
+        epilogue = lifted if self.lifts else lambda element: element
+        return requantized(sums, shape, self.requant, columns, epilogue)
+
+    def _sums(self, image: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         *_, lanes, four = weight.shape
         names = ("kh", "fours") if self.depthwise else ("ic", "kh", "kw", "fours")
         taps = tuple(map(reduce_axis, weight.shape[1:-2], names))
@@ -239,7 +259,7 @@ class BlockedDotConv2d(Windowed):
                 element = image[n, block, oh * sh + kh * dh, ow * sw + kw * dw, fours * four + k]
             factor = weight[(ob, *taps, o, k)]
             product = element.astype("int32") * factor.astype("int32")
-            return sum_of(product, (*taps, k), init=bias[ob, o])
+            return sum_of(product, (*taps, k), init=None if bias is None else bias[ob, o])
 
         shape = weight.shape
         kernel = (shape[1], shape[2] * four) if self.depthwise else shape[2:4]

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ....te.expr import Const, Expr, all_of, select
+from ....te.expr import Expr, all_of, select, wrap
 from ....te.tensor import Tensor, compute, reduce_axis, sum_of
-from ...arithmetic.requant import OFFSET
 from ..base import Expression, Pair, Shape, Type, expect
 from ..layout import lifted
-from .integer import BlockedDotConv2d, requantized
+from .integer import BlockedDotConv2d
 
 #: Places of a result that one instruction computes, and the most such groups that a schedule
 #: computes together.
@@ -61,14 +60,15 @@ class BlockedMatrixConv2d(BlockedDotConv2d):
         result, _ = self.infer(*types)
         pitch = self.pitch(weight.shape, result[3])
         positions = result[2] * pitch + POSITIONS * GROUPS - 1
-        acc = self._products(self._image(x, weight, pitch, positions), weight, pitch, positions)
+        border = wrap(self._border(lambda: columns[0][0]), "uint8")
+        image = self._image(x, weight, pitch, positions, border)
+        acc = self._products(image, weight, pitch, positions)
 
         def sums(n: Expr, ob: Expr, oh: Expr, ow: Expr, o: Expr) -> Expr:
-            return acc[n, ob, oh * pitch + ow, o] + columns[0][ob, o]
+            total = acc[n, ob, oh * pitch + ow, o]
+            return total if self.requant is None else total + columns[0][ob, o]
 
-        epilogue = lifted if self.lifts else lambda element: element
-        found = requantized(sums, result, self.requant, columns, epilogue)
-        return Expression(found, tuple(inputs))
+        return Expression(self._result(sums, result, columns), tuple(inputs))
 
     def _phases(self, weight: Shape) -> Pair:
         """The number of phases of rows and columns that the window reads."""
@@ -76,7 +76,7 @@ class BlockedMatrixConv2d(BlockedDotConv2d):
         rows, columns = (min(s, n) for s, n in zip(self.strides, spans, strict=True))
         return rows, columns
 
-    def _image(self, x: Tensor, weight: Tensor, pitch: int, positions: int) -> Tensor:
+    def _image(self, x: Tensor, weight: Tensor, pitch: int, positions: int, border: Expr) -> Tensor:
         """The phases of the image with its border, by 128 more: ``positions`` and what the window
         reads beyond them, in whole rows."""
         (sh, sw), (top, left, *_) = self.strides, self.pads
@@ -84,7 +84,6 @@ class BlockedMatrixConv2d(BlockedDotConv2d):
         group, (_, _, height, width, lanes) = weight.shape[4] * weight.shape[6], x.shape
         beyond = (kh - 1) * dh // sh * pitch + (kw - 1) * dw // sw
         rows = -(-(positions + beyond) // pitch)
-        border = Const(self.x_zero_point + OFFSET, "uint8")
 
         def rule(n: Expr, ic: Expr, hp: Expr, wp: Expr, place: Expr, c: Expr) -> Expr:
             row = place // pitch * sh + hp - top

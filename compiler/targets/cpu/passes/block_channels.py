@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -29,13 +30,21 @@ from ....graph.ops.blocked.integer import BlockedDotConv2d, BlockedQConv2d
 from ....graph.ops.blocked.matrix import BlockedMatrixConv2d
 from ....graph.ops.blocked.pooling import BlockedPool
 from ....graph.ops.blocked.transposed import BlockedConvTranspose2d
-from ....graph.ops.convolution import Conv2d, ConvolutionTranspose, ConvTranspose2d, QConv2d
-from ....graph.ops.elementwise import Add, Clip, Map, Relu
+from ....graph.ops.convolution import (
+    Conv2d,
+    Convolution,
+    ConvolutionTranspose,
+    ConvTranspose2d,
+    QConv2d,
+    StoredConv2d,
+)
+from ....graph.ops.elementwise import Add, Clip, Map, Relu, SubtractZeroPoint
 from ....graph.ops.integer import QAdd
 from ....graph.ops.layout import FromBlocks, Interleave, ToBlocks, in_blocks
 from ....graph.ops.linear import Dense, MatMul, QDense, QMatMul
 from ....graph.ops.movement import Reshape, Slice, Transpose
 from ....graph.ops.pooling import AvgPool, MaxPool, QMaxPool
+from ....graph.ops.reduction import Reduce
 from ....te.expr import Call, Const, Var
 from ....te.tensor import clip
 from ...common.relayout import Relayout
@@ -96,6 +105,12 @@ class _Blocks(Relayout):
                 self._conv(node, node.op)
             case QConv2d() if self._packs(node) and node.op.requant.rounding == "even":
                 self._qconv(node, node.op)
+            case StoredConv2d() if self._groups_fit(node) and self._adds_fours(node, node.op):
+                self._dot_conv(node, node.op, None, None, [self.in_plain(node.inputs[2])])
+            case Convolution() if self._is_whole(node, node.op) and self._packs(node):
+                self._conv(node, node.op)
+            case Reduce() if self._reduces_blocks(node, node.op):
+                self._reduce(node, node.op)
             case ConvTranspose2d() | ConvolutionTranspose() if self._is_plain_transpose(
                 node, node.op
             ):
@@ -110,7 +125,7 @@ class _Blocks(Relayout):
                 self.emit(node, node.op, *(self.in_other(n) for n in node.inputs))
             case QAdd() if self.adds(node):
                 self.emit(node, node.op, *(self.in_other(n) for n in node.inputs))
-            case Map() if self._maps_blocks(node):
+            case Map() | SubtractZeroPoint() | Add() if self._maps_blocks(node):
                 inputs = (n if self.graph[n].shape in SCALARS else self._blocks_of_channels(n)
                           for n in node.inputs)  # fmt: skip
                 self.emit(node, node.op, *inputs)
@@ -126,12 +141,12 @@ class _Blocks(Relayout):
                 self.keep(node, node.op, *map(self.in_plain, node.inputs))
 
     def _packs(self, node: Node) -> bool:
-        fits = not isinstance(node.op, Conv2d | QConv2d) or self._groups_fit(node, node.op.groups)
-        return fits and self.is_constant_beyond_image(node)
+        return self._groups_fit(node) and self.is_constant_beyond_image(node)
 
-    def _groups_fit(self, node: Node, groups: int) -> bool:
+    def _groups_fit(self, node: Node) -> bool:
         """Whether a convolution has one group, is depthwise, or has as many results as channels in
         each group, which divide a block or consist of whole blocks."""
+        groups = getattr(node.op, "groups", 1)
         channels, results = self.graph[node.inputs[0]].shape[1], self.graph.result(node).shape[1]
         each = channels // groups
         whole = each % self.block == 0 or self.block % each == 0
@@ -153,12 +168,14 @@ class _Blocks(Relayout):
         wide[of_all, of_all // channels % (self.block // channels)] = weight
         return wide.reshape(results, self.block, *kernel)
 
-    def _conv(self, node: Node, op: Conv2d) -> None:
-        size = ALGORITHMS.get(self.algorithm(self.graph, node))
-        if size is not None:
-            self._winograd(node, op, size)
-            return
-        attributes = (op.strides, op.pads, op.dilations, op.lo, op.hi)
+    def _conv(self, node: Node, op: Conv2d | Convolution) -> None:
+        bounds: tuple[float, ...] = ()
+        if isinstance(op, Conv2d):
+            size, bounds = ALGORITHMS.get(self.algorithm(self.graph, node)), (op.lo, op.hi)
+            if size is not None:
+                self._winograd(node, op, size)
+                return
+        attributes: Any = (op.strides, op.pads, op.dilations, *bounds)
         image, packed = self._image_and_weight(node, op.groups)
         depthwise = self._is_depthwise(node, op.groups)
         new = BlockedDepthwise(*attributes) if depthwise else BlockedConv2d(*attributes)
@@ -181,22 +198,45 @@ class _Blocks(Relayout):
     def _qconv(self, node: Node, op: QConv2d) -> None:
         rest = (op.x_zero_point, op.requant)
         columns, depthwise = self._columns(node, op.requant), self._is_depthwise(node, op.groups)
-        new: BlockedQConv2d | BlockedDotConv2d
         if self._adds_fours(node, op):
-            matrices = self.uses_matrices(self.graph, node)
-            image, packed, missing = self._image_and_fours(node, op.groups, matrices)
-            pads = (*op.pads[:3], op.pads[3] + missing)
-            kind = BlockedMatrixConv2d if matrices else BlockedDotConv2d
-            new = kind(op.strides, pads, op.dilations, depthwise, *rest)
             weight = self.data(node.inputs[1])
             columns["bias"] = _lifted_bias(columns["bias"], weight, op.x_zero_point)
-        else:
-            image, packed = self._image_and_weight(node, op.groups)
-            packed = packed.astype(np.int32)
-            new = BlockedQConv2d(op.strides, op.pads, op.dilations, depthwise, *rest)
+            self._dot_conv(node, op, *rest, self._packed_columns(node, columns))
+            return
+        image, packed = self._image_and_weight(node, op.groups)
+        new = BlockedQConv2d(op.strides, op.pads, op.dilations, depthwise, *rest)
         names = self._packed_columns(node, columns)
-        weights = self.constant(f"{node.name}.weight", packed)
+        weights = self.constant(f"{node.name}.weight", packed.astype(np.int32))
         self.emit(node, new, image, weights, *names)
+
+    def _dot_conv(
+        self, node: Node, op: QConv2d | StoredConv2d, zero_point: int | None,
+        requant: Requant | None, columns: list[str],
+    ) -> None:  # fmt: skip
+        """A convolution that adds products by fours, with its operands behind the weight."""
+        matrices = self.uses_matrices(self.graph, node)
+        image, packed, missing = self._image_and_fours(node, op.groups, matrices)
+        pads = (*op.pads[:3], op.pads[3] + missing)
+        kind = BlockedMatrixConv2d if matrices else BlockedDotConv2d
+        depthwise = self._is_depthwise(node, op.groups)
+        new = kind(op.strides, pads, op.dilations, depthwise, zero_point, requant)
+        self.emit(node, new, image, self.constant(f"{node.name}.weight", packed), *columns)
+
+    def _is_whole(self, node: Node, op: Convolution) -> bool:
+        """Whether a convolution is of images of int32, with results for most lanes of a vector."""
+        image, lanes = self.graph[node.inputs[0]], 2 * self.graph.result(node).shape[1]
+        fits = lanes >= self.block and min(op.pads) >= 0
+        return fits and (len(image.shape), image.dtype) == (4, "int32")
+
+    def _reduces_blocks(self, node: Node, op: Reduce) -> bool:
+        """Whether a reduction over channels can read blocks, which must be full."""
+        shape = self.graph[node.inputs[0]].shape
+        return node.inputs[0] in self.moved and 1 in op.axes and shape[1] % self.block == 0
+
+    def _reduce(self, node: Node, op: Reduce) -> None:
+        blocks = replace(op, axes=(*op.axes, 4))
+        made = self._step(node, "reduced", blocks, self.in_other(node.inputs[0]))
+        self.keep(node, Reshape(self.graph.result(node).shape), made)
 
     def _packed_columns(self, node: Node, columns: dict[str, np.ndarray]) -> list[str]:
         return [
@@ -236,7 +276,7 @@ class _Blocks(Relayout):
         # Channels too few for a block are read one after another, in the model's own layout.
         return self.in_plain(x), packed.transpose(0, 2, 3, 4, 1)
 
-    def _adds_fours(self, node: Node, op: QConv2d) -> bool:
+    def _adds_fours(self, node: Node, op: QConv2d | StoredConv2d) -> bool:
         """Whether products can be added by fours: positions of a row must lie together."""
         fits = self.data(node.inputs[1]).dtype == np.int8
         depthwise = self._is_depthwise(node, op.groups)
@@ -337,11 +377,12 @@ class _Blocks(Relayout):
         return self.step(f"{node.name}.{label}", f"{node.output}.{label}", op, *inputs)
 
     def _packs_columns(self, node: Node, dtype: str) -> bool:
-        """Whether it pays to pack the second factor of a product of matrices: there are rows enough
-        that read it, and columns for most lanes of a vector."""
+        """Whether it pays to pack the second factor of a product of matrices: it is a constant, or
+        there are rows enough that read it; and it has columns for most lanes of a vector."""
         a, b = self.graph.operands(node)
         alike = a.dtype == dtype and a.shape[:-2] == b.shape[:-2] and 0 not in a.shape
-        return alike and a.shape[-2] >= LEAST_ROWS and 2 * b.shape[-1] >= self.block
+        pays = b.is_constant or a.shape[-2] >= LEAST_ROWS
+        return alike and pays and 2 * b.shape[-1] >= self.block
 
     def _product(self, node: Node) -> None:
         """A product of matrices that are both computed. A transposition of the second one is fused
@@ -349,10 +390,11 @@ class _Blocks(Relayout):
         a, b = node.inputs
         source, order = self._before_transposition(b)
         pack = PackColumns(self.block, order)
+        packed = f"{b}.columns"
         if not self.graph[b].is_constant:
             packed = self._step(node, "columns", pack, self.in_plain(source))
-        else:
-            packed = self.constant(f"{node.output}.columns", pack.evaluate(self.data(b)))
+        elif packed not in self.tensors:  # the steps of a recurrent layer share it
+            self.constant(packed, pack.evaluate(self.data(b)))
         self.keep(node, PackedDense(self.graph[b].shape[-1]), self.in_plain(a), packed)
 
     def _before_transposition(self, name: str) -> tuple[str, tuple[int, ...]]:
@@ -397,8 +439,9 @@ class _Blocks(Relayout):
         images = [name for name in node.inputs if self.graph[name].shape == shape]
         numbers = [self.graph[name] for name in node.inputs if name not in images]
         of_channels = ((*shape[:2], 1, 1), (1, shape[1], 1, 1))
+        of_positions = (shape[0], 1, *shape[2:])
         fits = all(
-            tensor.shape in (*SCALARS, *of_channels)
+            tensor.shape in (*SCALARS, *of_channels, of_positions)
             or (tensor.is_constant and tensor.shape == (shape[1], 1, 1))
             for tensor in numbers
         )
@@ -407,6 +450,11 @@ class _Blocks(Relayout):
     def _blocks_of_channels(self, name: str) -> str:
         """A tensor in blocks; a constant is put into them here."""
         tensor = self.graph[name]
+        if tensor.shape[1:2] == (1,) and tensor.data is None:  # a number for each position
+            plain = self.in_plain(name)
+            return self.step(
+                f"{name}.to_places", f"{name}.places", Reshape((*tensor.shape, 1)), plain
+            )
         if tensor.data is None:
             return self.in_other(name)
         whole = tensor.data.reshape((1,) * (4 - tensor.data.ndim) + tensor.data.shape)
@@ -436,8 +484,8 @@ class _Blocks(Relayout):
         self.emit(node, op, *(self.in_other(name) for name in node.inputs))
 
     def _packed_bias(self, node: Node, channels: int) -> str:
-        given = len(node.inputs) > 2
-        bias = self.data(node.inputs[2]) if given else np.zeros(channels, np.float32)
+        _, weight, *given = map(self.graph.__getitem__, node.inputs)
+        bias = self.data(given[0].name) if given else np.zeros(channels, weight.dtype)
         return self.constant(f"{node.name}.bias", in_blocks(bias, self.block, 0))
 
 
@@ -446,7 +494,8 @@ def _lift(graph: Graph) -> Graph:
     readers, nodes, tensors = graph.consumers(), list[Node](), list[Tensor]()
     for node in graph.nodes:
         reads = [isinstance(reader.op, BlockedDotConv2d) for reader in readers[node.output]]
-        if isinstance(node.op, BlockedDotConv2d | ToBlocks) and reads and all(reads):
+        stored = graph[node.output].dtype == "int8"
+        if stored and isinstance(node.op, BlockedDotConv2d | ToBlocks) and reads and all(reads):
             node = replace(node, op=replace(node.op, lifts=True))
             tensors.append(replace(graph[node.output], dtype="uint8"))
         nodes.append(node)

@@ -7,11 +7,12 @@ import math
 from ....choose.space import Knobs, Space, preferring
 from ....choose.template import Decision
 from ....graph.ir import Graph, Node
+from ....graph.ops.base import Op
 from ....graph.ops.elementwise import Map
 from ....graph.ops.fused import Fused
-from ....te.schedule import Schedule, create_schedule
+from ....te.schedule import Schedule
 from ....te.stage import Stage
-from ....te.tensor import IterVar, placeholder
+from ....te.tensor import IterVar
 from ...common.workload import OperatorWorkload, row_extent
 from ..llvm_vector import calls_library, fits_vectors
 from .base import CpuTemplate
@@ -61,11 +62,10 @@ class Together(CpuTemplate):
         lanes = [size for size in LANES if width % size == 0]
         strip = next(size for size in range(min(width, LONGEST_STRIP), 0, -1) if width % size == 0)
         around_calls = VECTORS_WITH_CALLS if lanes[0] > 1 else strip
+        vectors = around_calls if _calls(workload.op) else VECTORS[0]
         knobs = {
             "lanes": lanes,
-            "vectors": preferring(
-                around_calls if _calls(workload) else VECTORS[0], dict.fromkeys((*VECTORS, strip))
-            ),
+            "vectors": preferring(vectors, dict.fromkeys((*VECTORS, strip))),
             "parallel": preferring(shares, (False, True)),
         }
 
@@ -96,9 +96,11 @@ def _as_vectors(stage: Stage, lanes: IterVar) -> None:
         stage.vectorize(lanes)
 
 
-def _calls(workload: OperatorWorkload) -> bool:
-    """Whether computing an element calls the C library."""
-    inputs = [placeholder((1,), dtype, "x") for _, dtype in workload.operands]
-    found = workload.op.expression(inputs, [()] * len(inputs))
-    bodies = [s.body for s in create_schedule(found.output).stages if s.body is not None]
-    return any(map(calls_library, bodies))
+def _calls(op: Op) -> bool:
+    """Whether computing an element calls the C library; of all operators, only a Map may."""
+    match op:
+        case Fused():
+            return any(map(_calls, op.ops))
+        case Map():
+            return calls_library(op.body)
+    return False

@@ -22,7 +22,7 @@ from ....choose.space import Knobs, KnobValue, Refusal, Space
 from ....choose.template import Decision, Plan
 from ....graph.ops.base import Pair
 from ....graph.ops.blocked.matrix import GROUPS, POSITIONS, BlockedMatrixConv2d, row_pitch
-from ....graph.ops.convolution import QConv2d
+from ....graph.ops.convolution import QConv2d, StoredConv2d
 from ....te.schedule import Schedule, Stage
 from ....te.tensor import IterVar, Tensor
 from ...common.workload import OperatorWorkload
@@ -160,7 +160,7 @@ class ProductInstruction(Decision[OperatorWorkload]):
     def is_open(self, workload: OperatorWorkload) -> bool:
         """Whether there is a choice."""
         op, ((_, channels, *_), _), (weight, dtype) = workload.op, *workload.operands[:2]
-        assert isinstance(op, QConv2d)
+        assert isinstance(op, QConv2d | StoredConv2d)
         native = native_intrinsics(self.processor)
         fits = op.groups == 1 and channels >= mk.DOT_LANES and dtype == "int8" and 0 not in weight
         return fits and {mk.DOT, mk.TILE_STORE} <= native
@@ -196,7 +196,7 @@ def _sizes(workload: OperatorWorkload) -> _Sizes:
 def _plain_sizes(workload: OperatorWorkload) -> _Sizes:
     """As :func:`_sizes`, of the convolution in the model's own layout."""
     op, (weight, _) = workload.op, workload.operands[1]
-    assert isinstance(op, QConv2d)
+    assert isinstance(op, QConv2d | StoredConv2d)
     (images, features, rows, width), _ = workload.result
     input_blocks = -(-weight[1] // mk.DOT_LANES)
     depth = choose_depth(input_blocks)

@@ -43,7 +43,8 @@ from ..micro_kernels import DOT, DOT_EACH
 from ..processor import Processor
 from .base import CpuTemplate
 
-FLOAT_BYTES = 4
+#: Of an element of float32, or of four of int8, which are added at once.
+FOUR_BYTES = 4
 #: Additional registers of a step: for a product of integers, and for its element of the image.
 SCRATCH = {"float32": 0, "int32": 2}
 #: Cycles in which a vector of int32 sums is rescaled to int8.
@@ -380,11 +381,13 @@ def _tiled_window(workload: OperatorWorkload, processor: Processor) -> _Tiled:
 def _tiled_dense(workload: OperatorWorkload, processor: Processor) -> _Tiled:
     """The results of a dense layer: blocks are vectors of results, positions rows of the matrix."""
     (x, _), (weight, _), *_ = workload.operands
-    *lead, vectors, depth, lanes = weight
-    loads = Loads(FLOAT_BYTES * lanes, FLOAT_BYTES, FLOAT_BYTES * depth)
+    lead, dots = x[:-2], workload.operands[0][1] == "uint8"
+    vectors, depth, lanes = weight[len(lead) :][:3]
+    scratch = SCRATCH["int32" if dots else "float32"]
+    loads = Loads(FOUR_BYTES * lanes, FOUR_BYTES, x[-1] * (1 if dots else FOUR_BYTES))
     return _Tiled(
-        vectors, x[-2], processor.registers, processor.sums, 0, depth, math.prod(lead),
-        processor.core, _latency_cycles(processor, dots=False), loads=loads,
+        vectors, x[-2], processor.registers, processor.sums, scratch, depth, math.prod(lead),
+        processor.core, _latency_cycles(processor, dots), loads=loads,
     )  # fmt: skip
 
 
@@ -474,6 +477,7 @@ def _sums_in_registers(acc: Stage, tile: Sequence[IterVar], lanes: IterVar) -> l
     """
     *taps, last = acc.tensor.reduce_axes
     if _adds_dots(acc):
+        acc.cover(lanes, lanes.extent)  # an instruction has all lanes, whoever reads them
         acc.reorder(*taps, *tile, lanes, last)
         for axis in tile:
             acc.unroll(axis)

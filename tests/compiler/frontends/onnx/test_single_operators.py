@@ -38,8 +38,9 @@ from vdla.compiler.graph.ops.convolution import (
     ConvTranspose2d,
     QConv2d,
     QConvTranspose2d,
+    StoredConv2d,
 )
-from vdla.compiler.graph.ops.elementwise import Add, Clip, Map, Relu
+from vdla.compiler.graph.ops.elementwise import Add, Clip, Map, Relu, SubtractZeroPoint
 from vdla.compiler.graph.ops.fused import Fused, FusedParts, FusedRows
 from vdla.compiler.graph.ops.fused_pairs import (
     ProductChain,
@@ -137,7 +138,8 @@ TOPI: dict[type[Op], str] = {
     ConvolutionTranspose: "ConvTranspose", Dense: "MatMul", FromBlocks: "Conv",
     Interpolate: "Resize", MaxPool: "MaxPool", PackedDense: "Gemm",
     Pool: "MaxPool", PoolArg: "MaxPool", QAdd: "com.microsoft.QLinearAdd", QConv2d: "QLinearConv",
-    QDense: "QLinearMatMul", QMatMul: "QLinearMatMul", QMaxPool: "MaxPool", ToBlocks: "Conv",
+    QDense: "QLinearMatMul", QMatMul: "QLinearMatMul", QMaxPool: "MaxPool",
+    StoredConv2d: "ConvInteger", SubtractZeroPoint: "MatMulInteger", ToBlocks: "Conv",
 }  # fmt: skip
 #: In every case of an ONNX operator.
 COMMON = {
@@ -317,7 +319,7 @@ def test_operator(name: str) -> None:
 
 
 #: Operators for processors with dot products of bytes.
-NEEDS_DOTS = {BlockedDotConv2d}
+NEEDS_DOTS = {BlockedDotConv2d, StoredConv2d}
 
 
 @pytest.mark.slow

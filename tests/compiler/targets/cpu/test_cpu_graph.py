@@ -9,14 +9,17 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from vdla.bench.modern import FloatNet
 from vdla.compiler.arena import Lifetime, plan_arena
 from vdla.compiler.frontends.onnx.importer import import_onnx
 from vdla.compiler.graph.interpret import interpret
 from vdla.compiler.graph.ir import Graph, Node, Tensor
-from vdla.compiler.graph.ops.movement import Reshape
+from vdla.compiler.graph.ops.elementwise import Map, Relu
+from vdla.compiler.graph.ops.movement import Concat, Reshape, Slice
 from vdla.compiler.graph.ops.pooling import QMaxPool
 from vdla.compiler.graph.passes import run_passes
 from vdla.compiler.targets.cpu.graph_code import build_cpu
+from vdla.compiler.te.expr import Var
 from vdla.isa.errors import VdlaError
 from vdla.runtime.native import ALIGN_BYTES, MemoryPlan, align
 
@@ -189,3 +192,62 @@ def test_an_arena_that_another_call_has_just_taken() -> None:
     (expected,) = function.run(images[:1])
     object.__setattr__(function, "_free_arenas", Taken())
     np.testing.assert_array_equal(function.run(images[:1])[0], expected)
+
+
+# ---- parts of tensors ----
+
+
+def relu_of_parts(
+    *slices: tuple[int, int, int], outputs: tuple[str, ...], twice: bool = False
+) -> Graph:
+    """Rectified rows of the negated x [4, 6], which are put together along ``axis`` 0: slices of
+    (first row, number of rows, step). The last one may be there twice."""
+    x, y = Var("x", "float32"), Tensor("negated", (4, 6), "float32")
+    nodes = [Node("negate", Map("Neg", (x,), -1.0 * x), ("x",), y.name)]
+    tensors, parts = [Tensor("x", (4, 6), "float32"), y], []
+    for number, (first, count, step) in enumerate(slices):
+        cut, rectified = (Tensor(f"{n}{number}", (count, 6), "float32") for n in ("cut", "part"))
+        slicing = Slice((first, 0), (step, 1), (count, 6))
+        nodes.append(Node(cut.name, slicing, ("negated",), cut.name))
+        nodes.append(Node(rectified.name, Relu(), (cut.name,), rectified.name))
+        tensors += [cut, rectified]
+        parts.append(rectified.name)
+    parts += parts[-1:] if twice else []
+    rows = sum(count for _, count, _ in slices) + (slices[-1][1] if twice else 0)
+    nodes.append(Node("together", Concat(0), tuple(parts), "y"))
+    tensors.append(Tensor("y", (rows, 6), "float32"))
+    return Graph("parts", ("x",), outputs, tuple(nodes), {t.name: t for t in tensors})
+
+
+@pytest.mark.parametrize(
+    ("slices", "outputs", "twice", "copies"),
+    [
+        ([(0, 1, 1), (2, 2, 1)], ("y",), False, 0),
+        ([(0, 1, 1), (2, 2, 1)], ("part1", "y", "cut1", "negated"), False, 0),
+        ([(1, 3, 1), (0, 2, 2)], ("y",), False, 1),  # every second row lies apart
+        ([(0, 2, 1), (3, 1, 1)], ("y", "part0"), True, 1),  # a part cannot lie in two places
+    ],
+    ids=["parts", "parts are outputs", "steps", "twice"],
+)
+def test_parts_that_lie_together_need_no_copies(
+    slices: list[tuple[int, int, int]], outputs: tuple[str, ...], twice: bool, copies: int
+) -> None:
+    graph = relu_of_parts(*slices, outputs=outputs, twice=twice)
+    module = build_cpu(graph)
+    x = np.random.default_rng(0).normal(0, 1, (4, 6)).astype(np.float32)
+    for a, b in zip(module.run(x), interpret(graph, x), strict=True):
+        np.testing.assert_array_equal(a, b)
+    names = [kernel.name for kernel in module.code.kernels]
+    assert sum("cut" in name or "together" in name for name in names) == copies
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+def test_steps_share_their_code(kind: str) -> None:
+    """However many there are."""
+    found = set()
+    for steps in (4, 7):
+        net = FloatNet(kind)
+        x = net.input(steps, 1, 16)
+        model = net.model(net.lstm(x) if kind == "LSTM" else net.gru(x))
+        found.add(len(build_cpu(run_passes(import_onnx(model))).code.kernels))
+    assert len(found) == 1
