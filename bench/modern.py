@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 
 import numpy as np
 import onnx
@@ -182,25 +183,39 @@ class FloatNet(Net):
 # ---- transformers --------------------------------------------------------------------------------
 
 
-def bert() -> onnx.ModelProto:
-    """An encoder of BERT's kind (Devlin et al. 2018): 4 layers, width 256, 4 heads, 128 tokens."""
+def bert(
+    layers: int = 4, width: int = 256, heads: int = 4, tokens: int = 128, words: int = 1000
+) -> onnx.ModelProto:
+    """An encoder of BERT's kind (Devlin et al. 2018)."""
     net = FloatNet("bert")
-    x = net.layer_norm(net.tokens(128, 1000, 256))
-    for _ in range(4):
-        x = net.layer_norm(net.binary("Add", x, net.attention(x, 4)))
-        x = net.layer_norm(net.binary("Add", x, net.mlp(x, 1024)))
+    x = net.layer_norm(net.tokens(tokens, words, width))
+    for _ in range(layers):
+        x = net.layer_norm(net.binary("Add", x, net.attention(x, heads)))
+        x = net.layer_norm(net.binary("Add", x, net.mlp(x, 4 * width)))
     return net.model(x)
 
 
-def gpt2() -> onnx.ModelProto:
-    """A decoder of GPT-2's kind (Radford et al. 2019): 4 layers, width 256, 4 heads, 64 tokens."""
-    net, tokens = FloatNet("gpt2"), 64
+def gpt2(
+    layers: int = 4, width: int = 256, heads: int = 4, tokens: int = 64, words: int = 1000
+) -> onnx.ModelProto:
+    """A decoder of GPT-2's kind (Radford et al. 2019)."""
+    net = FloatNet("gpt2")
     mask = np.triu(np.full((tokens, tokens), -1e9, np.float32), 1)[None, None]
-    x = net.tokens(tokens, 1000, 256)
+    x = net.tokens(tokens, words, width)
+    for _ in range(layers):
+        x = net.binary("Add", x, net.attention(net.layer_norm(x), heads, mask))
+        x = net.binary("Add", x, net.mlp(net.layer_norm(x), 4 * width))
+    return net.model(net.linear(net.layer_norm(x), words))
+
+
+def whisper_tiny() -> onnx.ModelProto:
+    """The layers of Whisper-tiny's encoder (Radford et al. 2022), on 30 s of sound."""
+    net = FloatNet("whisper_tiny")
+    x = net.plus(net.input(1, 1500, 384), net.rng.standard_normal((1500, 384)).astype(np.float32))
     for _ in range(4):
-        x = net.binary("Add", x, net.attention(net.layer_norm(x), 4, mask))
-        x = net.binary("Add", x, net.mlp(net.layer_norm(x), 1024))
-    return net.model(net.linear(net.layer_norm(x), 1000))
+        x = net.binary("Add", x, net.attention(net.layer_norm(x), 6))
+        x = net.binary("Add", x, net.mlp(net.layer_norm(x), 1536))
+    return net.model(net.layer_norm(x))
 
 
 def vit_tiny(
@@ -447,6 +462,18 @@ MODERN: dict[str, Callable[[], onnx.ModelProto]] = {
     "regnety_002": regnety_002,
     "resnet50": resnet50,
     "densenet121": densenet121,
+}
+
+
+#: Transformers at the size in which people run them: BERT-base and DistilBERT (128 tokens), GPT-2
+#: small (64 tokens), ViT-base, the images' half of CLIP, Whisper-tiny's encoder.
+FULL_SIZE: dict[str, Callable[[], onnx.ModelProto]] = {
+    "bert_base": partial(bert, 12, 768, 12, 128, 30522),
+    "distilbert": partial(bert, 6, 768, 12, 128, 30522),
+    "gpt2_small": partial(gpt2, 12, 768, 12, 64, 50257),
+    "vit_base": partial(vit_tiny, 224, 16, 768, 12, 12),
+    "clip_vit_b32": partial(vit_tiny, 224, 32, 768, 12, 12),
+    "whisper_tiny": whisper_tiny,
 }
 
 

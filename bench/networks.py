@@ -26,7 +26,7 @@ from ..isa.params import HwParams
 from ..report.report import accelerator_report, join_programs
 from ..runtime.files import whole_file
 from .measure import Progress, measure, told
-from .modern import MODERN, check_names, efficientnet_lite0, lstm_layers
+from .modern import FULL_SIZE, MODERN, check_names, efficientnet_lite0, lstm_layers
 from .quantised import make_samples
 from .workloads import NETWORKS, mobilenet_v2
 
@@ -44,6 +44,7 @@ IN_FLOAT: dict[str, Callable[[], onnx.ModelProto]] = {
     **MODERN,
     "efficientnet_lite0": efficientnet_lite0,
     "lstm_layers": lstm_layers,
+    **FULL_SIZE,
 }
 
 
