@@ -47,6 +47,7 @@ from ...tir.scopes import check_scopes
 from ...tir.verify import verify
 from ..common import cache
 from ..common.fuse_elementwise import fuse_elementwise
+from ..common.fuse_rows import fuse_rows
 from .c_model import emit_model
 from .link import link
 from .llvm import Value, emit_function, symbol
@@ -83,6 +84,7 @@ from .processor import (
     optimise,
 )
 from .scopes import SCOPES, THREAD_AXES
+from .templates.rows import suits_rows
 
 #: The passes of every loop program before code generation, in order, after intrinsics that the
 #: processor lacks have become loops.
@@ -254,6 +256,7 @@ def on_blocks(graph: Graph, processor: Processor, chooser: Chooser) -> Graph:
         ),
         scale_weights,
         fold_transposes,
+        partial(fuse_rows, suits=suits_rows),
         partial(fuse_elementwise, joins=partial(fuses_into_reader, chooser=chooser)),
     )  # fmt: skip
     return run_graph_passes(graph, passes)

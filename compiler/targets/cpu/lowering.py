@@ -22,6 +22,7 @@ from .templates.bit_serial import BIT_SERIAL, BitSerial, BitsWorkload, IntegerAl
 from .templates.by_steps import BySteps, expression_of_workload
 from .templates.fusing import ElementwiseFusion, Together
 from .templates.matrix_tiles import MATRICES, MatrixTiles, ProductInstruction
+from .templates.rows import InRows
 from .templates.tiles import BlockLayout, DenseTiles, DirectTiles, WindowTiles
 from .templates.winograd import WinogradTiles
 
@@ -40,6 +41,7 @@ TEMPLATES: list[type[CpuTemplate]] = [
     plain.PlainPool,
     plain.PlainTransposed,
     plain.Rows,
+    InRows,
     Together,
     plain.RowReduction,
     plain.General,

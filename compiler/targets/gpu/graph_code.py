@@ -16,14 +16,15 @@ from ...graph.ops.base import Fusion
 from ...graph.ops.movement import Slice
 from ...tir.ir import Buffer
 from ..common.fuse_elementwise import fuse_elementwise
+from ..common.fuse_rows import fuse_rows
 from ..common.workload import Lowered
 from .dialects import Dialect
 from .kernels import Kernel, find_temporaries, make_kernels
 from .lowering import Templates, lower_node, template_of
 from .passes.fuse_epilogues import fuse_epilogues
-from .passes.fuse_rows import fuse_rows
 from .scopes import element_bytes, element_count
 from .templates.gemm import Gemm
+from .templates.rows import suits_rows
 from .text import Box, print_module
 from .traffic import count_traffic
 
@@ -155,5 +156,5 @@ class GraphKernels:
 def fuse(graph: Graph, templates: Templates) -> Graph:
     """The graph with an operator for softmax and the like, for each chain of element-wise ones, for
     slices that only such a chain reads, and for products with such a chain behind them."""
-    graph = fuse_elementwise(fuse_rows(graph), parts=(Slice,))
+    graph = fuse_elementwise(fuse_rows(graph, suits_rows), parts=(Slice,))
     return fuse_epilogues(graph, lambda node: isinstance(template_of(graph, node, templates), Gemm))

@@ -9,7 +9,8 @@
                                                   if 3*14 + i < 55: a[3*14 + i] = ...
 
 The copies of the unrolled loop then have no guards: in the last iteration, their outcome is known.
-The same for choices between elements in a vectorized loop, which then is made of whole vectors.
+The same for guards of a vectorized loop, which in the last iteration becomes shorter, and for
+choices between its elements: it then is made of whole vectors.
 """
 
 from __future__ import annotations
@@ -49,13 +50,24 @@ def _peel(loop: For, ranges: Ranges) -> Stmt:
     if not removable:
         return loop
     first = _without(loop.body, removable)
-    last = copy_with(loop.body, {loop.var: Const(loop.extent - 1)})
+    last = _shortened(copy_with(loop.body, {loop.var: Const(loop.extent - 1)}), ranges)
     return seq([replace(loop, extent=loop.extent - 1, body=first), last])
 
 
+def _shortened(stmt: Stmt, ranges: Ranges) -> Stmt:
+    """Vectorized loops without the last lanes, in which their guard never holds."""
+    if isinstance(stmt, For) and stmt.kind == "vectorized" and isinstance(stmt.body, If):
+        lanes = range(stmt.extent)
+        holds = [prove(stmt.body.cond, {**ranges, stmt.var: (lane, lane)}) for lane in lanes]
+        count = holds.count(True)
+        if count and holds == [True] * count + [False] * (stmt.extent - count):
+            return replace(stmt, extent=count, body=stmt.body.body)
+    return map_parts(stmt, lambda part: _shortened(part, ranges))
+
+
 def _tail_guards(loop: For) -> Iterator[tuple[Expr, Ranges]]:
-    """Conditions in the loop that depend on it and on an unrolled loop inside, or that choose an
-    element of a vectorized loop, with the ranges of the loops between."""
+    """Conditions in the loop that depend on it and on an unrolled or vectorized loop inside, or
+    that choose an element of a vectorized loop, with the ranges of the loops between."""
 
     def depends(cond: Expr, inside: frozenset[Var]) -> bool:
         names = {node for node in walk(cond) if isinstance(node, Var)}
@@ -65,7 +77,7 @@ def _tail_guards(loop: For) -> Iterator[tuple[Expr, Ranges]]:
         stmt: Stmt, ranges: Ranges, unrolled: frozenset[Var], lanes: frozenset[Var]
     ) -> Iterator[tuple[Expr, Ranges]]:
         match stmt:
-            case If(cond) if depends(cond, unrolled):
+            case If(cond) if depends(cond, unrolled | lanes):
                 yield cond, ranges
             case Store(_, _, value):
                 for node in walk(value):

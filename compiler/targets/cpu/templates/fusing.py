@@ -21,6 +21,8 @@ from .plain import SHARED_ELEMENTS, share_rows
 #: Elements that are computed at once. One at a time is for rows without a whole vector: LLVM then
 #: makes vectors of its own, and a tail.
 LANES = (32, 16, 8, 4, 1)
+#: The least width of a row with a tail, of elements that are left of whole vectors.
+LEAST_TAILED = 64
 #: Vectors that one operator computes before the next operator begins, and their number by default
 #: around calls of the C library: these store elements one by one, which the processor cannot load
 #: as a vector right afterwards.
@@ -60,6 +62,8 @@ class Together(CpuTemplate):
         width = row_extent(workload.op, [shape for shape, _ in workload.operands], shape)
         shares = math.prod(shape) >= SHARED_ELEMENTS
         lanes = [size for size in LANES if width % size == 0]
+        if lanes[0] < LANES[1] and width >= LEAST_TAILED and not _calls(workload.op):
+            lanes = [LANES[1], *lanes]
         strip = next(size for size in range(min(width, LONGEST_STRIP), 0, -1) if width % size == 0)
         around_calls = VECTORS_WITH_CALLS if lanes[0] > 1 else strip
         vectors = around_calls if _calls(workload.op) else VECTORS[0]
@@ -71,7 +75,9 @@ class Together(CpuTemplate):
 
         def misfit(knobs: Knobs) -> str:
             strip = int(knobs["lanes"]) * int(knobs["vectors"])
-            return f"expected strips that divide {width}, got {strip}" if width % strip else ""
+            if width % strip and int(knobs["vectors"]) > 1:
+                return f"expected strips that divide {width}, got {strip}"
+            return ""
 
         return Space(knobs, misfit)
 
@@ -82,13 +88,13 @@ class Together(CpuTemplate):
         for stage in schedule.stages:
             if stage.body is not None and stage is not output:
                 stage.compute_at(output, outer)
-                _as_vectors(stage, stage.split(stage.tensor.axes[-1], lanes)[1])
-        _as_vectors(output, output.split(inner, lanes)[1])
+                as_vectors(stage, stage.split(stage.tensor.axes[-1], lanes)[1])
+        as_vectors(output, output.split(inner, lanes)[1])
         if knobs["parallel"]:
             share_rows(output, outer)
 
 
-def _as_vectors(stage: Stage, lanes: IterVar) -> None:
+def as_vectors(stage: Stage, lanes: IterVar) -> None:
     """Vectorise a loop over elements that lie side by side, where vectors can compute them."""
     place = stage.tensor.axes[-1].var
     assert stage.body is not None

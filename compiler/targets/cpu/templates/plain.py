@@ -196,15 +196,22 @@ class RowReduction(CpuTemplate):
         return Space({"lanes": [lanes for lanes in ROW_LANES if lanes <= shape[-1]]})
 
     def apply(self, workload: OperatorWorkload, knobs: Knobs, schedule: Schedule) -> None:
-        whole = schedule[reduced_tensor(schedule)]
-        *_, last = whole.tensor.reduce_axes
-        _, lane = whole.split(last, int(knobs["lanes"]))
-        partial = schedule[schedule.rfactor(whole.tensor, lane, len(whole.tensor.axes))]
-        *_, lanes = partial.tensor.axes
-        partial.reorder(*partial.tensor.reduce_axes, lanes)
-        partial.vectorize(lanes)
-        row = schedule[whole.tensor]
-        partial.compute_at(row, row.tensor.axes[-1])
+        tensor = reduced_tensor(schedule)
+        partial = reduce_in_lanes(schedule, tensor, int(knobs["lanes"]))
+        partial.compute_at(schedule[tensor], tensor.axes[-1])
+
+
+def reduce_in_lanes(schedule: Schedule, tensor: Tensor, lanes: int) -> Stage:
+    """Reduce along rows to partial results in the ``lanes`` of a vector, and then these; returns
+    the stage of the partial ones."""
+    whole = schedule[tensor]
+    *_, last = tensor.reduce_axes
+    _, lane = whole.split(last, lanes)
+    partial = schedule[schedule.rfactor(tensor, lane, len(tensor.axes))]
+    *_, lane = partial.tensor.axes
+    partial.reorder(*partial.tensor.reduce_axes, lane)
+    partial.vectorize(lane)
+    return partial
 
 
 class General(CpuTemplate):

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 
 from ....choose.space import Knobs, Space, preferring
-from ....graph.ir import Graph, Node
+from ....graph.ir import Graph, Node, Tensor
 from ....graph.ops.fused import FusedRows
 from ....te.expr import bits_of
 from ....te.schedule import Schedule, create_schedule
@@ -34,6 +34,14 @@ from .general import contract, count_elements, fused
 LANES, ELEMENTS = (32, 64, 128, 256, 512), 4
 #: Bytes of shared memory that are left for sums.
 SUM_BYTES = 8 << 10
+#: Rows shorter than this stay apart where there are many: threads of their own suit them better.
+SHORT_ROW, MANY_ROWS = 32, 1 << 14
+
+
+def suits_rows(result: Tensor) -> bool:
+    """Whether a block for each row of a result is worth it."""
+    *leads, width = result.shape
+    return width >= SHORT_ROW or math.prod(leads) < MANY_ROWS
 
 
 class Rows(GpuTemplate):

@@ -1,4 +1,4 @@
-"""Softmax, layer normalisation and the like become one operator, whose kernel computes whole rows.
+"""Softmax, layer normalisation and the like become one operator, which computes whole rows.
 
 ::
 
@@ -9,21 +9,18 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from ....graph.ir import Graph, Node
-from ....graph.ops.fused import FusedRows
-from ....graph.ops.reduction import Reduce
-from ...common.fuse_elementwise import fuse_groups, is_elementwise, one_node
-
-#: Rows shorter than this stay apart where there are many: threads of their own suit them better.
-SHORT_ROW, MANY_ROWS = 32, 1 << 14
+from ...graph.ir import Graph, Node, Tensor
+from ...graph.ops.fused import FusedRows
+from ...graph.ops.reduction import Reduce
+from .fuse_elementwise import fuse_groups, is_elementwise, one_node
 
 
-def fuse_rows(graph: Graph) -> Graph:
+def fuse_rows(graph: Graph, suits: Callable[[Tensor], bool]) -> Graph:
     """Fuse reductions along the last axis with the element-wise operators before and behind them,
-    where no other operator reads the results between them."""
+    where no other operator reads the results between them, and where a target ``suits`` rows as
+    those of the result."""
 
     def is_reduction(node: Node) -> bool:
         op, rank = node.op, len(graph[node.inputs[0]].shape)
@@ -31,7 +28,7 @@ def fuse_rows(graph: Graph) -> Graph:
 
     def fits(node: Node, readers: Sequence[Node], end: str) -> bool:
         row = graph[end].shape
-        if len(row) < 2 or 0 in row or (row[-1] < SHORT_ROW and math.prod(row[:-1]) >= MANY_ROWS):
+        if len(row) < 2 or 0 in row or not suits(graph[end]):
             return False
         reads_row = not is_reduction(node) or graph[node.inputs[0]].shape == row
         known = all(is_elementwise(n) or is_reduction(n) for n in (node, *readers))
