@@ -33,6 +33,7 @@ from vdla.compiler.targets.cpu.passes import block_channels, transposed_phases
 from vdla.compiler.targets.cpu.passes.bit_serial import _packed
 from vdla.compiler.targets.cpu.passes.fold_transposes import fold_transposes
 from vdla.compiler.targets.cpu.passes.scale_weights import _pays, scale_weights
+from vdla.compiler.targets.cpu.passes.stored_products import _Product
 from vdla.compiler.targets.cpu.processor import Processor
 from vdla.compiler.targets.cpu.templates.tiles import Loads
 from vdla.compiler.targets.gpu import overlays, traffic
@@ -710,6 +711,12 @@ COMPILER = (
     Mutant("sums wait for nothing", "compiler", Core.step_cycles,
            "latency_cycles, loading", "loading",
            tests("compiler/targets/cpu/test_core.py")),
+    Mutant("the zero point of stored integers is forgotten", "compiler", _Product._correct,
+           'acc - z.astype("int32") * weights', "acc",
+           tests("compiler/targets/cpu/test_stored_products.py::test_matmul_integer_is_tiled")),
+    Mutant("a shorter vector has an element more", "compiler", peel._shortened,
+           "extent=count", "extent=count + 1",
+           tests("compiler/targets/cpu/test_cpu_vectors.py::test_the_last_vector_is_shorter")),
     Mutant("fewer registers hold sums", "compiler", Processor.sums.fget,
            "self.registers - 4", "self.registers // 2 - 2",
            tests("compiler/targets/cpu/test_core.py::test_plans_of_products")),

@@ -51,6 +51,21 @@ def test_full_tiles_stay_one_loop() -> None:
     assert print_func(peel_tails(func)) == print_func(func)
 
 
+def test_the_last_vector_is_shorter() -> None:
+    params, _, schedule = vectors(lambda a, b, i: a[i] + b[i], 44)
+    func = peel_tails(lower(schedule, params))
+    verify(func)
+    text = """\
+func main(a: float32[44], b: float32[44], y: float32[44]):
+  for i.o in 2:
+    vectorized for i.i in 16:
+      y[i.o * 16 + i.i] = a[i.o * 16 + i.i] + b[i.o * 16 + i.i]
+  vectorized for i.i in 12:
+    y[32 + i.i] = a[32 + i.i] + b[32 + i.i]
+"""
+    assert print_func(func) == text
+
+
 def vectors(rule, size: int = 48, lanes: int = 16) -> tuple[list[Tensor], Tensor, Schedule]:
     """An element-wise function of two float vectors, vectorized."""
     a, b = placeholder((size,), "float32", "a"), placeholder((size,), "float32", "b")
