@@ -116,8 +116,12 @@ class _Tiled:
         ``positions``, and what is left of them: each tile takes one cycle more than its step, and
         its part of the end.
         """
-        tiles = product(_parts(self.blocks, blocks), _parts(self.width, positions))
-        return sum(self._step_cycles(*tile) + 1 + self._end(*tile) for tile in tiles) / self.blocks
+        found = 0.0
+        for (m, times), (w, more) in product(
+            _parts(self.blocks, blocks), _parts(self.width, positions)
+        ):
+            found += times * more * (self._step_cycles(m, w) + 1 + self._end(m, w))
+        return found / self.blocks
 
     def _end(self, blocks: int, width: int) -> float:
         """Cycles to finish the sums of a tile, for each step of it. While a core finishes the sums
@@ -144,9 +148,10 @@ class _Tiled:
         return round(self.row_cycles(blocks, width) * self.blocks * self.rows * self.steps)
 
 
-def _parts(extent: int, size: int) -> list[int]:
-    """An extent in parts of a size, of which the last one may be smaller."""
-    return [min(size, extent - first) for first in range(0, extent, size)]
+def _parts(extent: int, size: int) -> list[tuple[int, int]]:
+    """An extent in parts of a size, and what is left: sizes, each with the number of such parts."""
+    whole, left = divmod(extent, size)
+    return [(part, count) for part, count in ((size, whole), (left, 1)) if part and count]
 
 
 class _RegisterTiles(CpuTemplate):
@@ -562,4 +567,4 @@ def _best_tile(tiled: _Tiled, tiles: Sequence[tuple[int, int]]) -> tuple[int, in
     several, the fewest blocks, or the most where the blocks share a register that holds an element.
     """
     share = -1 if tiled.scratch else 1
-    return min(tiles, key=lambda t: (tiled.row_cycles(*t), share * t[0], t))
+    return min(tiles, key=lambda t: (round(tiled.row_cycles(*t), 9), share * t[0], t))
