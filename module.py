@@ -546,7 +546,8 @@ def _model_sha256(model: Model) -> str:
         case bytes():
             data = model
         case str() | Path():
-            data = Path(model).read_bytes()
+            with open(model, "rb") as file:  # which may be larger than what else is in memory
+                return hashlib.file_digest(file, "sha256").hexdigest()
         case _:
             data = _serialised(model)
     return hashlib.sha256(data).hexdigest()
