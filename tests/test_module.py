@@ -265,7 +265,7 @@ def test_a_compilation_tells_how_far_it_is(model: str, target: str) -> None:
         progress=lambda done, total: seen.append((done, total)),
     )  # fmt: skip
     nodes = len(module.compiled.layers)
-    assert seen[-1] == (2 * nodes, 2 * nodes) and len(seen) > nodes
+    assert seen[-1] == (2 * nodes, 2 * nodes) and len(seen) >= nodes
     assert seen == sorted(seen) and {total for _, total in seen} == {2 * nodes}
 
 
