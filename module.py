@@ -53,7 +53,7 @@ def compile(
     precision: str = "float32",
     progress: Progress | None = None,
     arch: str | None = None,
-    timed: bool = False,
+    profile: bool = False,
 ) -> Module:
     """Compile a trained network.
 
@@ -93,7 +93,7 @@ def compile(
     arch : str, optional
         With ``cuda``: ``sm_80``, whose kernels run on all GPUs since, or ``sm_90a``. By default
         that of the GPU at hand, or ``sm_80`` where there is none.
-    timed : bool
+    profile : bool
         With ``cpu``: the code notes the time after each of its loop programs, some ten nanoseconds
         each, for :func:`vdla.bench.profile.profile`.
 
@@ -104,7 +104,7 @@ def compile(
     """
     plugins.load_known()
     check_options(target, port, vthreads=vthreads, threads=threads)
-    if timed and target != "cpu":
+    if profile and target != "cpu":
         raise VdlaError(f"profile: expected target 'cpu' with it, got {target!r}")
     if emulate and target != "cuda":
         raise VdlaError(f"emulate: expected target 'cuda' with it, got {target!r}")
@@ -117,7 +117,7 @@ def compile(
     from .compiler.targets.registry import find_target
 
     params, memory = load_platform(hw, memory)
-    options = Options(params, memory, vthreads, threads, emulate, precision, arch, timed)
+    options = Options(params, memory, vthreads, threads, emulate, precision, arch, profile)
     found = find_target(target, options)
     choices = _choices(knobs, records)
     compiled = build(model, found, **choices, dump_ir=dump_ir, progress=progress)

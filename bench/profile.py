@@ -25,18 +25,18 @@ def profile(module: Module, arrays: Sequence[np.ndarray], rounds: int = ROUNDS) 
 
     Parameters
     ----------
-    module : that ``compile`` made for ``cpu``, ``timed``
+    module : that ``compile`` made for ``cpu`` with ``profile``
     arrays : one for each input, of the model's shapes
 
     Returns
     -------
     dict
         ``run_ms``, a whole run; ``rest_ms``, what of it is in no loop program; ``timer_ms``, about
-        what the timers take; ``peaks``, billions of products and sums a second
-        by instruction, and ``copied_gb_per_s``, both measured; and ``rows``, one for each loop
-        program: ``name``, ``op``, ``ms``, its ``share`` of the run, ``gops`` and ``gb_per_s``, and
-        the ``reached`` part of the peak of its instruction, or, without products, of the speed at
-        which memory is copied; what is in caches can be faster.
+        what the timers take; ``peaks``, billions of products and sums a second of all threads, by
+        instruction, and ``copied_gb_per_s`` of memory, both measured; and ``rows``, one for each
+        loop program: ``name``, ``op``, ``ms``, its ``share`` of the run, ``gb_per_s`` of operands
+        and results, which may lie in caches; where it multiplies, ``gops`` and the ``reached`` part
+        of its instruction's peak. A convolution counts as a direct one, whatever its algorithm.
 
     Raises
     ------
@@ -45,7 +45,7 @@ def profile(module: Module, arrays: Sequence[np.ndarray], rounds: int = ROUNDS) 
     """
     functions = [step for step in module.compiled.steps if isinstance(step, TimedFunction)]
     if not functions:
-        raise VdlaError("profile: expected a module that was compiled with timed=True")
+        raise VdlaError("profile: expected a module that was compiled with profile=True")
     module.run(*arrays)
     for function in functions:
         function.seconds.clear()
@@ -53,32 +53,27 @@ def profile(module: Module, arrays: Sequence[np.ndarray], rounds: int = ROUNDS) 
     calls = [call for function in functions for call in function.calls]
     calls_s = [seconds for function in functions for seconds in function.seconds[fastest]]
     used = sorted({call.instruction for call in calls if call.instruction})
-    peaks, copied = {name: _peak_gops(name) for name in used}, _copied_gb_per_s()
-    rows = [
-        _row(call, seconds, run_s, peaks, copied)
-        for call, seconds in zip(calls, calls_s, strict=True)
-    ]
+    peaks = {name: module.settings.threads * _peak_gops(name) for name in used}
+    rows = [_row(call, seconds, run_s, peaks) for call, seconds in zip(calls, calls_s, strict=True)]
     return {
         "rounds": rounds,
         "run_ms": 1000 * run_s,
         "rest_ms": 1000 * (run_s - sum(calls_s)),
         "timer_ms": 1000 * _fastest_s(lambda: [time.monotonic_ns() for _ in calls]),
         "peaks": peaks,
-        "copied_gb_per_s": copied,
+        "copied_gb_per_s": _copied_gb_per_s(),
         "rows": rows,
     }
 
 
-def _row(
-    call: Call, seconds: float, run_s: float, peaks: dict[str, float], copied: float
-) -> dict[str, Any]:
+def _row(call: Call, seconds: float, run_s: float, peaks: dict[str, float]) -> dict[str, Any]:
     seconds = max(seconds, 1e-9)  # what the clock does not see
-    gops, moved = call.ops / seconds / 1e9, call.moved_bytes / seconds / 1e9
-    reached = gops / peaks[call.instruction] if call.instruction else moved / copied
+    gops = call.ops / seconds / 1e9 if call.instruction else None
     return {
         "name": call.name, "op": call.op, "ms": 1000 * seconds, "share": seconds / run_s,
-        "gops": gops if call.ops else None, "gb_per_s": moved, "instruction": call.instruction,
-        "reached": reached,
+        "gops": gops, "gb_per_s": call.moved_bytes / seconds / 1e9,
+        "instruction": call.instruction,
+        "reached": gops / peaks[call.instruction] if gops and call.instruction else None,
     }  # fmt: skip
 
 

@@ -291,8 +291,8 @@ def _show_profile(console: Console, profile: dict[str, Any] | None) -> None:
     ]  # fmt: skip
     show_table(console, title, columns, rows, left=2)
     console.print(
-        f"reached: of the measured peak ({peaks or 'no products'}), or, without products, of the "
-        f"{profile['copied_gb_per_s']:.1f} GB/s at which memory is copied; "
+        f"reached: of the measured peak ({peaks or 'no products'}), convolutions counted as direct "
+        f"ones; memory is copied at {profile['copied_gb_per_s']:.1f} GB/s, caches are faster; "
         f"{profile['rest_ms']:.3f} ms of a run are in no loop program, of which the timers take "
         f"about {profile['timer_ms']:.3f}"
     )

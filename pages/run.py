@@ -78,9 +78,8 @@ def _profile_sections(report: layers.Report) -> Iterator[Section]:
     if "profile" in report:
         yield Section(
             "Profile",
-            "Which loop programs of the CPU's code take the time, and how near each is to the"
-            " measured peak of its instruction or, without products, to the speed at which memory"
-            " is copied.",
+            "Which loop programs of the CPU's code take the time, and how near those with products"
+            " are to the measured peak of their instruction. Convolutions count as direct ones.",
             [layers.profile_bars(report["profile"])],
         )
 

@@ -38,7 +38,7 @@ class Options:
     emulate : run the GPU's kernels on the processor
     precision : of the factors of float32 products on the GPU's tensor cores
     arch : the GPU's generation; None: that of the GPU at hand
-    timed : code for the CPU notes when each of its loop programs ends
+    profile : code for the CPU notes when each of its loop programs ends
     """
 
     hw: HwParams
@@ -48,7 +48,7 @@ class Options:
     emulate: bool = False
     precision: str = "float32"
     arch: str | None = None
-    timed: bool = False
+    profile: bool = False
 
 
 @dataclass(frozen=True)

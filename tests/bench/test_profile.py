@@ -21,7 +21,7 @@ def test_times_are_of_the_calls_that_take_them() -> None:
     net = Net("wide", quantized=False)
     x = net.conv(net.input(1, 16, 32, 32), 128, 3)
     net.output(net.dense(net.global_average(x), 10))
-    module = vdla.compile(net.model(), "cpu", timed=True)
+    module = vdla.compile(net.model(), "cpu", profile=True)
     image = np.random.default_rng(0).normal(0, 1, (1, 16, 32, 32)).astype(np.float32)
     told = profile(module, [image], rounds=5)
     rows = {row["op"]: row for row in told["rows"]}
@@ -47,5 +47,5 @@ def test_a_run_tells_and_draws_them(tmp_path: Path) -> None:
 def test_only_the_cpu_is_timed(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_app(["run", str(DIGITS), "--profile"]) == 2
     assert "profile: expected target 'cpu' with it, got 'sim'" in capsys.readouterr().err
-    with pytest.raises(VdlaError, match="timed=True"):
+    with pytest.raises(VdlaError, match="profile=True"):
         profile(vdla.compile(DIGITS, "cpu"), [])

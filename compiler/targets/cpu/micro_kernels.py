@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...graph.ops.blocked.dense import DOT_WIDTH
 from ...te.expr import Expr
 from ...te.intrinsic import TensorIntrin
 from ...te.tensor import compute, placeholder, reduce_axis, sum_of
 from ...tir.scopes import Access, MemoryScope
 
-#: int32 in a vector register of AVX-512, and products that are added to each at once.
-DOT_LANES, DOT_WIDTH = 16, 4
+#: int32 in a vector register of AVX-512, to each of which ``DOT_WIDTH`` products are added at once.
+DOT_LANES = 16
 
 
 def _dot(name: str, each: bool) -> TensorIntrin:

@@ -39,7 +39,7 @@ class Cpu(Target):
         self.processor = processor or replace(host_processor(), threads=options.threads)
         self.batch = options.hw.batch
         self.loads = processor is None
-        self.timed = options.timed
+        self.timed = options.profile
         self.templates = templates_of(self.processor)
         self.machine_key = self.processor.key
 

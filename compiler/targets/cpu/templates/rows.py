@@ -22,17 +22,15 @@ from ....te.stage import Stage
 from ...common.workload import OperatorWorkload
 from .base import CpuTemplate
 from .fusing import as_vectors
-from .plain import SHARED_ELEMENTS, reduce_in_lanes
+from .plain import ROW_LANES, SHARED_ELEMENTS, reduce_in_lanes
 
-#: Elements of a row that are computed at once.
-LANES = (16, 8, 4)
 #: The most elements of a row: a few of them stay in the nearest cache.
 LONGEST_ROW = 4096
 
 
 def suits_rows(result: Tensor) -> bool:
     """Whether rows of a result are computed one after another."""
-    return result.dtype == "float32" and LANES[0] <= result.shape[-1] <= LONGEST_ROW
+    return result.dtype == "float32" and ROW_LANES[0] <= result.shape[-1] <= LONGEST_ROW
 
 
 class InRows(CpuTemplate):
@@ -42,7 +40,8 @@ class InRows(CpuTemplate):
     ops = (FusedRows,)
 
     def space(self, workload: OperatorWorkload) -> Space:
-        return Space({"lanes": LANES})
+        width = workload.result[0][-1]
+        return Space({"lanes": [lanes for lanes in ROW_LANES if lanes <= width]})
 
     def apply(self, workload: OperatorWorkload, knobs: Knobs, schedule: Schedule) -> None:
         lanes, result = int(knobs["lanes"]), schedule[schedule.outputs[0]]

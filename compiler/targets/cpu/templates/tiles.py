@@ -28,7 +28,7 @@ from ....choose.space import Knobs, KnobValue, Refusal, Space
 from ....choose.template import Plan
 from ....graph.ir import Graph, Node
 from ....graph.ops.blocked.convolution import BlockedConv2d, BlockedDepthwise
-from ....graph.ops.blocked.dense import PackColumns, PackedDense
+from ....graph.ops.blocked.dense import DOT_WIDTH, PackColumns, PackedDense
 from ....graph.ops.blocked.integer import BlockedDotConv2d, BlockedQConv2d
 from ....graph.ops.blocked.pooling import BlockedPool
 from ....graph.ops.blocked.transposed import BlockedConvTranspose2d, transposed_pads
@@ -350,7 +350,7 @@ def _tiled(workload: OperatorWorkload, processor: Processor) -> _Tiled:
     else:  # the blocks of a tile read the same elements, so they are of one group
         groups = count_groups(workload.operands[0][0], weight)
         blocks, rows = blocks // groups, rows * groups
-    together, element_bytes = 4 if dots else 1, np.dtype(element).itemsize
+    together, element_bytes = DOT_WIDTH if dots else 1, np.dtype(element).itemsize
     column = 1 if isinstance(op, BlockedConvTranspose2d) else op.strides[1]
     loads = Loads(
         together * lanes * np.dtype(kind).itemsize, together * element_bytes,
