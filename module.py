@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     import onnx
     from torch.export import ExportedProgram  # pyright: ignore[reportMissingImports]
 
+    from .compiler.frontends.doors.package import Examples
 
 Progress = Callable[[int, int], None]
 Model: TypeAlias = "str | Path | bytes | onnx.ModelProto | ExportedProgram"
@@ -54,14 +55,17 @@ def compile(
     progress: Progress | None = None,
     arch: str | None = None,
     profile: bool = False,
+    example_inputs: Examples | None = None,
 ) -> Module:
     """Compile a trained network.
 
     Parameters
     ----------
-    model : path, bytes, onnx.ModelProto or torch.export.ExportedProgram
+    model : path, bytes, onnx.ModelProto, torch.export.ExportedProgram, or an object with a door
         ONNX, float or quantised (QDQ); a TensorFlow Lite file or its bytes; or a program of
-        ``torch.export``, also as a file that ``torch.export.save`` wrote.
+        ``torch.export``, also as a file that ``torch.export.save`` wrote. By other packages: a
+        ``torch.nn.Module``, a Keras 3 model or ``.keras`` file, a folder of a TensorFlow SavedModel,
+        a function of JAX (docs/doors.md).
     target : str
         ``sim``, ``rtl``, ``cpu``, ``fpga``, ``cuda`` or ``opencl``.
     hw : HwParams, or the name of a preset or TOML file
@@ -96,6 +100,9 @@ def compile(
     profile : bool
         With ``cpu``: the code notes the time after each of its loop programs, some ten nanoseconds
         each, for :func:`vdla.bench.profile.profile`.
+    example_inputs : tuple or mapping by name, optional
+        The arguments of a ``torch.nn.Module`` or a function of JAX, whose shapes and dtypes are the
+        compiled module's.
 
     Raises
     ------
@@ -113,6 +120,7 @@ def compile(
     if arch is not None and target != "cuda":
         raise VdlaError(f"arch: expected target 'cuda' with {arch!r}, got {target!r}")
     from .compiler.build import build
+    from .compiler.frontends.doors.opening import open_model
     from .compiler.targets.base import Options
     from .compiler.targets.registry import find_target
 
@@ -120,8 +128,10 @@ def compile(
     options = Options(params, memory, vthreads, threads, emulate, precision, arch, profile)
     found = find_target(target, options)
     choices = _choices(knobs, records)
-    compiled = build(model, found, **choices, dump_ir=dump_ir, progress=progress)
-    settings = Settings(target, params, memory, vthreads, _model_sha256(model), threads=threads)
+    opened: Any = open_model(model, example_inputs)
+    compiled = build(opened, found, **choices, dump_ir=dump_ir, progress=progress)
+    read = model if isinstance(model, str | Path) and Path(model).is_file() else opened
+    settings = Settings(target, params, memory, vthreads, _model_sha256(read), threads=threads)
     return Module(compiled, settings, port)
 
 
