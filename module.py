@@ -63,9 +63,9 @@ def compile(
     ----------
     model : path, bytes, onnx.ModelProto, torch.export.ExportedProgram, or an object with a door
         ONNX, float or quantised (QDQ); a TensorFlow Lite file or its bytes; or a program of
-        ``torch.export``, also as a file that ``torch.export.save`` wrote. By other packages: a
-        ``torch.nn.Module``, a Keras 3 model or ``.keras`` file, a folder of a TensorFlow SavedModel,
-        a function of JAX (docs/doors.md).
+        ``torch.export``, also as a file that ``torch.export.save`` wrote. By other packages
+        (docs/doors.md): a ``torch.nn.Module``, a Keras 3 model or ``.keras`` file, a folder of a
+        TensorFlow SavedModel, a function of JAX.
     target : str
         ``sim``, ``rtl``, ``cpu``, ``fpga``, ``cuda`` or ``opencl``.
     hw : HwParams, or the name of a preset or TOML file

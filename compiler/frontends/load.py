@@ -11,8 +11,8 @@ from .tflite.importer import import_tflite, is_tflite
 
 def load_graph(model: object, batch: int) -> Graph:
     """The graph of a model, which may need a door (``doors/``). TensorFlow Lite and PyTorch are
-    recognised by suffix or identifier; any other model is ONNX. ``batch`` is the number of images at once, where the model leaves that
-    open.
+    recognised by suffix or identifier; any other model is ONNX. ``batch`` is the number of images
+    at once, where the model leaves that open.
 
     Raises
     ------
