@@ -92,10 +92,10 @@ def _signature(keras: Any, model: Any, examples: Examples | None) -> Any:
         check_examples(examples, "a Keras model")
         if isinstance(examples, Mapping):
             raise VdlaError("example_inputs: expected a tuple with a Keras model, got a mapping")
-        examples = keras.tree.map_structure(keras.ops.convert_to_tensor, tuple(examples))
+        tensors = keras.tree.map_structure(keras.ops.convert_to_tensor, list(examples))
         if not model.built:
-            model(*examples)  # makes the parameters
-        return keras.tree.map_structure(lambda x: _spec(keras, x), list(examples))
+            model(*tensors)  # makes the parameters
+        return keras.tree.map_structure(lambda x: _spec(keras, x), tensors)
     if not model.built:
         raise VdlaError(
             "model: expected example_inputs with a Keras model that was neither called nor built"
