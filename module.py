@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from .compiler.frontends.doors.package import Examples
 
 Progress = Callable[[int, int], None]
-Model: TypeAlias = "str | Path | bytes | onnx.ModelProto | ExportedProgram"
+#: Networks of PyTorch and Keras are callable, as functions of JAX are.
+Model: TypeAlias = "str | Path | bytes | onnx.ModelProto | ExportedProgram | Callable[..., Any]"
 
 
 def compile(
@@ -130,8 +131,8 @@ def compile(
     choices = _choices(knobs, records)
     opened: Any = open_model(model, example_inputs)
     compiled = build(opened, found, **choices, dump_ir=dump_ir, progress=progress)
-    read = model if isinstance(model, str | Path) and Path(model).is_file() else opened
-    settings = Settings(target, params, memory, vthreads, _model_sha256(read), threads=threads)
+    sha256 = _model_sha256(model, opened)
+    settings = Settings(target, params, memory, vthreads, sha256, threads=threads)
     return Module(compiled, settings, port)
 
 
@@ -149,7 +150,7 @@ def cross_compile(
 
     Parameters
     ----------
-    model : path, bytes, onnx.ModelProto or torch.export.ExportedProgram
+    model : path, bytes, onnx.ModelProto, torch.export.ExportedProgram or Keras model
         As for :func:`compile`.
     path : path
         The folder.
@@ -169,6 +170,7 @@ def cross_compile(
         module exists.
     """
     from .compiler.build import build
+    from .compiler.frontends.doors.opening import open_model
     from .compiler.targets.base import Options
     from .compiler.targets.cpu.processor import cross_processor
     from .compiler.targets.cpu.target import Cpu
@@ -177,10 +179,11 @@ def cross_compile(
     processor = cross_processor(triple)
     params, memory = load_platform(hw, "vta")
     target = Cpu(Options(params, memory), processor)
-    compiled = build(model, target, **_choices(knobs, records), progress=progress)
+    opened = open_model(model)
+    compiled = build(opened, target, **_choices(knobs, records), progress=progress)
     features = tuple(name[1:] for name in processor.features if name[0] == "+")
     code_for = CodeFor(triple, features)
-    settings = Settings("cpu", params, memory, 1, _model_sha256(model), code_for)
+    settings = Settings("cpu", params, memory, 1, _model_sha256(model, opened), code_for)
     bundle.save(path, compiled, settings)
 
 
@@ -551,19 +554,16 @@ class Module:
         }
 
 
-def _model_sha256(model: Model) -> str:
-    match model:
-        case bytes():
-            data = model
-        case str() | Path():
-            with open(model, "rb") as file:  # which may be larger than what else is in memory
-                return hashlib.file_digest(file, "sha256").hexdigest()
-        case _:
-            data = _serialised(model)
+def _model_sha256(model: Model, opened: Any) -> str:
+    """The digest of a file where the model is one, else of what its door made of it."""
+    if isinstance(model, str | Path) and Path(model).is_file():
+        with open(model, "rb") as file:  # which may be larger than what else is in memory
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    data = opened if isinstance(opened, bytes) else _serialised(opened)
     return hashlib.sha256(data).hexdigest()
 
 
-def _serialised(model: onnx.ModelProto | ExportedProgram) -> bytes:
+def _serialised(model: Any) -> bytes:
     from .compiler.frontends.pytorch.importer import is_torch
 
     if not is_torch(model):
