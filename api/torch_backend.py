@@ -59,7 +59,9 @@ class CompiledGraph:
     def __init__(self, graph: Any, fixed: Sequence[bool], options: Mapping[str, Any]) -> None:
         self.graph, self.fixed, self.options = graph, fixed, options
         inputs = [node for node in graph.graph.nodes if node.op == "placeholder"]
-        self.numbers = [_is_number(node) for node in inputs]
+        self.numbers = [
+            _is_number(node) and not constant for node, constant in zip(inputs, fixed, strict=True)
+        ]
         self._constants: list[tuple[int, int]] = []
         self._compiled: dict[tuple[Any, ...], _Compiled] = {}
 
