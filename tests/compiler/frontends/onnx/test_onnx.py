@@ -15,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.backend.test.case.node import collect_testcases
 from vdla.compiler.frontends.onnx.importer import import_onnx
 from vdla.compiler.frontends.onnx.ops import READERS
+from vdla.compiler.frontends.sizes import Sizes
 from vdla.compiler.graph.interpret import interpret
 from vdla.compiler.graph.ops.pooling import AvgPool
 from vdla.compiler.graph.ops.quantisation import Quantize
@@ -208,7 +209,7 @@ def test_supported_opsets(opset: int, builder: Any) -> None:
 def test_symbolic_dimensions(builder: Any) -> None:
     model = relu(builder, ["N", 3])
     assert import_onnx(model)["y"].shape == (1, 3)
-    assert import_onnx(model, batch=5)["y"].shape == (5, 3)
+    assert import_onnx(model, Sizes(5))["y"].shape == (5, 3)
     assert "at least 1, got 0" in refused(model, batch=0)
 
 

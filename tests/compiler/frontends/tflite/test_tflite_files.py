@@ -8,6 +8,7 @@ import re
 import numpy as np
 import pytest
 import tflite
+from vdla.compiler.frontends.sizes import Sizes
 from vdla.compiler.frontends.tflite.importer import import_tflite
 from vdla.compiler.graph.interpret import interpret
 from vdla.compiler.graph.ops.convolution import Conv2d
@@ -287,7 +288,7 @@ def test_a_signature_of_another_rank_says_nothing() -> None:
     b = TfliteBuilder()
     x, y = b.tensor((4,), "float32", signature=[-1, -1]), b.tensor((4,), "float32", signature=[])
     b.operator("ABS", [x], [y])
-    graph = import_tflite(b.file([x], [y]), batch=3)
+    graph = import_tflite(b.file([x], [y]), Sizes(3))
     assert graph["tensor_0"].shape == (4,)
 
 

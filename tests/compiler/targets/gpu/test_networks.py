@@ -125,7 +125,7 @@ def _calls(func: PrimFunc) -> bool:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["resnet", "mobilenet", "dqn"])
 def test_floats_are_those_of_the_same_loops_on_the_cpu(name: str) -> None:
-    graph = run_passes(load_graph(NETWORKS[name](False).SerializeToString(), 1))
+    graph = run_passes(load_graph(NETWORKS[name](False).SerializeToString()))
     chooser = Chooser("cuda", CUDA.name)
     found = GraphKernels(
         fuse(graph, templates_of(CUDA)), CUDA, templates_of(CUDA), chooser, Dumps()
