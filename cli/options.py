@@ -171,6 +171,8 @@ def _pairs(
             if not equals or not name or name in found:
                 raise ValueError
             found[name] = read(value)
+        except VdlaError:
+            raise
         except ValueError:
             twice = " once" if name in found else ""
             raise VdlaError(f"{option}: expected {form}{twice}, got {text!r}") from None

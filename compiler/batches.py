@@ -183,9 +183,9 @@ class _Proof:
     def _is_same(self, name: str) -> bool:
         """Whether a tensor is known to be equal in both graphs, without computing it."""
         mine, others = self.graph[name].data, self.other[name].data
-        if name not in self.same and mine is not None and others is not None:
-            if _equal(mine, others):
-                self.same.add(name)
+        both = mine is not None and others is not None
+        if name not in self.same and both and _equal(mine, others):
+            self.same.add(name)
         return name in self.same
 
     def expect_same(self, name: str, lies: Lies | None) -> None:

@@ -51,7 +51,7 @@ def test_a_range_of_sizes_is_compiled_as_they_come() -> None:
     [
         ({}, r"input 'x': expected sizes of its open dimensions, got \[batch, sequence, 4\]; give"
              " them with --dim sequence=N or --shape x=NxNx4"),
-        ({"dims": {"length": 3}}, r"dims: expected open dimensions of the model \(batch, m.0, sequence"),
+        ({"dims": {"length": 3}}, r"expected open dimensions of the model \(batch, m.0, sequence"),
         ({"dims": {"sequence": 0}}, "dims: expected a size of at least 1 for 'sequence', .* got 0"),
         ({"dims": {"sequence": (3, 2)}}, r"the smallest and the largest, got \(3, 2\)"),
         ({"shapes": {"z": (1, 2)}}, r"shapes: expected inputs of the model \(m, x\), got 'z'"),
