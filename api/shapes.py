@@ -44,13 +44,19 @@ class KeptShapes:
             symbols = now.graph.symbols
             named = zip(now.inputs, key, strict=True)
             given = {t.name: shape for t, shape in named if t.name in symbols}
-            if not given or any(0 in shape for shape in given.values()):
+            if not given or not all(_fits(s, symbols[name]) for name, s in given.items()):
                 return now
             self._kept[key] = self._compile_for(replace(self._sizes, shapes=given))
         found = self._kept[key] = self._kept.pop(key)  # the last one
         if len(self._kept) > MOST_KEPT:
             del self._kept[next(iter(self._kept))]
         return found
+
+
+def _fits(shape: tuple[int, ...], sizes: tuple[int | str, ...]) -> bool:
+    """Whether a shape has the sizes that the model says, and something of those it leaves open."""
+    both = zip(shape, sizes, strict=False)
+    return len(shape) == len(sizes) and all(n == s or (n and isinstance(s, str)) for n, s in both)
 
 
 def _shapes(compiled: CompiledModel) -> Shapes:

@@ -12,8 +12,6 @@ import numpy as np
 import typer
 from rich.console import Console
 
-from ..compiler.batches import open_sizes
-from ..compiler.build import CompiledModel
 from ..compiler.choose.records import Records
 from ..isa.errors import VdlaError
 from ..runtime.files import whole_file, write_text
@@ -194,6 +192,9 @@ def _page(report: dict[str, Any], module: Module) -> str:
 def _note_sizes(module: Module) -> None:
     """Say so if an open first dimension is not a batch, so that the results are those of a size
     that nobody gave."""
+    from ..compiler.batches import open_sizes
+    from ..compiler.build import CompiledModel
+
     compiled = module.compiled
     if isinstance(compiled, CompiledModel) and compiled.batch.why_not:
         sizes = ", ".join(f"{name} = {size}" for name, size in open_sizes(compiled.graph).items())

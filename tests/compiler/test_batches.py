@@ -107,7 +107,7 @@ def expect_equal(module: Module, model: onnx.ModelProto, images: int) -> None:
     x = np.random.default_rng(images).standard_normal((images, 3, 4)).astype(np.float32)
     session = onnxruntime.InferenceSession(model.SerializeToString())
     for got, wanted in zip(module.run(x), session.run(None, {"x": x}), strict=True):
-        np.testing.assert_allclose(got, wanted, atol=1e-5, strict=True)
+        np.testing.assert_allclose(got, np.asarray(wanted), atol=1e-5, strict=True)
 
 
 @pytest.mark.parametrize("name", APART)

@@ -34,7 +34,8 @@ def expect_equal(module: vdla.Module, model: onnx.ModelProto, *shapes: tuple[int
     names = [tensor.name for tensor in module.inputs]
     session = onnxruntime.InferenceSession(model.SerializeToString())
     [wanted] = session.run(None, dict(zip(names, arrays, strict=True)))
-    np.testing.assert_allclose(module.run(*arrays)[0], wanted, atol=1e-6, strict=True)
+    (got,) = module.run(*arrays)
+    np.testing.assert_allclose(got, np.asarray(wanted), atol=1e-6, strict=True)
 
 
 def test_a_range_of_sizes_is_compiled_as_they_come() -> None:
