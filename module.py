@@ -505,7 +505,7 @@ class Module:
         """
         shapes = [array.shape for array in arrays]
         if self._kept is not None and not are_batches(self.inputs, shapes):
-            self.compiled = self._kept.compiled_for(self.compiled, shapes)
+            self.compiled = self._kept.compiled_for(shapes) or self.compiled
         if all(a.shape == t.shape and a.dtype == t.dtype for a, t in zip(arrays, self.inputs)):  # noqa: B905
             return [list(arrays)]
         count = count_batches(self.inputs, self.outputs, arrays)

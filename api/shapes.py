@@ -30,8 +30,8 @@ class KeptShapes:
         self._sizes = replace(sizes, shapes={}, dims={**sizes.dims, **fixed})
         self._kept = {_shapes(self.first): self.first}
 
-    def compiled_for(self, now: CompiledModel, shapes: Sequence[tuple[int, ...]]) -> CompiledModel:
-        """The model for inputs of these shapes; ``now`` where they are not sizes of what the model
+    def compiled_for(self, shapes: Sequence[tuple[int, ...]]) -> CompiledModel | None:
+        """The model for inputs of these shapes; None where they are not sizes of what the model
         leaves open.
 
         Raises
@@ -41,11 +41,11 @@ class KeptShapes:
         """
         key = tuple(map(tuple, shapes))
         if key not in self._kept:
-            symbols = now.graph.symbols
-            named = zip(now.inputs, key, strict=True)
+            symbols = self.first.graph.symbols
+            named = zip(self.first.inputs, key, strict=True)
             given = {t.name: shape for t, shape in named if t.name in symbols}
             if not given or not all(_fits(s, symbols[name]) for name, s in given.items()):
-                return now
+                return None
             self._kept[key] = self._compile_for(replace(self._sizes, shapes=given))
         found = self._kept[key] = self._kept.pop(key)  # the last one
         if len(self._kept) > MOST_KEPT:

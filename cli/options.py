@@ -146,7 +146,7 @@ CoverageFile = Annotated[
 
 def sizes_of(
     shapes: list[str] | None, dims: list[str] | None, values: list[str] | None
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, Any]:
     """Arguments of :func:`vdla.compile` from ``--shape``, ``--dim`` and ``--value``.
 
     Raises

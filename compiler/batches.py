@@ -183,8 +183,7 @@ class _Proof:
     def _is_same(self, name: str) -> bool:
         """Whether a tensor is known to be equal in both graphs, without computing it."""
         mine, others = self.graph[name].data, self.other[name].data
-        both = mine is not None and others is not None
-        if name not in self.same and both and _equal(mine, others):
+        if name not in self.same and _equal(mine, others):
             self.same.add(name)
         return name in self.same
 
@@ -295,9 +294,10 @@ def _parts(array: np.ndarray, lies: Lies, images: int) -> Iterator[np.ndarray]:
         yield np.take(split, image, lies.axis + 1)
 
 
-def _equal(a: np.ndarray, b: np.ndarray) -> bool:
-    if a is b or a.shape != b.shape:
-        return a is b
+def _equal(a: np.ndarray | None, b: np.ndarray | None) -> bool:
+    """Whether both are arrays of the same elements."""
+    if a is None or b is None or a is b or a.shape != b.shape:
+        return a is b and a is not None
     return np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
 
 

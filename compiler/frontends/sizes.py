@@ -133,21 +133,19 @@ class Sizes:
             When it is of another shape, or not exactly one of this dtype.
         """
         array = np.array(self.values[name], order="C")
-        with np.errstate(all="ignore"):
-            value = array if array.dtype.kind not in "biuf" else array.astype(dtype)
-        if not declared or [*declared] == [1]:
-            value = value.reshape(declared) if value.size == 1 else value  # a number
-        sizes = [s for s in declared if isinstance(s, int)]
-        fits = value.ndim == len(declared) and all(
-            n == s for n, s in zip(value.shape, declared, strict=True) if isinstance(s, int)
+        number = array.size == 1 and all(size in (1, None) for size in declared)
+        shape = (1,) * len(declared) if number else array.shape
+        fits = len(shape) == len(declared) and all(
+            n == s or not isinstance(s, int) for n, s in zip(shape, declared, strict=True)
         )
-        exact = np.dtype(dtype).kind == "f" or np.array_equal(value, array.reshape(value.shape))
-        if str(value.dtype) != dtype or not exact or not fits:
-            raise VdlaError(
-                f"values: input {name!r} expects {dtype}{_text(declared) if sizes else ''}, got"
-                f" {array.dtype}{[*array.shape]}" + (f" {array}" if array.size == 1 else "")
-            )
-        return value
+        if fits and array.dtype.kind in "biuf":
+            value = array.reshape(shape).astype(dtype)
+            if np.dtype(dtype).kind == "f" or np.array_equal(value, array.reshape(shape)):
+                return value
+        raise VdlaError(
+            f"values: input {name!r} expects {dtype}{_text(declared) if len(declared) else ''}, got"
+            f" {array.dtype}{[*array.shape]}" + (f" {array}" if array.size == 1 else "")
+        )
 
 
 #: Nothing is known but that one image is computed at once.

@@ -11,7 +11,7 @@ from vdla.sim.rtl import toolchain
 from . import checks
 from .__main__ import MUTANTS, compile_quickly
 
-pytestmark = [pytest.mark.more, pytest.mark.slow]
+pytestmark = [pytest.mark.sweep, pytest.mark.slow]
 
 
 @pytest.mark.parametrize("check", checks.DIRECTED, ids=lambda check: check.__name__)
