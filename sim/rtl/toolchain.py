@@ -98,7 +98,7 @@ def compile_shared(sources: list[Path], includes: list[Path], output: Path, *fla
 
     def joined(name: str, level: str, parts: list[Path]) -> Path:
         whole = output.with_name(f"{name}.cpp")
-        whole.write_text("".join(f'#include "{part}"\n' for part in parts))
+        whole.write_text("".join(f'#include "{part}"\n' for part in parts), "utf-8")
         return compiled(whole, output.parent, level)
 
     def runtime(source: Path) -> Path:
