@@ -396,6 +396,10 @@ def compile_model(
         raise VdlaError(f"triple: expected target 'cpu' with a triple, got {target!r}")
     if triple is not None and threads != 1:
         raise VdlaError(f"threads: expected 1 with a triple, got {threads}")
+    if target == "cpu" and triple is None:
+        from ..compiler.targets.cpu.link import find_linker
+
+        find_linker()
     with progress_bar(f"compiling {model.name}") as progress:
         if triple is not None:
             cross_compile(model, output, triple, hw, knobs, records, progress)

@@ -330,10 +330,13 @@ def _environment(build: Build, *folders: Path) -> Iterator[None]:
 
 
 def require_tools() -> None:
-    """Raise VdlaError, which names the extra to install, unless all that benches need is there."""
+    """Raise VdlaError, which says what to install, unless all that benches need is there."""
     for module, package in (("cocotb", "cocotb"), ("cocotbext", "cocotbext-axi")):
         toolchain.require(module, package, "cosim")
     toolchain.require("amaranth", "amaranth")
+    for tool in ("make", "g++", "perl"):
+        if shutil.which(tool) is None:
+            raise VdlaError(f"{tool} is not installed; simulators of benches are compiled C++")
     toolchain.setup_yosys()
     toolchain.verilator_root()
 
@@ -346,9 +349,6 @@ def build_simulator(design: Design, build: Build) -> Path:
     require_tools()
     import cocotb
 
-    for tool in ("make", "g++", "perl"):
-        if shutil.which(tool) is None:
-            raise VdlaError(f"{tool} is not installed; simulators of benches are compiled C++")
     tools = {**toolchain.versions(), "cocotb": metadata.version("cocotb")}
     # The program finds cocotb's libraries where they were when it was linked.
     settings = f"{tools}{cocotb.__file__}{MAKE_VARIABLES}{VERILATOR_OPTIONS}"

@@ -6,7 +6,7 @@ import hashlib
 from pathlib import Path
 
 from ...isa.errors import VdlaError
-from .tool import run_tool
+from ..tool import run_tool
 
 #: Tiles of logic and of routes: in this part of a configuration, unpacking gives the names that
 #: were packed. Elsewhere several names mean the same bits.

@@ -17,8 +17,8 @@ from pathlib import Path
 from ...isa.params import HwParams
 from ...runtime.cache import cache_dir, keep
 from ..core.verilog import TOP, core_verilog
+from ..tool import run_tool
 from .devices import ECP5, ECP5_85F
-from .tool import run_tool
 
 
 def netlist(params: HwParams) -> str:

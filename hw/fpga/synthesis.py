@@ -23,10 +23,10 @@ from ...runtime.workers import Workers
 from ..core.core import READ_PORTS
 from ..core.scratchpad import rows
 from ..core.verilog import to_verilog
+from ..tool import run_tool
 from .bitstream import pack
 from .devices import RESOURCES, Board, Family, Nextpnr
 from .floorplan import Sites, place_lanes, place_other_memories
-from .tool import run_tool
 
 TOP = "top"
 #: What a placement reads: the netlist, and constraints of the pins.
