@@ -83,6 +83,11 @@ def run_app(args: list[str]) -> int:
         raise KeyboardInterrupt from None
     except ImportError as error:
         message = _missing_package(error)
+    except Exception as error:
+        fault = plugins.find_fault(error)
+        if fault is None:
+            raise
+        message = fault
     print(f"vdla: {' '.join(message.split())}", file=sys.stderr)
     return 2
 

@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
+from ..isa.errors import VdlaError
 from ..isa.program import Program
 from ..runtime.executable import Executable, LayerInfo, State, Step
 from .arena import tensor_types
@@ -134,10 +135,21 @@ def prepare(
     graph = load_graph(model, target.batch)
     dumps.write("graph", "import", partial(dump, graph))
     for name, apply in _graph_passes(target, chooser, left):
-        graph = apply(graph)
-        verify(graph)
+        graph = _applied(name, apply, graph)
         dumps.write("graph", name, partial(dump, graph))
     return graph
+
+
+def _applied(name: str, apply: GraphPass, graph: Graph) -> Graph:
+    """The graph after a pass, which may be a plugin's: raises VdlaError where it is none."""
+    made = apply(graph)
+    if not isinstance(made, Graph):
+        raise VdlaError(f"pass {name}: expected a Graph, got {made!r}")
+    try:
+        verify(made)
+    except VdlaError as error:
+        raise VdlaError(f"pass {name}: {error}") from None
+    return made
 
 
 def _graph_passes(

@@ -81,7 +81,7 @@ class MemoryParams:
         if str(name) in MEMORY_PRESETS:
             return MEMORY_PRESETS[str(name)]
         path = Path(name)
-        if not path.is_file():
+        if path.is_dir() or not path.exists():
             raise VdlaError(
                 f"memory: expected a TOML file or one of {', '.join(MEMORY_PRESETS)}, "
                 f"got {str(name)!r}"

