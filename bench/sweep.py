@@ -45,7 +45,7 @@ from ..runtime.cache import source_digest
 from ..runtime.executable import LayerInfo
 from ..runtime.result import join
 from ..sim.model.core import simulate_cycles
-from .workloads import find_model
+from .networks import find_model
 
 #: Virtual threads of all points, and seconds after which one fails.
 VTHREADS, TIMEOUT_S = 2, 1800.0

@@ -65,7 +65,7 @@ class MemoryParams:
         if self.bus_bits != params.bus_bits:
             raise VdlaError(
                 f"memory: expected a bus of {params.bus_bits} bits as in the configuration, "
-                f"got {self.bus_bits}; set bus_bits of one of them"
+                f"got {self.bus_bits}; {_how_to_agree(params)}"
             )
 
     @property
@@ -100,6 +100,13 @@ MEMORY_PRESETS: dict[str, MemoryParams] = {
 }
 
 
+def _how_to_agree(params: HwParams) -> str:
+    """What makes a configuration and a memory have the same bus."""
+    same = (name for name, preset in MEMORY_PRESETS.items() if preset.bus_bits == params.bus_bits)
+    known = " or ".join(f"--memory {name}" for name in same)
+    return f"take {known}, or set bus_bits of one" if known else "set bus_bits of one of them"
+
+
 def load_platform(
     hw: HwParams | str | Path, memory: MemoryParams | str | Path
 ) -> tuple[HwParams, MemoryParams]:
@@ -120,6 +127,6 @@ def load_platform(
     if params.bus_bits != memory.bus_bits:
         raise VdlaError(
             f"memory: expected a data bus of {params.bus_bits} bits as in the hardware "
-            f"configuration, got {memory.bus_bits}; set bus_bits of one of them"
+            f"configuration, got {memory.bus_bits}; {_how_to_agree(params)}"
         )
     return params, memory

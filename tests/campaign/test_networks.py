@@ -82,7 +82,7 @@ def test_what_does_not_fit_twice_has_one_virtual_thread() -> None:
 
 def test_knobs_that_do_not_fit_are_refused() -> None:
     """Whoever gives knobs gets these, and no other target."""
-    with pytest.raises(VdlaError, match="layer 'dense': .*no tile fits with 2 virtual threads"):
+    with pytest.raises(VdlaError, match=r"layer 'dense': .*no tile fits with 2 virtual threads"):
         vdla.compile(DIGITS, "sim", SMALLEST, "vta", 2, knobs={"dense": {"vthreads": 2}})
 
 
