@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import numpy as np
 
@@ -135,6 +135,7 @@ def compile(
     from .compiler.targets.base import Options
     from .compiler.targets.registry import find_target
 
+    model = _read_pipe(model)
     params, memory = load_platform(hw, memory)
     options = Options(params, memory, vthreads, threads, emulate, precision, arch, profile)
     found = find_target(target, options)
@@ -192,6 +193,7 @@ def cross_compile(
     from .compiler.targets.cpu.target import Cpu
 
     plugins.load_known()
+    model = _read_pipe(model)
     processor = cross_processor(triple)
     params, memory = load_platform(hw, "vta")
     target = Cpu(Options(params, memory), processor)
@@ -286,6 +288,18 @@ class Module:
         self._timing: SimResult | None = None
         self._set: dict[str, np.ndarray] = {}
         self._outputs: list[np.ndarray] = []
+
+    def __reduce__(self) -> NoReturn:
+        raise VdlaError(
+            "module: expected a folder for another process, got pickle or copy, which cannot take"
+            " machine code along; call module.save(folder), and vdla.load(folder) there"
+        )
+
+    def __repr__(self) -> str:
+        def told(types: tuple[TensorType, ...]) -> str:
+            return ", ".join(f"{t.name} {t.dtype}{list(t.shape)}" for t in types)
+
+        return f"<vdla.Module on {self.target}: {told(self.inputs)} -> {told(self.outputs)}>"
 
     @property
     def target(self) -> str:
@@ -564,6 +578,13 @@ class Module:
             "wall_s": wall_s,
             "outputs": outputs,
         }
+
+
+def _read_pipe(model: Model) -> Model:
+    """What can be read once only, as bytes; anything else as it is."""
+    if isinstance(model, str | Path) and Path(model).is_fifo():
+        return Path(model).read_bytes()
+    return model
 
 
 def _model_sha256(model: Model) -> str:

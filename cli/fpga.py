@@ -201,10 +201,10 @@ def _fpga_tools(what: str) -> Iterator[tuple[Any, Callable[[str], None]]]:
     """The module of the FPGA flow, and a function that shows its progress."""
     from ..sim.rtl.toolchain import setup_yosys
 
-    setup_yosys()
-    from ..hw.fpga import synthesis
+    with Console(stderr=True).status(f"{what}: yosys starts") as status:
+        setup_yosys()
+        from ..hw.fpga import synthesis
 
-    with Console(stderr=True).status(what) as status:
         yield synthesis, lambda text: status.update(text)
 
 

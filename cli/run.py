@@ -14,6 +14,7 @@ from rich.console import Console
 
 from ..compiler.choose.records import Records
 from ..isa.errors import VdlaError
+from ..isa.memory import load_platform
 from ..runtime.files import whole_file, write_text
 from . import options
 from .arrays import model_inputs
@@ -37,8 +38,11 @@ if TYPE_CHECKING:
 def run(
     model: Annotated[
         Path,
-        typer.Argument(help="ONNX, TensorFlow Lite, PyTorch (.pt2), or a compiled module."),
-        Reads(or_folder=True),
+        typer.Argument(
+            help="ONNX, TensorFlow Lite, PyTorch (.pt2), a compiled module, or a network or"
+            " layer of vdla bench, such as resnet18 or C8."
+        ),
+        Reads(or_folder=True, or_network=True),
     ],
     target: Annotated[
         str | None,
@@ -115,8 +119,9 @@ def run(
         module = load(model, port, target)
     else:
         with progress_bar(f"compiling {model.name}") as progress:
+            target = "sim" if target is None else target
             module = compile(
-                model, "sim" if target is None else target, hw, memory, vthreads, dump_ir, port,
+                _source(model, target, hw, memory), target, hw, memory, vthreads, dump_ir, port,
                 threads, knobs, records, emulate, precision, progress, arch, profile,
                 **options.sizes_of(shapes, dims, values),
             )  # fmt: skip
@@ -163,13 +168,24 @@ def run(
     show_report(report, json_file, lambda out, told: _show_run(out, told, explain))
 
 
+def _source(model: Path, target: str, hw: str, memory: str) -> Any:
+    """The model's file, or else the network or layer of this name, in int8 for the accelerator."""
+    if model.exists():
+        return model
+    from ..bench.networks import find_model
+    from ..sim.runner import PLACES
+
+    params, _ = load_platform(hw, memory)
+    return find_model(str(model), params.batch, quantized=target in PLACES)
+
+
 def _check_against(against: str | None, model: Path) -> None:
     """Raise VdlaError for a library that is not known, and for a model that it does not run."""
     if against is None:
         return
     if against != "onnxruntime":
         raise VdlaError(f"against: expected onnxruntime, got {against!r}")
-    if model.is_dir() or model.suffix in (".tflite", ".pt2"):
+    if not model.is_file() or model.suffix in (".tflite", ".pt2"):
         raise VdlaError(f"against: expected an ONNX model, got {str(model)!r}")
 
 
@@ -245,7 +261,11 @@ def _show_run(console: Console, report: dict[str, Any], explain: bool) -> None:
     kinds = ["spatial", "temporal", "end_to_end"]
     if report["vector_macs"]:
         names, kinds = [*names, "vector"], [*kinds, "vector"]
-    table = new_table(f"{report['target']}, configuration {report['config_hash']}", *names, left=3)
+    table = new_table(
+        f"{report['target']}, configuration {report['config_hash']}", *names, left=3,
+        first_to_go=("main stall", "busiest unit", "temporal", "spatial", "vector", "bound by",
+                     "runs on", "of bound", "op"),
+    )  # fmt: skip
     table.add_column("of bound", justify="right")
     for name in ("bound by", "busiest unit", "main stall"):
         table.add_column(name)
@@ -334,7 +354,8 @@ def _show_reasons(console: Console, report: dict[str, Any], explain: bool) -> No
     if explain:
         told = ((row[k] for k in ("name", "op", "target", "reason")) for row in report["layers"])
         columns = ("node", "op", "runs on", "why")
-        show_table(console, "where each node runs, and why", columns, told, left=4)
+        title = "where each node runs, and why"
+        show_table(console, title, columns, told, left=4, first_to_go=("op",))
         _show_choices(console, report["layers"])
         if report["plan"]:
             plan = settings(report["plan"])
@@ -416,6 +437,10 @@ def compile_model(
     if triple is not None and threads != 1:
         raise VdlaError(f"threads: expected 1 with a triple, got {threads}")
     sizes = options.sizes_of(shapes, dims, values)
+    if target == "cpu" and triple is None:
+        from ..compiler.targets.cpu.link import find_linker
+
+        find_linker()
     with progress_bar(f"compiling {model.name}") as progress:
         if triple is not None:
             cross_compile(model, output, triple, hw, knobs, records, progress, **sizes)

@@ -73,7 +73,7 @@ def tune(
 ) -> None:
     """Search the choices of a model's layers. Ctrl-C keeps all trials; run again to go on."""
     from ..api.tuning import tune as run_tune
-    from ..bench.workloads import find_model
+    from ..bench.networks import find_model
 
     params, memory_params = load_platform(hw, memory)
     found = find_model(model, params.batch, quantized=target in ("sim", "rtl"))
@@ -262,7 +262,7 @@ def refine(
     the best; run again with another seed to go on.
     """
     from ..api.refining import refine as run_refine
-    from ..bench.workloads import find_model
+    from ..bench.networks import find_model
 
     params, memory_params = load_platform(hw, memory)
     found = find_model(model, params.batch, quantized=True)

@@ -102,7 +102,7 @@ def replay(
         finally:
             if waves is not None and (work / WAVES_FILE).exists():
                 shutil.move(work / WAVES_FILE, waves)
-        return json.loads((work / "result.json").read_text())
+        return json.loads((work / "result.json").read_text("utf-8"))
 
 
 def check_block(block: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib.util
+import io
 import json
 import os
 import subprocess
@@ -13,7 +14,9 @@ from pathlib import Path
 
 import pytest
 import vdla
+from rich.console import Console
 from vdla.cli import run_app
+from vdla.cli.output import show_table
 from vdla.isa.params import PRESETS
 from vdla.sim.verify import campaign
 
@@ -255,6 +258,22 @@ def test_verify_exit_code(
     report = json.loads(capsys.readouterr().out)
     assert report["seed"] == 3
     assert report["config"]["bus_bits"] == 128
+
+
+@pytest.mark.parametrize("width", [150, 100, 80, 60, 40, 20])
+def test_tables_in_narrow_terminals(width: int) -> None:
+    """Text is folded, no number is cut, and what has no room is named; numbers go last."""
+    columns = ("layer", "op", "runs on", "cycles", "of bound", "end to end", "MACs")
+    row = ("a_layer_with_a_long_name", "QConv2d", "accelerator", "1,234,567", "98.4 %", "7 %", "9")
+    made = io.StringIO()
+    console = Console(file=made, width=width)
+    show_table(console, "all", columns, [row, row], left=3, first_to_go=("end to end",))
+    shown = made.getvalue()
+    assert "…" not in shown and all(len(line) <= width for line in shown.splitlines())
+    assert shown.count("1,234,567") == (0 if width == 20 else 2)
+    assert ("no room for" in shown) == (width < 80)
+    assert width >= 80 or "end to end" in " ".join(shown.partition("no room for")[2].split())
+    assert width >= 60 or "98.4 %" not in shown
 
 
 @pytest.mark.slow

@@ -23,6 +23,7 @@ from .expr import (
     Var,
     maximum,
     minimum,
+    rule_called,
     select,
     walk,
     wrap,
@@ -104,7 +105,8 @@ def compute(shape: tuple[int, ...], rule: Callable[..., Expr], name: str = "y") 
             f"compute {name}: rule takes {len(names)} indices, shape {shape} has {len(shape)}"
         )
     axes = tuple(IterVar(Var(n), extent) for n, extent in zip(names, shape, strict=True))
-    body = wrap(rule(*(axis.var for axis in axes)))
+    with rule_called():
+        body = wrap(rule(*(axis.var for axis in axes)))
     _check(name, shape, body.dtype)
     if any(isinstance(node, Reduce) and node is not body for node in walk(body)):
         raise VdlaError(

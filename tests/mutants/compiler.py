@@ -25,6 +25,7 @@ from vdla.compiler.graph.passes.fuse_qdq import _Fusion
 from vdla.compiler.graph.passes.fuse_softmax import _Softmax, fuse_softmax
 from vdla.compiler.graph.passes.merge_transposes import merge_transposes
 from vdla.compiler.graph.passes.split_batch import _is_shared, _split_operator
+from vdla.compiler.partition import assign_targets
 from vdla.compiler.targets.common.fuse_elementwise import _ends, fuse_elementwise
 from vdla.compiler.targets.cpu import core, llvm_functions, micro_kernel_code
 from vdla.compiler.targets.cpu.core import Core
@@ -292,6 +293,13 @@ COMPILER = (
            sharing.share_scratchpads, "maker_cycles=maker_cycles(node)", "maker_cycles=0",
            tests("compiler/targets/vdla/test_suits_reader.py"
                  "::test_small_tiles_follow_a_slow_maker")),
+    Mutant("a layer that does not fit keeps its virtual threads", "compiler",
+           sharing.share_scratchpads, "(machine.vthreads - 1) * (", "0 * (",
+           tests("campaign/test_networks.py"
+                 "::test_what_does_not_fit_twice_has_one_virtual_thread")),
+    Mutant("a layer that does not fit stays on the accelerator", "compiler", assign_targets,
+           "node.name in left", "not node.name",
+           tests("campaign/test_networks.py::test_what_does_not_fit_runs_on_the_host")),
     Mutant("columns of a border are skipped", "compiler", planner.skips_cols,
            " or any(window.pads)", "", SKIPPED_COLUMNS),
     Mutant("columns are skipped where that is slow", "compiler", planner.skips_cols,
