@@ -176,7 +176,7 @@ class Importer:
         if narrow_type(kind.elem_type):
             self.narrow[name] = narrow_type(kind.elem_type)
         if name in self.values:
-            return Tensor.constant(name, held(np.array(self.values[name], order="C")))
+            return Tensor.constant(name, held(np.asarray(self.values[name], order="C")))
         try:
             dtype = str(onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type))
         except KeyError:
