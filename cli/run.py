@@ -255,7 +255,7 @@ def _check_not_given(context: typer.Context) -> None:
 
 
 def _show_run(console: Console, report: dict[str, Any], explain: bool) -> None:
-    from ..report.report import HOST, on_host
+    from ..report.report import HOST, float_text, on_host
 
     names = ["layer", "op", "runs on", "cycles", "MACs", "spatial", "temporal", "end to end"]
     kinds = ["spatial", "temporal", "end_to_end"]
@@ -311,6 +311,8 @@ def _show_run(console: Console, report: dict[str, Any], explain: bool) -> None:
         console.print(f"output {name}: {output['dtype']} {shape}, sha256 {output['sha256'][:16]}")
     batches = "batch" if report["batches"] == 1 else "batches"
     console.print(f"{report['batches']} {batches} in {report['wall_s']:.2f} s")
+    if text := float_text(report):
+        console.print(text)
 
 
 def _show_profile(console: Console, profile: dict[str, Any] | None) -> None:
