@@ -13,6 +13,7 @@ from google.protobuf import json_format, text_format
 from google.protobuf.message import DecodeError
 
 from ....isa.errors import VdlaError
+from ..file_kinds import refuse_other_kinds
 from .order import in_order
 
 #: The names of ONNX's own operators' domain.
@@ -28,8 +29,8 @@ def load_model(source: str | Path | bytes | onnx.ModelProto) -> tuple[onnx.Model
     Raises
     ------
     VdlaError
-        When the file is unreadable or damaged, its operator set is not supported, its nodes cannot
-        be put in order, or its functions call themselves.
+        When the file is unreadable, damaged or of another kind, its operator set is not supported,
+        its nodes cannot be put in order, or its functions call themselves.
     """
     where = str(source) if isinstance(source, str | Path) else "ONNX model"
     try:
@@ -49,6 +50,7 @@ def first_line(error: Exception) -> str:
 
 
 def _read(source: str | Path | bytes | onnx.ModelProto, where: str) -> onnx.ModelProto:
+    refuse_other_kinds(source, where, onnx.ModelProto)
     if isinstance(source, onnx.ModelProto):
         return source
     try:
