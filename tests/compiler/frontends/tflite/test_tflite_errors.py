@@ -152,10 +152,6 @@ BAD: dict[str, tuple[Callable[[], bytes], str]] = {
     ),
     "missing_output": (output_is_missing, "output tensor 1 'tensor_1' is not computed"),
     "wrong_index": (index_is_wrong, "operator 0 (RELU) is damaged: 7 is none of the 1 tensors"),
-    "other_options": (
-        lambda: unary("SOFTMAX", "MulOptions"),
-        "expected options of type SoftmaxOptions",
-    ),
     "softmax_scale": (
         lambda: unary("SOFTMAX", "SoftmaxOptions", Beta=1),
         "operator 0 (SOFTMAX): expected a result of scale 1/256",
