@@ -10,6 +10,7 @@ from . import (
     microsoft,
     optimised,
     ordering,
+    qonnx,
     quantized,
     recurrent,
     reduction,
@@ -22,8 +23,11 @@ from . import (
 )
 from .call import Reader
 
-#: One row per operator of ONNX Runtime's domain.
-MICROSOFT: dict[str, Reader] = microsoft.READERS | optimised.OWN_READERS
+#: Readers of operators in other domains than ONNX's: one row per operator.
+DOMAINS: dict[str, dict[str, Reader]] = {
+    "com.microsoft": microsoft.READERS | optimised.OWN_READERS,
+    **{domain: dict(qonnx.READERS) for domain in qonnx.DOMAINS},
+}
 
 #: One row per ONNX operator (``Constant`` apart, which makes no node).
 READERS: dict[str, Reader] = (
