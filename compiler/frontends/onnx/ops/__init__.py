@@ -8,6 +8,7 @@ from . import (
     grid,
     linear,
     microsoft,
+    ml,
     optimised,
     ordering,
     qonnx,
@@ -25,6 +26,7 @@ from .call import Reader
 
 #: Readers of operators in other domains than ONNX's: one row per operator.
 DOMAINS: dict[str, dict[str, Reader]] = {
+    "ai.onnx.ml": dict(ml.READERS),
     "com.microsoft": microsoft.READERS | optimised.OWN_READERS,
     **{domain: dict(qonnx.READERS) for domain in qonnx.DOMAINS},
 }
