@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from . import (
+    deeploy,
     einsum,
     elementwise,
     grid,
+    legacy,
     linear,
     microsoft,
     ml,
@@ -34,8 +36,10 @@ DOMAINS: dict[str, dict[str, Reader]] = {
 #: One row per ONNX operator (``Constant`` apart, which makes no node).
 READERS: dict[str, Reader] = (
     elementwise.READERS
+    | deeploy.READERS
     | einsum.READERS
     | grid.READERS
+    | legacy.READERS
     | linear.READERS
     | optimised.READERS
     | ordering.READERS
