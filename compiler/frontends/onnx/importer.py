@@ -30,15 +30,13 @@ from .control import CONTROL, renamed_node
 from .functions import function_body
 from .model import STANDARD, first_line, load_model, opset_of
 from .narrow import HELD, held, in_range, narrow_results, narrow_type, rounds_inside, widened
-from .ops import MICROSOFT, READERS
+from .ops import DOMAINS, READERS
 from .ops.call import Call, Reader
 
 #: How many supported operators a message about an unknown one names.
 NEAREST = 4
 #: The longest name of an operator that is read.
 LONGEST_KIND = 100
-#: Readers of operators in other domains than ONNX's.
-DOMAINS: dict[str, dict[str, Reader]] = {"com.microsoft": dict(MICROSOFT)}
 
 
 def register_reader(domain: str, kind: str, read: Reader) -> None:

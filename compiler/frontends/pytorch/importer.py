@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ...graph.ir import Graph
+from ..file_kinds import refuse_other_kinds
 from ..sizes import ONE, Sizes
 
 
@@ -37,8 +38,8 @@ def import_torch(source: str | Path | bytes | Any, sizes: Sizes = ONE) -> Graph:
     Raises
     ------
     VdlaError
-        When the file is unreadable or damaged, or a node is not supported; the message names the
-        node, its operator and the line of the model that it came from.
+        When the file is unreadable, damaged or of another kind, or a node is not supported; the
+        message names the node, its operator and the line of the model that it came from.
     ModuleNotFoundError
         Where torch is not installed.
     """
@@ -47,6 +48,8 @@ def import_torch(source: str | Path | bytes | Any, sizes: Sizes = ONE) -> Graph:
 
 def open_torch(source: str | Path | bytes | Any) -> Callable[[Sizes], Graph]:
     """What reads a program for given sizes. Errors as :func:`import_torch`."""
+    if isinstance(source, str | Path | bytes):
+        refuse_other_kinds(source, "PyTorch model" if isinstance(source, bytes) else str(source))
     from . import graph as pytorch_graph  # torch takes seconds to import, and few models need it
 
     return pytorch_graph.open_program(source)

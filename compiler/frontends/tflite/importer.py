@@ -16,6 +16,7 @@ from ...graph.ir import Graph, Tensor
 from ...graph.ops.movement import Identity
 from ...graph.ops.quantisation import Recentre
 from ...graph.verify import verify
+from ..file_kinds import head_of, refuse_other_kinds
 from ..sizes import ONE, Sizes
 from .file import IDENTIFIER, FlatTensor, read_model
 from .graph import Importer, held_in, quant_of
@@ -23,10 +24,11 @@ from .readers import READERS
 
 
 def is_tflite(source: object) -> bool:
-    """Whether a model is a TensorFlow Lite file, by its suffix; bytes by their identifier."""
-    if isinstance(source, str | Path):
-        return Path(source).suffix == ".tflite"
-    return isinstance(source, bytes) and source[4:8] == IDENTIFIER
+    """Whether a model is a TensorFlow Lite file, by its suffix or its identifier."""
+    if not isinstance(source, str | Path | bytes):
+        return False
+    named = not isinstance(source, bytes) and Path(source).suffix == ".tflite"
+    return named or (head_of(source) or b"")[4:8] == IDENTIFIER
 
 
 def _at_edge(dtype: str) -> str:
@@ -140,8 +142,8 @@ def import_tflite(source: str | Path | bytes, sizes: Sizes = ONE) -> Graph:
     Raises
     ------
     VdlaError
-        When the file is unreadable or damaged, or an operator is not supported; the message names
-        the operator or the tensor.
+        When the file is unreadable, damaged or of another kind, or an operator is not supported;
+        the message names the operator or the tensor.
     """
     return open_tflite(source)(sizes)
 
@@ -149,6 +151,7 @@ def import_tflite(source: str | Path | bytes, sizes: Sizes = ONE) -> Graph:
 def open_tflite(source: str | Path | bytes) -> Callable[[Sizes], Graph]:
     """What reads a model for given sizes. Errors as :func:`import_tflite`."""
     where = "model" if isinstance(source, bytes) else str(source)
+    refuse_other_kinds(source, where)
     try:
         data = source if isinstance(source, bytes) else Path(source).read_bytes()
     except OSError as error:

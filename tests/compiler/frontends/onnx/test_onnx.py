@@ -226,6 +226,8 @@ def test_unreadable_files(tmp_path: Path) -> None:
     assert refused(missing) == f"{missing}: cannot read: No such file or directory"
     empty = tmp_path / "empty.onnx"
     empty.write_bytes(b"")
+    assert "expected a model, got an empty file" in refused(empty)
+    empty.write_bytes(b"\x08\x08")
     assert "got none (is it truncated?)" in refused(empty)
     text = tmp_path / "text.onnx"
     text.write_text("this is not a model")
