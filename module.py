@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram  # pyright: ignore[reportMissingImports]
 
     from .api.shapes import KeptShapes
+    from .compiler.frontends.doors.package import Examples
 
 Progress = Callable[[int, int], None]
 Model: TypeAlias = "str | Path | bytes | onnx.ModelProto | ExportedProgram"
@@ -59,14 +60,17 @@ def compile(
     shapes: Mapping[str, Sequence[int]] | None = None,
     dims: Mapping[str, int | tuple[int, int]] | None = None,
     values: Mapping[str, Any] | None = None,
+    example_inputs: Examples | None = None,
 ) -> Module:
     """Compile a trained network.
 
     Parameters
     ----------
-    model : path, bytes, onnx.ModelProto or torch.export.ExportedProgram
+    model : path, bytes, onnx.ModelProto, torch.export.ExportedProgram, or an object with a door
         ONNX, float or quantised (QDQ); a TensorFlow Lite file or its bytes; or a program of
-        ``torch.export``, also as a file that ``torch.export.save`` wrote.
+        ``torch.export``, also as a file that ``torch.export.save`` wrote. By other packages: a
+        ``torch.nn.Module``, a Keras 3 model or ``.keras`` file, a folder of a TensorFlow SavedModel,
+        a function of JAX (docs/doors.md).
     target : str
         ``sim``, ``rtl``, ``cpu``, ``fpga``, ``cuda`` or ``opencl``.
     hw : HwParams, or the name of a preset or TOML file
@@ -107,6 +111,9 @@ def compile(
         input ``x``, is ``x.1``.
     values : mapping, optional
         Inputs that are constants, by name.
+    example_inputs : tuple or mapping by name, optional
+        The arguments of a ``torch.nn.Module`` or a function of JAX, whose shapes and dtypes are the
+        compiled module's.
 
     Notes
     -----
@@ -131,6 +138,7 @@ def compile(
         raise VdlaError(f"arch: expected target 'cuda' with {arch!r}, got {target!r}")
     from .api.shapes import KeptShapes
     from .compiler.build import CompiledModel, build
+    from .compiler.frontends.doors.opening import open_model
     from .compiler.frontends.sizes import Sizes
     from .compiler.targets.base import Options
     from .compiler.targets.registry import find_target
@@ -140,13 +148,15 @@ def compile(
     options = Options(params, memory, vthreads, threads, emulate, precision, arch, profile)
     found = find_target(target, options)
     choices = _choices(knobs, records)
+    opened: Any = open_model(model, example_inputs)
     sizes = Sizes(shapes=shapes or {}, dims=dims or {}, values=values or {})
 
     def compile_for(sizes: Sizes) -> CompiledModel:
-        return build(model, found, **choices, dump_ir=dump_ir, progress=progress, sizes=sizes)
+        return build(opened, found, **choices, dump_ir=dump_ir, progress=progress, sizes=sizes)
 
     kept = KeptShapes(compile_for, sizes)
-    settings = Settings(target, params, memory, vthreads, _model_sha256(model), threads=threads)
+    read = model if isinstance(model, str | Path) and Path(model).is_file() else opened
+    settings = Settings(target, params, memory, vthreads, _model_sha256(read), threads=threads)
     return Module(kept.first, settings, port, kept)
 
 

@@ -39,8 +39,8 @@ def run(
     model: Annotated[
         Path,
         typer.Argument(
-            help="ONNX, TensorFlow Lite, PyTorch (.pt2), a compiled module, or a network or"
-            " layer of vdla bench, such as resnet18 or C8."
+            help="ONNX, TensorFlow Lite, PyTorch (.pt2), Keras, a SavedModel, a compiled module, or"
+            " a network or layer of vdla bench, such as resnet18 or C8."
         ),
         Reads(or_folder=True, or_network=True),
     ],
@@ -109,12 +109,13 @@ def run(
     context: typer.Context,
 ) -> None:
     """Compile a model, run it, and report cycles and utilisation per layer."""
+    from ..compiler.frontends.doors.saved_model import is_saved_model
     from ..module import compile, load
     from ..report.report import header
     from ..sim.trace import write_trace
 
     _check_against(against, model)
-    if model.is_dir():
+    if model.is_dir() and not is_saved_model(model):
         _check_not_given(context)
         module = load(model, port, target)
     else:
@@ -185,7 +186,7 @@ def _check_against(against: str | None, model: Path) -> None:
         return
     if against != "onnxruntime":
         raise VdlaError(f"against: expected onnxruntime, got {against!r}")
-    if not model.is_file() or model.suffix in (".tflite", ".pt2"):
+    if not model.is_file() or model.suffix in (".tflite", ".pt2", ".keras"):
         raise VdlaError(f"against: expected an ONNX model, got {str(model)!r}")
 
 
