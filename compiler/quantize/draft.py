@@ -16,6 +16,7 @@ from onnx import helper, numpy_helper
 from ...isa.errors import VdlaError
 from ..frontends.onnx.importer import Importer, import_onnx
 from ..frontends.onnx.model import load_model, opset_of
+from ..frontends.sizes import ONE, Sizes
 from .expand import in_float32, taken_apart
 
 #: The first operator set whose DequantizeLinear has scales along an axis.
@@ -57,7 +58,7 @@ class Draft:
             raise VdlaError(f"{where}: expected a float model, got one with {found} nodes")
         if model.graph.sparse_initializer:
             import_onnx(model)  # which refuses it
-        read = Importer(where, 1, {}, {}).array
+        read = Importer(where, ONE).array
         constants = {i.name: read(i) for i in model.graph.initializer}
         draft = Draft(in_float32(_outline(model)), [], constants, {}, {})
         draft.nodes = [in_float32(node) for node in model.graph.node]
@@ -72,7 +73,7 @@ class Draft:
     def infer(self) -> None:
         """Find the shapes and dtypes of all tensors; the importer's refusals are raised."""
         model, constants = self.outline()
-        graph = import_onnx(model, values=constants)
+        graph = import_onnx(model, Sizes(values=constants))
         self.shapes = {tensor.name: tensor.shape for tensor in graph.tensors.values()}
         self.dtypes = {tensor.name: tensor.dtype for tensor in graph.tensors.values()}
 
@@ -82,7 +83,7 @@ class Draft:
             return
         made = _recent(self.outline()[0], where)
         self.nodes = [copied(node) for node in made.graph.node]
-        read = Importer(where, 1, {}, {}).array
+        read = Importer(where, ONE).array
         self.constants |= {i.name: read(i) for i in made.graph.initializer}
         inputs = [v for v in made.graph.input if v.name not in self.constants]
         self.model = _outline(made)
@@ -114,7 +115,7 @@ class Draft:
         """The shapes that a Reshape can name, by tensor: one dimension may be open, which is -1."""
         model, constants = self.outline()
         try:
-            graph = import_onnx(model, batch=2, values=constants)
+            graph = import_onnx(model, Sizes(2, values=constants))
             twice = {tensor.name: tensor.shape for tensor in graph.tensors.values()}
         except VdlaError:  # it takes one image at a time
             twice = self.shapes

@@ -18,6 +18,7 @@ import onnx
 from onnx import helper
 
 from ..frontends.onnx.importer import import_onnx
+from ..frontends.sizes import Sizes
 from ..graph.interpret import interpret
 from .draft import Draft, attribute, label, names_read, operands, set_attribute
 from .recurrent import unroll_gru
@@ -49,7 +50,7 @@ def fold_constants(draft: Draft) -> None:
     if wanted:
         model, large = draft.outline(wanted)
         del model.graph.input[: len(draft.inputs)]
-        values = interpret(import_onnx(model, values=large))
+        values = interpret(import_onnx(model, Sizes(values=large)))
         draft.constants |= zip(wanted, values, strict=True)
     draft.nodes = kept
 
