@@ -369,8 +369,9 @@ class _Stages:
         counts = (IMAGES, self.proof.images)
         tables = [self.proof.value(side, self.names[table]) for side in (0, 1)]
         for axis, var in enumerate(places):
-            long = all(t.shape[axis] == n for t, n in zip(tables, counts, strict=True))
-            if not isinstance(var, Var) or not long:
+            if not isinstance(var, Var):
+                continue
+            if any(t.shape[axis] != n for t, n in zip(tables, counts, strict=True)):
                 continue
             rows = [
                 np.moveaxis(t % (n * lies.each), axis, 0)
