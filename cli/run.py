@@ -374,10 +374,10 @@ def _show_reasons(console: Console, report: dict[str, Any], explain: bool) -> No
 
 def _show_choices(console: Console, layers: list[dict[str, Any]]) -> None:
     """What was chosen for each layer, by whom, and what it was predicted to cost."""
-    names = ("layer", "knobs", "chosen by", "predicted cycles", "cycles")
+    names = ("layer", "knobs", "chosen by", "predicted cycles", "active cycles")
     rows = [
         (row["name"], settings(row["knobs"]), row["chosen_by"],
-         count(row["predicted_cycles"]), count(row["cycles"]))
+         count(row["predicted_cycles"]), count(row["active_cycles"]))
         for row in layers if row["knobs"]
     ]  # fmt: skip
     if rows:
