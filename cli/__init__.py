@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from io import TextIOWrapper
 
 #: The exit code after Ctrl-C: 128 and the signal's number, as shells say it.
 INTERRUPTED = 130
@@ -25,7 +26,8 @@ def main() -> None:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # it was closed when the command began
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
-    sys.stdout.reconfigure(errors="backslashreplace")  # the locale may lack characters
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # the locale may lack characters
     code = run_app(sys.argv[1:])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is said; Python only cleans up
     sys.exit(code)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import statistics
 import sys
+import time
 from dataclasses import asdict
 from math import prod
 from pathlib import Path
@@ -97,6 +99,10 @@ def run(
             " definition."
         ),
     ] = None,
+    repeat: Annotated[
+        int,
+        typer.Option(min=1, max=options.MOST_ROUNDS, help="Runs, of which the median time counts."),
+    ] = 1,
     profile: Annotated[
         bool,
         typer.Option("--profile", help="Time each loop program of the CPU's code, in more runs."),
@@ -140,7 +146,12 @@ def run(
         )
     arrays = model_inputs(module, input_file, seed)
     with progress_bar(f"{model.name} on {module.target}") as progress:
-        outputs = module.run(*arrays, progress=progress)
+        times_s = []
+        for _ in range(repeat):
+            module.reset()
+            begin = time.perf_counter()
+            outputs = module.run(*arrays, progress=progress)
+            times_s.append(time.perf_counter() - begin)
     if output is not None:
         names = [tensor.name for tensor in module.compiled.outputs]
         with whole_file(output) as place:
@@ -150,6 +161,10 @@ def run(
             write_trace(place, module.trace)
     report: dict[str, Any] = header("run", module.params, module.memory, seed)
     report |= {"model": model.name} | module.report
+    if repeat > 1:
+        report["repeat"] = {
+            "runs": repeat, "median_s": statistics.median(times_s), "least_s": min(times_s)
+        }  # fmt: skip
     if against is not None:
         report["distance"] = _distances(model, module, arrays)
     if profile:
@@ -311,9 +326,18 @@ def _show_run(console: Console, report: dict[str, Any], explain: bool) -> None:
         shape = "x".join(map(str, output["shape"]))
         console.print(f"output {name}: {output['dtype']} {shape}, sha256 {output['sha256'][:16]}")
     batches = "batch" if report["batches"] == 1 else "batches"
-    console.print(f"{report['batches']} {batches} in {report['wall_s']:.2f} s")
+    console.print(f"{report['batches']} {batches} in {_time(report['wall_s'])}")
+    if "repeat" in report:
+        told = report["repeat"]
+        console.print(
+            f"{told['runs']} runs: median {_time(told['median_s'])}, least {_time(told['least_s'])}"
+        )
     if text := float_text(report):
         console.print(text)
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.2f} s" if seconds >= 1 else f"{1000 * seconds:.3f} ms"
 
 
 def _show_profile(console: Console, profile: dict[str, Any] | None) -> None:
@@ -369,10 +393,10 @@ def _show_reasons(console: Console, report: dict[str, Any], explain: bool) -> No
 
 def _show_choices(console: Console, layers: list[dict[str, Any]]) -> None:
     """What was chosen for each layer, by whom, and what it was predicted to cost."""
-    names = ("layer", "knobs", "chosen by", "predicted cycles", "cycles")
+    names = ("layer", "knobs", "chosen by", "predicted cycles", "active cycles")
     rows = [
         (row["name"], settings(row["knobs"]), row["chosen_by"],
-         count(row["predicted_cycles"]), count(row["cycles"]))
+         count(row["predicted_cycles"]), count(row["active_cycles"]))
         for row in layers if row["knobs"]
     ]  # fmt: skip
     if rows:

@@ -106,7 +106,9 @@ def tune(
 
 def progress_text(made: Made) -> str:
     """The best so far, the rate, and the seconds that are left for the workload."""
-    parts = [f"best {made.best:,.6g}"]
+    from ..report.report import significant
+
+    parts = [f"best {significant(made.best)}"]
     if rate := made.trials_per_s:
         left = (made.of - made.made) / rate
         if made.ends is not None:
@@ -136,7 +138,9 @@ def _show_tuned(console: Console, report: dict[str, Any]) -> None:
 
 
 def _cost(value: float | None) -> str:
-    return "" if value is None else f"{value:,.6g}"
+    from ..report.report import significant
+
+    return "" if value is None else significant(value)
 
 
 def _saved(planner: float | None, best: float | None) -> str:

@@ -141,6 +141,11 @@ def on_host(coverage: Mapping[str, int]) -> str:
     return f"{coverage['operators_on_host']:,} of {coverage['operators_total']:,}"
 
 
+def significant(value: float, digits: int = 6) -> str:
+    """A number in so many digits, with commas between thousands; a large one whole."""
+    return f"{value:,.0f}" if abs(value) >= 10**digits else f"{value:,.{digits}g}"
+
+
 def host_text(report: Mapping[str, Any]) -> str:
     """What of a run on the accelerator or a GPU the host does, in words."""
     found, programs = report["coverage"], report["programs"]

@@ -18,6 +18,7 @@ from rich.console import Console
 from vdla.cli import run_app
 from vdla.cli.output import show_table
 from vdla.isa.params import PRESETS
+from vdla.report.report import significant
 from vdla.sim.verify import campaign
 
 from .processors import on_processor
@@ -60,6 +61,34 @@ def test_config_as_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     out = capsys.readouterr().out
     assert "77" in out
     assert "uop_depth" in out
+
+
+def test_config_shows_features_that_are_off(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_app(["config", "16x16-plain"]) == 0
+    shown = {line.split()[1]: line.split()[3] for line in capsys.readouterr().out.splitlines()
+             if line.startswith("│")}  # fmt: skip
+    assert (shown["vector_table"], shown["vector_window"]) == ("0", "0")
+
+
+@pytest.mark.slow
+def test_networks_and_layers_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In int8 for the accelerator, in float for others; run several times."""
+    report = tmp_path / "r.json"
+    assert run_app(["run", "C8", "--hw", "8x8", "--json", str(report)]) == 0
+    assert json.loads(report.read_text())["coverage"]["operators_on_host"] == 2
+    command = ["run", "C8", "--target", "cpu", "--repeat", "3", "--json", str(report)]
+    assert run_app(command) == 0
+    assert "3 runs: median" in capsys.readouterr().out
+    found = json.loads(report.read_text())
+    assert {layer["op"] for layer in found["layers"]} <= {"Conv2d", "Relu"}
+    assert found["repeat"]["runs"] == 3
+    assert 0 < found["repeat"]["least_s"] <= found["repeat"]["median_s"]
+
+
+def test_numbers_have_commas() -> None:
+    values = (3712090.0, 238700, 23.87, 0.5, 1234567.8)
+    assert [significant(v) for v in values] == ["3,712,090", "238,700", "23.87", "0.5", "1,234,568"]
+    assert significant(238700.4, 4) == "238,700"
 
 
 def test_assemble_disassemble(
@@ -119,6 +148,11 @@ def test_check_finds_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         (["verify", "--programs", "0"], "--programs"),
         (["verify", "--programs", "x"], "--programs"),
         (["verify", "--hw", "{tmp}/narrow.toml", "--memory", "wide"], "expected a data bus of 64"),
+        (
+            ["verify", "--hw", "{tmp}/narrow.toml", "--memory", "wide"],
+            "got 128; take --memory vta or --memory slow, or set bus_bits of one",
+        ),
+        (["sweep", "resnet19"], "densenet121, efficientnet_lite0, lstm_layers, bert_base"),
         (["run", "{tmp}/absent.onnx"], "absent.onnx"),
         (["run", "{tmp}/garbage"], "garbage"),
         (["run", "{digits}", "--target", "moon"], "expected one of sim, rtl, fpga, cpu"),

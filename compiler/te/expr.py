@@ -80,6 +80,11 @@ def rule_called() -> Iterator[None]:
         _in_rule.reset(token)
 
 
+def is_in_rule() -> bool:
+    """Whether a rule is called now."""
+    return _in_rule.get()
+
+
 def _refuse_in_rule() -> None:
     if _in_rule.get():
         raise VdlaError(

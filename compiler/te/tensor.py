@@ -21,6 +21,7 @@ from .expr import (
     Reduce,
     Reducer,
     Var,
+    is_in_rule,
     maximum,
     minimum,
     rule_called,
@@ -37,6 +38,10 @@ class IterVar(Operators):
     var: Var
     extent: int
     kind: str = "data"
+
+    def __bool__(self) -> bool:
+        """True for schedules, where an axis may be None; in a rule it stands for its variable."""
+        return not is_in_rule() or super().__bool__()
 
     @property
     def name(self) -> str:
