@@ -257,8 +257,8 @@ def _side(real: Callable[[np.ndarray], np.ndarray], out: Quantize, limit: float)
             return None
         x = np.linspace(0, x[changing[-1] + 1], TRIED)
     wanted = out.evaluate(real(x)).astype(np.int64)
-    half, end = abs(np.diff(real(x[[TRIED // 2, -1]]))), abs(x[-1])
-    slope = float(half[0]) / abs(x[-1] - x[TRIED // 2])
+    end, ends = abs(x[-1]), x[[TRIED // 2, -1]].astype(np.float32)
+    slope = abs(float(np.diff(real(ends))[0] / np.diff(ends)[0]))
     zero = INT8_MIN if limit > 0 else INT8_MAX
 
     def wrong(scale: float) -> int:
