@@ -82,9 +82,12 @@ def distances(source: str | Path | onnx.ModelProto, inputs: Sequence[np.ndarray]
     known = {t.name: t.data for t in imported.tensors.values() if t.data is not None}
     known |= importer.known  # such as shapes
     names = _model_names(imported, types) | {name: name for name in graph.inputs}
-    found = []
+    found, producers = [], graph.producers()
     for node in graph.nodes:
-        if node.output not in names or node.op.moves:
+        computed = node
+        while computed.op.moves and computed.inputs[0] not in names:
+            computed = producers[computed.inputs[0]]
+        if node.output not in names or computed.op.moves:
             continue
         feeds = {
             names[name]: _as_stored(values[name], types.get(names[name]))
@@ -96,10 +99,12 @@ def distances(source: str | Path | onnx.ModelProto, inputs: Sequence[np.ndarray]
         except Exception as error:  # ONNX Runtime's have no class in common
             said = str(error).splitlines()[0]
             raise VdlaError(
-                f"{where}: {node.name}: expected inputs that ONNX Runtime takes, such as words of"
+                f"{where}: {computed.name}: expected inputs that ONNX Runtime takes, such as words of"
                 f" the vocabulary (--input), got: {said}"
             ) from None
-        found.append(_distance(node, _as_stored(values[node.output], str(wanted.dtype)), wanted))
+        found.append(
+            _distance(computed, _as_stored(values[node.output], str(wanted.dtype)), wanted)
+        )
     if not found:
         raise VdlaError(f"{where}: expected a quantised model, got one without integer operators")
     return found

@@ -21,7 +21,7 @@ from vdla.compiler.graph.passes.drop_identities import _same_value
 from vdla.compiler.graph.passes.fold_activations import fold_activations
 from vdla.compiler.graph.passes.fold_pads import _folded
 from vdla.compiler.graph.passes.fuse_layer_norm import _Steps
-from vdla.compiler.graph.passes.fuse_qdq import _Fusion
+from vdla.compiler.graph.passes.fuse_qdq import QdqFusion
 from vdla.compiler.graph.passes.fuse_softmax import _Softmax, fuse_softmax
 from vdla.compiler.graph.passes.merge_transposes import merge_transposes
 from vdla.compiler.graph.passes.split_batch import _is_shared, _split_operator
@@ -377,7 +377,7 @@ COMPILER = (
            "stride)][::-1]", "stride)]",
            tests("compiler/targets/cpu/test_transposed_phases.py::test_the_same_bits")),
     # ---- products of two activations
-    Mutant("zero points of the other operand", "compiler", _Fusion.matmul,
+    Mutant("zero points of the other operand", "compiler", QdqFusion.matmul,
            "QMatMul(*zeros, rescale)", "QMatMul(*zeros[::-1], rescale)",
            tests("compiler/graph/ops/test_operators.py::test_integer_operator_agrees")),
     Mutant("zero points without their product", "compiler", Activations.constants,
@@ -743,7 +743,7 @@ COMPILER = (
     Mutant("an addition keeps the nearest numbers", "compiler", requant.defined_add_params,
            "count := wrong(*tried)) < least", "count := wrong(*tried)) > least",
            tests("compiler/graph/arithmetic/test_requant.py")),
-    Mutant("weights scaled along any axis", "compiler", _Fusion.weight,
+    Mutant("weights scaled along any axis", "compiler", QdqFusion.weight,
            "if quant.axis not in (None, axis):", "if False:",
            tests("compiler/test_reasons.py")),
     Mutant("clips what others read", "compiler", fold_activations,

@@ -37,7 +37,7 @@ def fuse_qdq(graph: Graph) -> Graph:
     The float nodes lose their readers and fall to ``dead_code``. One that cannot be expressed in
     integers stays, and its ``reason`` says why.
     """
-    fusion = _Fusion(graph, graph.producers())
+    fusion = QdqFusion(graph, graph.producers())
     nodes: list[Node] = []
     reasons: dict[str, str] = {}
     for node in graph.nodes:
@@ -57,7 +57,7 @@ Fused = tuple[Op, tuple[str, ...]]
 
 
 @dataclass
-class _Fusion:
+class QdqFusion:
     """Matches operands; every refusal is a VdlaError whose text is the reason."""
 
     graph: Graph
