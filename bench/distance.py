@@ -18,6 +18,7 @@ from onnx import helper
 
 from ..compiler.frontends.onnx.importer import import_onnx
 from ..compiler.frontends.onnx.model import load_model
+from ..compiler.frontends.sizes import Sizes
 from ..compiler.graph.arithmetic.requant import OFFSET
 from ..compiler.graph.interpret import evaluate
 from ..compiler.graph.ir import Graph, Node
@@ -68,7 +69,7 @@ def distances(source: str | Path | onnx.ModelProto, inputs: Sequence[np.ndarray]
     session = runtime()
     model, where = load_model(source)
     batch = inputs[0].shape[0] if inputs and inputs[0].ndim else 1
-    graph = run_passes(import_onnx(model, batch=batch))
+    graph = run_passes(import_onnx(model, Sizes(batch)))
     values = evaluate(graph, dict(zip(graph.inputs, inputs, strict=True)))
     makers = {name: node for node in model.graph.node for name in node.output if name}
     known = {n.output[0]: n for n in model.graph.node if n.op_type == "QuantizeLinear"}

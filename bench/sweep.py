@@ -183,7 +183,7 @@ def make_points(
         for machine, known in zip(machines, lines, strict=True)
     ]
     for model in models:
-        load_graph(find_model(model, 1), 1)  # what cannot be read is said before the work begins
+        load_graph(find_model(model, 1))  # what cannot be read is said before the work begins
     return points
 
 

@@ -55,6 +55,9 @@ def run(
     memory: options.Memory = "vta",
     vthreads: options.Vthreads = 2,
     threads: options.Threads = 1,
+    shapes: options.Shapes = None,
+    dims: options.Dims = None,
+    values: options.Values = None,
     knobs: options.Knobs = None,
     records: options.Records = None,
     seed: options.Seed = 0,
@@ -115,8 +118,10 @@ def run(
             module = compile(
                 model, "sim" if target is None else target, hw, memory, vthreads, dump_ir, port,
                 threads, knobs, records, emulate, precision, progress, arch, profile,
+                **options.sizes_of(shapes, dims, values),
             )  # fmt: skip
         _note_records(records, module)
+        _note_sizes(module)
     if program is not None:
         with whole_file(program) as place:
             module.program.save(place)
@@ -144,7 +149,7 @@ def run(
     if profile:
         from ..bench.profile import profile as profiled
 
-        report["profile"] = profiled(module, _first_batch(module, arrays))
+        report["profile"] = profiled(module, module.batches(arrays)[0])
     if clock is not None and report["cycles"] is not None:
         cycles: int = report["cycles"]
         report |= {"clock_mhz": clock, "time_ms": cycles / (1000 * clock)}
@@ -172,12 +177,7 @@ def _distances(model: Path, module: Module, arrays: list[Any]) -> list[dict[str,
     """How far the operators are from their definitions, on the first batch."""
     from ..bench.distance import distances
 
-    return [asdict(found) for found in distances(model, _first_batch(module, arrays))]
-
-
-def _first_batch(module: Module, arrays: list[Any]) -> list[Any]:
-    """Of the inputs, as many images as the model takes at once."""
-    return [a[: t.shape[0]] if t.shape else a for a, t in zip(arrays, module.inputs, strict=True)]
+    return [asdict(found) for found in distances(model, module.batches(arrays)[0])]
 
 
 def _page(report: dict[str, Any], module: Module) -> str:
@@ -187,6 +187,22 @@ def _page(report: dict[str, Any], module: Module) -> str:
 
     timing = module.timing
     return run_page(report, None if timing is None else Run(module.compiled.programs, timing))
+
+
+def _note_sizes(module: Module) -> None:
+    """Say so if an open first dimension is not a batch, so that the results are those of a size
+    that nobody gave."""
+    from ..compiler.batches import open_sizes
+    from ..compiler.build import CompiledModel
+
+    compiled = module.compiled
+    if isinstance(compiled, CompiledModel) and compiled.batch.why_not:
+        sizes = ", ".join(f"{name} = {size}" for name, size in open_sizes(compiled.graph).items())
+        print(
+            f"note: {compiled.batch.why_not}; so the first dimension is no batch, and the model"
+            f" is compiled for {sizes} (--dim)",
+            file=sys.stderr,
+        )
 
 
 def _note_records(path: Path | None, module: Module) -> None:
@@ -381,6 +397,9 @@ def compile_model(
     memory: options.Memory = "vta",
     vthreads: options.Vthreads = 2,
     threads: options.Threads = 1,
+    shapes: options.Shapes = None,
+    dims: options.Dims = None,
+    values: options.Values = None,
     knobs: options.Knobs = None,
     records: options.Records = None,
     emulate: options.Emulate = False,
@@ -396,15 +415,17 @@ def compile_model(
         raise VdlaError(f"triple: expected target 'cpu' with a triple, got {target!r}")
     if triple is not None and threads != 1:
         raise VdlaError(f"threads: expected 1 with a triple, got {threads}")
+    sizes = options.sizes_of(shapes, dims, values)
     with progress_bar(f"compiling {model.name}") as progress:
         if triple is not None:
-            cross_compile(model, output, triple, hw, knobs, records, progress)
+            cross_compile(model, output, triple, hw, knobs, records, progress, **sizes)
         else:
             module = compile(
                 model, target, hw, memory, vthreads, threads=threads, knobs=knobs, records=records,
-                emulate=emulate, precision=precision, arch=arch, progress=progress,
+                emulate=emulate, precision=precision, arch=arch, progress=progress, **sizes,
             )  # fmt: skip
             _note_records(records, module)
+            _note_sizes(module)
             module.save(output)
     manifest = read_manifest(output)
     body: dict[str, Any] = {"model": model.name, "output": str(output)}

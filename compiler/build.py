@@ -22,10 +22,12 @@ from pathlib import Path
 from ..isa.program import Program
 from ..runtime.executable import Executable, LayerInfo, State, Step
 from .arena import tensor_types
+from .batches import Batch, find_batch
 from .choose.chooser import Chooser, Given
 from .choose.records import Records
 from .dumps import STEPS_OF_NODE, Dumps
-from .frontends.load import load_graph
+from .frontends.load import load_graph, open_model
+from .frontends.sizes import ONE, Sizes
 from .graph.ir import Graph, dump
 from .graph.passes import GRAPH_PASSES
 from .graph.passes.split_batch import split_batch
@@ -37,9 +39,11 @@ from .te.errors import own_schedules
 
 @dataclass(frozen=True, eq=False)
 class CompiledModel(Executable):
-    """An executable with the graph that it came from, after all passes."""
+    """An executable with the graph that it came from, after all passes, and how that graph treats
+    the dimensions that its model leaves open."""
 
     graph: Graph
+    batch: Batch
 
 
 @contextmanager
@@ -63,6 +67,7 @@ def build(
     records: Records | None = None,
     dump_ir: str | Path | None = None,
     progress: Callable[[int, int], None] | None = None,
+    sizes: Sizes = ONE,
 ) -> CompiledModel:
     """Compile a model (path, bytes, onnx.ModelProto, torch.export.ExportedProgram or Graph).
 
@@ -72,6 +77,7 @@ def build(
     records : they come before the templates' own choices
     dump_ir : a directory for all intermediate representations
     progress : called with (steps done, steps in all)
+    sizes : of what the model leaves open; open first dimensions have the target's batch
 
     Raises
     ------
@@ -81,7 +87,14 @@ def build(
     """
     dumps = Dumps(dump_ir, progress)
     chooser = Chooser(target.name, target.machine_key, knobs or {}, records or Records())
-    graph = prepare(model, target, chooser, dumps)
+    read, sizes = open_model(model), replace(sizes, batch=target.batch)
+    graph = read(sizes)
+    batch = find_batch(graph, sizes, read)
+    del read  # it keeps the model in memory
+    given = [graph[name].shape for name in graph.given]
+    graph = prepare(graph, target, chooser, dumps)
+    # Where ``split_batch`` has cut the batch, it has found images apart.
+    axes = batch.axes if given == [graph[name].shape for name in graph.given] else {}
     layers: list[LayerInfo] = []
     steps: list[Step] = []
     issued = done = 0
@@ -96,9 +109,12 @@ def build(
         if isinstance(compiled.step, Program):
             issued += len(compiled.step.insns)
     chooser.check_given()
-    inputs, outputs = tensor_types(graph, graph.given), tensor_types(graph, graph.results)
+    inputs, outputs = (
+        tuple(replace(t, axis=axes.get(t.name, 0)) for t in tensor_types(graph, names))
+        for names in (graph.given, graph.results)
+    )
     states = tuple(State(*kept) for kept in graph.state_values)
-    return CompiledModel(inputs, outputs, tuple(layers), tuple(steps), graph, states=states)
+    return CompiledModel(inputs, outputs, tuple(layers), tuple(steps), graph, batch, states=states)
 
 
 def prepare(model: object, target: Target, chooser: Chooser, dumps: Dumps) -> Graph:
@@ -106,7 +122,7 @@ def prepare(model: object, target: Target, chooser: Chooser, dumps: Dumps) -> Gr
 
     Raises VdlaError as :func:`build`.
     """
-    graph = load_graph(model, target.batch)
+    graph = load_graph(model, Sizes(target.batch))
     dumps.write("graph", "import", partial(dump, graph))
     for name, apply in _graph_passes(target, chooser):
         graph = apply(graph)

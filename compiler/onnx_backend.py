@@ -20,6 +20,7 @@ from ..runtime.native import as_input
 from .frontends.onnx.importer import import_onnx, input_names
 from .frontends.onnx.narrow import HELD, held
 from .frontends.onnx.ops.call import ValueNeeded
+from .frontends.sizes import Sizes
 from .graph.ir import DTYPES, Graph
 from .graph.passes import run_passes
 from .targets.cpu.graph_code import build_cpu
@@ -96,7 +97,8 @@ class VdlaRep(BackendRep):
                 return self.modules[key]
             try:
                 shapes = {name: array.shape for name, array in arrays.items()}
-                graph = import_onnx(self.model, shapes=shapes, values=values)
+                sizes = {name: s for name, s in shapes.items() if name not in values}
+                graph = import_onnx(self.model, Sizes(shapes=sizes, values=values))
             except ValueNeeded as needed:
                 self.specialised.append(needed.name)
                 continue

@@ -133,7 +133,7 @@ class Spec:
         )
         spec.machine({})
         for model in spec.networks:
-            load_graph(find_model(model, 1), 1)  # what cannot be read is said before the work
+            load_graph(find_model(model, 1))  # what cannot be read is said before the work
         return spec
 
 

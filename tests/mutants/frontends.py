@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from vdla.compiler import batches
 from vdla.compiler.frontends.onnx import control as onnx_control
 from vdla.compiler.frontends.onnx import narrow
 from vdla.compiler.frontends.onnx.ops import (
@@ -48,6 +49,7 @@ from .plant import Check, Mutant
 
 _TFLITE = "compiler/frontends/tflite"
 _ONNX = "compiler/frontends/onnx"
+_BATCHES = "compiler/test_batches.py"
 _QUANTIZE = "compiler/quantize/test_quantize"
 _CONVERTED = f"{_TFLITE}/test_tflite_converted.py"
 _STATE = f"{_TFLITE}/test_tflite_state.py"
@@ -183,6 +185,13 @@ _ROWS = (
      tests(f"{_ONNX}/test_ort_quantised.py::test_dynamic_lstm")),
     ("means of integers are rounded", resize._as_integers, '"trunc"', '"round"',
      tests(f"{_ONNX}/test_ort_quantised.py::test_means_of_resized_integers")),
+    # ---- sizes that are left open
+    ("elements of several images are taken for apart", batches._axis,
+     "shape[lies.axis] != IMAGES * lies.each", "False",
+     tests(f"{_BATCHES}::test_images_that_are_not_are_compiled_together[apart in an output]")),
+    ("constants that differ from image to image are not seen", batches._Proof.expect_same,
+     "all(_equal(first, part) for part in (*parts, *twins))", "True",
+     tests(f"{_BATCHES}::test_images_that_are_not_are_compiled_together[places in the batch]")),
     # ---- the quantiser
     ("a step that others read is not stored", steps._ends, "sources.get(p) != sources[place] for",
      "False for", tests(f"{_QUANTIZE}_tokens.py::test_functions_of_one_tensor")),

@@ -12,6 +12,7 @@ from typing import Protocol
 
 import onnx
 
+from ....isa.errors import VdlaError
 from ...graph.ir import Tensor
 from ...graph.ops.movement import Concat, Identity, Reshape
 from ...te.expr import select
@@ -42,11 +43,22 @@ class Reading(Protocol):
 def run_if(reading: Reading, call: Call) -> None:
     """Read the branch that is taken, or both."""
     branches = [_graph(call, name) for name in ("then_branch", "else_branch")]
+    unknown = ""
     try:
         taken = [0 if call.scalar(0, "condition") else 1]
-    except ValueNeeded:
-        taken = [0, 1]
-    found = [reading.inline(call, branches[i], f"{call.name}.{i}", {}) for i in taken]
+    except ValueNeeded as needed:
+        taken, unknown = [0, 1], needed.name
+    found = []
+    for i in taken:
+        try:
+            found.append(reading.inline(call, branches[i], f"{call.name}.{i}", {}))
+        except VdlaError as error:
+            if unknown:
+                raise call.refuse(
+                    f"expected branches that both fit, as the condition depends on input"
+                    f" {unknown!r} (--value {unknown}=V, in Python values=); got {error}"
+                ) from None
+            raise
     if any(len(names) != len(call.outputs) for names in found):
         raise call.refuse(f"expected branches of {len(call.outputs)} results")
     for position, output in enumerate(call.outputs):

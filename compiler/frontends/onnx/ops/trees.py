@@ -154,8 +154,7 @@ def _leaves(call: Call, forest: _Forest) -> Tensor:
         raise call.refuse(f"expected rows of features, got {x.type_text}")
     dtype = forest.values.dtype if x.dtype not in FLOAT_DTYPES else x.dtype
     x = call.cast(x, str(dtype))
-    inner = [mode for mode in forest.modes if mode in MODES]
-    kinds = sorted(set(inner))
+    kinds = sorted({mode for mode in forest.modes if mode in MODES}) or [NAMES[0]]
     columns = {
         "feature": _at(call, "features", forest.features, x.shape[1]),
         "value": forest.values.astype(x.dtype),
@@ -165,7 +164,6 @@ def _leaves(call: Call, forest: _Forest) -> Tensor:
         columns["kind"] = np.array([kinds.index(m) if m in MODES else 0 for m in forest.modes])
     if forest.missing.any():
         columns["missing"] = forest.missing
-    tables = {name: call.value(column) for name, column in columns.items()}
 
     def next_node(v: Expr, value: Expr, true: Expr, false: Expr, *more: Expr) -> Expr:
         rest = list(more)
@@ -178,10 +176,11 @@ def _leaves(call: Call, forest: _Forest) -> Tensor:
             goes = goes | (rest[0] & negate(v.equal(v)))
         return select(goes, true, false)
 
-    rows, trees = x.shape[0], forest.roots.size
-    node = call.value(np.broadcast_to(forest.roots, (rows, trees)), "int64")
-    for _ in range(forest.levels(call)):
-        read = [call.emit(Gather(0), table, node) for table in tables.values()]
+    first = [call.value(column[forest.roots]) for column in columns.values()]
+    node = call.map(next_node, call.emit(Gather(1), x, first[0]), *first[1:])
+    tables = [call.value(column) for column in columns.values()]
+    for _ in range(forest.levels(call) - 1):
+        read = [call.emit(Gather(0), table, node) for table in tables]
         node = call.map(next_node, call.emit(GatherElements(1), x, read[0]), *read[1:])
     return node
 

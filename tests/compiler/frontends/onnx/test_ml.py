@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+import vdla
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from vdla.compiler.frontends.onnx.importer import import_onnx
@@ -56,7 +57,9 @@ def assert_as_ort(made: onnx.ModelProto, *inputs: np.ndarray) -> list[np.ndarray
 class Drawn:
     """Random trees, as attributes of the ensembles of sets 1 to 4."""
 
-    def __init__(self, seed: int, trees: int, targets: int, modes: list[str], low: float):
+    def __init__(
+        self, seed: int, trees: int, targets: int, modes: list[str], low: float, deepest: int = 4
+    ):
         self.rng, self.modes, self.targets, self.low = (
             np.random.default_rng(seed),
             modes,
@@ -68,7 +71,7 @@ class Drawn:
         self.tree = self.count = 0
         for self.tree in range(trees):
             self.count = 0
-            self.grow(int(self.rng.integers(0, 5)))
+            self.grow(int(self.rng.integers(0, deepest + 1)))
 
     def grow(self, depth: int) -> int:
         number, self.count = self.count, self.count + 1
@@ -257,6 +260,20 @@ def test_refusals() -> None:
     assert "operator 'ai.onnx.ml.SVMRegressor' is not supported" in refused(
         model("SVMRegressor", [X])
     )
+
+
+def test_trees_that_are_leaves() -> None:
+    attributes = Drawn(1, 3, 2, MODES[:1], -1, deepest=0).attributes("target")
+    assert_as_ort(model("TreeEnsembleRegressor", [X], n_targets=2, **attributes), X)
+
+
+def test_rows_are_a_batch() -> None:
+    """An open number of rows: one program for each row."""
+    attributes = Drawn(2, 5, 1, MODES, -1).attributes("target")
+    made = model("TreeEnsembleRegressor", [X], n_targets=1, **attributes)
+    right = assert_as_ort(made, X)[0]
+    made.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "rows"
+    np.testing.assert_allclose(vdla.compile(made, "cpu").run(X)[0], right, rtol=1e-5)
 
 
 def test_trees_in_a_circle_are_refused() -> None:

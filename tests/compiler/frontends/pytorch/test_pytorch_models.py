@@ -18,6 +18,7 @@ from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 from vdla.cli import run_app  # noqa: E402
 from vdla.compiler.frontends.pytorch.importer import import_torch  # noqa: E402
+from vdla.compiler.frontends.sizes import Sizes  # noqa: E402
 
 from .exact import Exact, step_of_result  # noqa: E402
 from .pytorch_models import check, export, floats, run  # noqa: E402
@@ -186,7 +187,7 @@ def test_the_batch_may_be_open() -> None:
     program = export(model, floats(2, 4, 8), dynamic_shapes=shapes)
     for batch in (1, 3):
         x = floats(batch, 4, 8)
-        graph = import_torch(program, batch=batch)
+        graph = import_torch(program, Sizes(batch))
         assert graph[graph.inputs[0]].shape == (batch, 4, 8)
         [got] = run(graph, x)
         np.testing.assert_allclose(got, model(x).detach().numpy(), 1e-4, 1e-5)
@@ -203,7 +204,7 @@ def test_a_batch_out_of_range() -> None:
     shapes = ({0: torch.export.Dim("batch", min=2, max=8)},)
     program = export(lambda x: x * 2, floats(2, 4), dynamic_shapes=(shapes,))
     with pytest.raises(vdla.VdlaError, match=r"expected a batch from 2 to 8, got 9$"):
-        import_torch(program, batch=9)
+        import_torch(program, Sizes(9))
 
 
 # ---- what is refused ----
