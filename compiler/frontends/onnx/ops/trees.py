@@ -59,11 +59,14 @@ class _Forest:
     weights: np.ndarray
     given: np.ndarray
 
+    @property
+    def is_leaf(self) -> np.ndarray:
+        """Of each node, whether it is a leaf."""
+        return (self.branches == np.arange(self.features.size)).all(axis=0)
+
     def levels(self, call: Call) -> int:
         """How many nodes the longest way has before its leaf."""
-        here, found = self.roots, 0
-        itself = np.arange(self.features.size)
-        leaf = (self.branches == itself).all(axis=0)
+        here, found, leaf = self.roots, 0, self.is_leaf
         while not leaf[here].all():
             here, found = np.unique(self.branches[:, here]), found + 1
             if found > MAX_LEVELS:
@@ -77,9 +80,8 @@ def _numbers(call: Call, name: str, size: int | None = None) -> np.ndarray:
     if found is None:
         return np.zeros(size or 0, np.int64)
     array = numpy_helper.to_array(found) if isinstance(found, onnx.TensorProto) else np.array(found)
-    array = (
-        array.astype(np.float32) if array.dtype == np.float64 and isinstance(found, list) else array
-    )
+    if array.dtype == np.float64 and not isinstance(found, onnx.TensorProto):
+        array = array.astype(np.float32)
     if array.dtype.kind not in "iuf" or (size is not None and array.size != size):
         raise call.refuse(f"expected {size} numbers in {name}, got {array.size}")
     return array.reshape(-1)
@@ -104,6 +106,9 @@ def _forest(call: Call, kind: str, targets: int) -> _Forest:
     modes = [m.decode() for m in call.attributes.get("nodes_modes", [])]
     if len(place) != size or len(modes) != size or not size:
         raise call.refuse(f"expected nodes with ids and modes, got {len(place)} of {size}")
+    unknown = {*modes} - {*MODES, "LEAF"}
+    if unknown:
+        raise call.refuse(f"modes are LEAF, {', '.join(MODES)}, got {min(unknown)!r}")
     leaf = np.array([mode == "LEAF" for mode in modes])
 
     def places(of_trees: np.ndarray, of_nodes: np.ndarray, what: str) -> np.ndarray:
@@ -118,6 +123,9 @@ def _forest(call: Call, kind: str, targets: int) -> _Forest:
         row[~leaf] = places(trees[~leaf], _numbers(call, name, size)[~leaf], name)
     reached = np.zeros(size, bool)
     reached[branches[:, ~leaf]] = True
+    roots = np.flatnonzero(~reached)
+    if roots.size != np.unique(trees).size:
+        raise call.refuse(f"expected one root in each of {np.unique(trees).size} trees")
     added = _numbers(call, f"{kind}_weights")
     targets_of = _at(call, f"{kind}_ids", _numbers(call, f"{kind}_ids", added.size), targets)
     nodes_of = places(
@@ -129,7 +137,7 @@ def _forest(call: Call, kind: str, targets: int) -> _Forest:
         _numbers(call, "nodes_featureids", size).astype(np.int64),
         _numbers(call, "nodes_values", size), modes,
         _numbers(call, "nodes_missing_value_tracks_true", size).astype(bool), branches,
-        np.flatnonzero(~reached), weights, given,
+        roots, weights, given,
     )  # fmt: skip
 
 
@@ -188,7 +196,7 @@ def _leaves(call: Call, forest: _Forest) -> Tensor:
 def _aggregated(call: Call, forest: _Forest, aggregate: str, base: np.ndarray) -> Tensor:
     """The sum, mean, least or greatest of all trees' weights for each target [rows, targets]."""
     weights = forest.weights
-    if aggregate in ("MIN", "MAX") and not forest.given[_is_leaf(forest)].all():
+    if aggregate in ("MIN", "MAX") and not forest.given[forest.is_leaf].all():
         raise call.refuse(f"{aggregate} expects that every leaf has a weight for every target")
     found = call.emit(Gather(0), call.value(weights), _leaves(call, forest))
     kind = {"MIN": "min", "MAX": "max"}.get(aggregate, "+")
@@ -200,10 +208,6 @@ def _aggregated(call: Call, forest: _Forest, aggregate: str, base: np.ndarray) -
     return (
         call.map(lambda v, b: v + b, found, call.value(base, found.dtype)) if base.size else found
     )
-
-
-def _is_leaf(forest: _Forest) -> np.ndarray:
-    return (forest.branches == np.arange(forest.features.size)).all(axis=0)
 
 
 def post_transform(call: Call, x: Tensor, name: str) -> Tensor:

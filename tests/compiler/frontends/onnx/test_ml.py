@@ -284,3 +284,7 @@ def test_trees_in_a_circle_are_refused() -> None:
         "target_treeids": [0], "target_nodeids": [2], "target_ids": [0], "target_weights": [1.0],
     }  # fmt: skip
     assert "do trees have circles?" in refused(model("TreeEnsembleRegressor", [X], **circle))
+    around = circle | {"nodes_truenodeids": [1, 0, 0]}
+    assert "one root in each of 1 trees" in refused(model("TreeEnsembleRegressor", [X], **around))
+    odd = circle | {"nodes_modes": ["BRANCH_LEQ", "BRANCH_ODD", "LEAF"]}
+    assert "got 'BRANCH_ODD'" in refused(model("TreeEnsembleRegressor", [X], **odd))
