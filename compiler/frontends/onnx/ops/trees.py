@@ -19,7 +19,7 @@ from ....graph.ops.movement import Concat, Gather, GatherElements
 from ....graph.ops.reduction import ArgReduce
 from ....te.expr import FLOAT_DTYPES, Const, Expr, select
 from .call import Call, Outputs, Reader
-from .elementwise import function, logistic, negate, number
+from .elementwise import absolute, function, logistic, negate, number
 
 #: When a node goes to its true branch: by the names of modes, and in the order of their numbers.
 MODES: dict[str, Callable[[Expr, Expr], Expr]] = {
@@ -210,12 +210,18 @@ def _aggregated(call: Call, forest: _Forest, aggregate: str, base: np.ndarray) -
     )
 
 
+def _logistic(x: Expr) -> Expr:
+    """As ONNX Runtime has it here: the bits that ``1 - y`` loses are lost."""
+    y = logistic(absolute(x))
+    return select(x < number(0, x), number(1, x) - y, y)
+
+
 def post_transform(call: Call, x: Tensor, name: str) -> Tensor:
     """Scores [rows, targets] after the attribute ``post_transform``."""
     if name not in POST_TRANSFORMS:
         raise call.refuse(f"post_transform is one of {', '.join(POST_TRANSFORMS)}, got {name!r}")
     if name == "LOGISTIC":
-        return call.map(logistic, x)
+        return call.map(_logistic, x)
     if name == "NONE":
         return x
     powers = call.map(lambda v, m: function("exp", v - m), x, call.reduce("max", x, (1,)))
@@ -254,7 +260,7 @@ def two_classes(
     label = call.map(lambda v: select(number(bound, v) < v, high, low), flat)
     other = call.map(lambda v: number(1 if sums_to_one else 0, v) - v, score)
     if name == "LOGISTIC":
-        score = call.map(logistic, score)
+        score = call.map(_logistic, score)
         other = call.map(lambda v: number(1, v) - v, score)
     return label, call.emit(Concat(1), other, score)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -191,6 +192,18 @@ def test_linear_classifier(count: int, transform: str) -> None:
                  coefficients=rng.normal(size=5 * count).tolist(),
                  intercepts=rng.normal(size=count).tolist())  # fmt: skip
     assert_as_ort(made, x)
+
+
+def test_the_example_of_onnx_runtime() -> None:
+    """Its input has two features, and its coefficients are those of four."""
+    made = onnx.load(Path(onnxruntime.__file__).parent / "datasets" / "logreg_iris.onnx")
+    x = np.random.default_rng(0).uniform(0, 7, (3, 2)).astype(np.float32)
+    session = onnxruntime.InferenceSession(made.SerializeToString())
+    label, maps = session.run(None, {session.get_inputs()[0].name: x})
+    found = interpret(import_onnx(made), x)
+    np.testing.assert_array_equal(found[0], label)
+    right = [[row[i] for i in range(3)] for row in maps]
+    np.testing.assert_allclose(found[1], right, rtol=1e-5, atol=1e-7)
 
 
 X = rows(2)
