@@ -54,8 +54,8 @@ def refuse_other_kinds(source: object, where: str, *accepted: type) -> None:
         cls = type(source)
         name = f"{cls.__module__}.{cls.__qualname__}".removeprefix("builtins.")
         raise VdlaError(f"expected a model (a path, a file's bytes, a loaded model), got a {name}")
-    is_folder = not isinstance(source, bytes) and Path(source).is_dir()
-    found = _folder(Path(source)) if is_folder else _kind_of(source)
+    path = None if isinstance(source, bytes) else Path(source)
+    found = _folder(path) if path is not None and path.is_dir() else _kind_of(source)
     if found is not None:
         kind, remedy = found
         raise VdlaError(f"{where}: expected a model, got {kind}: {remedy}")

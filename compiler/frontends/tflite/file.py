@@ -46,11 +46,13 @@ SIGNALS = (
     "SignalFramer", "SignalIrfft", "SignalOverlapAdd", "SignalPCAN", "SignalRfft", "SignalStacker",
     "SignalWindow",
 )  # fmt: skip
+#: Custom operators of MediaPipe.
+MEDIAPIPE = ("Convolution2DTransposeBias", "MaxPoolingWithArgmax2D", "MaxUnpooling2D")
 #: Custom operators that are read, by their names in files.
 CUSTOM_NAMES = {
     "TFLite_Detection_PostProcess": "DETECTION_POSTPROCESS",
     "TFLM_DECODE": "TFLM_DECODE",
-    **{name: name for name in SIGNALS},
+    **{name: name for name in (*SIGNALS, *MEDIAPIPE)},
 }
 _TYPE_NAMES = {code: name for name, code in vars(tflite.TensorType).items() if type(code) is int}
 

@@ -72,7 +72,7 @@ def test_a_file_of_another_kind_is_named(
     path = tmp_path / name
     path.write_bytes(data)
     with pytest.raises(VdlaError) as error:
-        load_graph(path, 1)
+        load_graph(path)
     said = str(error.value)
     assert said.startswith(f"{path}: expected a model, got ")
     assert kind in said and remedy in said.split(kind, 1)[1]
@@ -82,7 +82,7 @@ def test_a_file_of_another_kind_is_named(
 @pytest.mark.parametrize("model", [None, 3, {}, np.zeros(3), object()], ids=repr)
 def test_an_object_that_is_no_model_is_named(model: object) -> None:
     with pytest.raises(VdlaError, match=f"expected a model .*{type(model).__name__}"):
-        load_graph(model, 1)
+        load_graph(model)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_a_folder_is_named(tmp_path: Path, files: list[str], said: str) -> None:
     for name in files:
         (tmp_path / name).touch()
     with pytest.raises(VdlaError, match=said):
-        load_graph(tmp_path, 1)
+        load_graph(tmp_path)
 
 
 def test_all_doors_say_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

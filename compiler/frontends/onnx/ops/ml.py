@@ -134,11 +134,13 @@ def _column(call: Call, prefix: str) -> np.ndarray:
 
 
 def _product(call: Call, targets: int) -> Tensor:
-    """Rows times coefficients, plus intercepts [rows, targets]."""
+    """Rows times coefficients, plus intercepts [rows, targets]. Of more coefficients than there are
+    features the first ones count, as in ONNX Runtime, whose own example has twice as many."""
     x, weights = _real(call, call.operand(0)), _floats(call, "coefficients")
-    if len(x.shape) != 2 or weights.size != targets * x.shape[1]:
+    if len(x.shape) != 2 or weights.size < targets * x.shape[1]:
         raise call.refuse(f"expected {targets} rows of coefficients for {x.type_text}")
-    y = matmul(call, x, call.value(weights.reshape(targets, -1).T))
+    used = weights[: targets * x.shape[1]].reshape(targets, -1)
+    y = matmul(call, x, call.value(used.T))
     intercepts = _floats(call, "intercepts")
     return call.map(lambda v, b: v + b, y, call.value(intercepts)) if intercepts.size else y
 

@@ -15,7 +15,7 @@ from ....graph.ir import Tensor
 from ....graph.ops.elementwise import Clip
 from ....graph.ops.pooling import Pool
 from ....graph.ops.quantisation import Dequantize, Quant, Quantize
-from ....te.expr import Expr, integer_range, maximum, minimum, select
+from ....te.expr import Expr, integer_range, maximum, minimum, reinterpret, select
 from .call import Call, Outputs, Reader
 from .elementwise import absolute, function, number
 
@@ -131,6 +131,29 @@ def _quant(call: Call) -> Outputs:
     return _multiples(call, zero, (low, high), whole, rounding is _half_even)
 
 
+def _float_quant(call: Call) -> Outputs:
+    """Multiples of the scale that are floats of few bits: with so many bits of a mantissa at the
+    power of two of a number, or at the least power there is; saturated."""
+    call.only(saturation=1)
+    width, mantissa, bias, largest = (
+        float(call.scalar(i, what))
+        for i, what in enumerate(("exponent width", "mantissa width", "bias", "largest value"), 2)
+    )
+    least, rounding = int(1 - bias - mantissa), _rounding(call, "ROUND")
+    if least < -126 or not 0 <= mantissa <= 23:
+        raise call.refuse(f"expected floats within float32, got bias {bias}, mantissa {mantissa}")
+    most = min((2 - 2.0**-mantissa) * 2.0 ** (2**width - 1 - bias), largest)
+
+    def rule(v: Expr, s: Expr) -> Expr:
+        x = v / s
+        exponent = (reinterpret(absolute(x) + 2.0**-126, "int32") >> 23) - 127
+        exponent = maximum(exponent - int(mantissa), number(least, exponent))
+        step = reinterpret((exponent + 127) << 23, "float32")
+        return _bounded(rounding(x / step) * step, -most, most) * s
+
+    return call.map(rule, call.operand(0), call.operand(1))
+
+
 def _trunc(call: Call) -> Outputs:
     """Multiples that lose their last bits. Of six operands, the fifth is the result's scale and
     results are bounded; of five, the result keeps the scale."""
@@ -186,6 +209,7 @@ def _multi_threshold(call: Call) -> Outputs:
 #: In all of the domains in ``DOMAINS``.
 READERS: dict[str, Reader] = {
     "BipolarQuant": _bipolar,
+    "FloatQuant": _float_quant,
     "IntQuant": _quant,
     "MultiThreshold": _multi_threshold,
     "Quant": _quant,

@@ -19,7 +19,7 @@ from ....graph.ops.movement import Concat, Gather, GatherElements
 from ....graph.ops.reduction import ArgReduce
 from ....te.expr import FLOAT_DTYPES, Const, Expr, select
 from .call import Call, Outputs, Reader
-from .elementwise import function, logistic, negate, number
+from .elementwise import absolute, function, logistic, negate, number
 
 #: When a node goes to its true branch: by the names of modes, and in the order of their numbers.
 MODES: dict[str, Callable[[Expr, Expr], Expr]] = {
@@ -59,11 +59,14 @@ class _Forest:
     weights: np.ndarray
     given: np.ndarray
 
+    @property
+    def is_leaf(self) -> np.ndarray:
+        """Of each node, whether it is a leaf."""
+        return (self.branches == np.arange(self.features.size)).all(axis=0)
+
     def levels(self, call: Call) -> int:
         """How many nodes the longest way has before its leaf."""
-        here, found = self.roots, 0
-        itself = np.arange(self.features.size)
-        leaf = (self.branches == itself).all(axis=0)
+        here, found, leaf = self.roots, 0, self.is_leaf
         while not leaf[here].all():
             here, found = np.unique(self.branches[:, here]), found + 1
             if found > MAX_LEVELS:
@@ -77,9 +80,8 @@ def _numbers(call: Call, name: str, size: int | None = None) -> np.ndarray:
     if found is None:
         return np.zeros(size or 0, np.int64)
     array = numpy_helper.to_array(found) if isinstance(found, onnx.TensorProto) else np.array(found)
-    array = (
-        array.astype(np.float32) if array.dtype == np.float64 and isinstance(found, list) else array
-    )
+    if array.dtype == np.float64 and not isinstance(found, onnx.TensorProto):
+        array = array.astype(np.float32)
     if array.dtype.kind not in "iuf" or (size is not None and array.size != size):
         raise call.refuse(f"expected {size} numbers in {name}, got {array.size}")
     return array.reshape(-1)
@@ -104,6 +106,9 @@ def _forest(call: Call, kind: str, targets: int) -> _Forest:
     modes = [m.decode() for m in call.attributes.get("nodes_modes", [])]
     if len(place) != size or len(modes) != size or not size:
         raise call.refuse(f"expected nodes with ids and modes, got {len(place)} of {size}")
+    unknown = {*modes} - {*MODES, "LEAF"}
+    if unknown:
+        raise call.refuse(f"modes are LEAF, {', '.join(MODES)}, got {min(unknown)!r}")
     leaf = np.array([mode == "LEAF" for mode in modes])
 
     def places(of_trees: np.ndarray, of_nodes: np.ndarray, what: str) -> np.ndarray:
@@ -118,6 +123,9 @@ def _forest(call: Call, kind: str, targets: int) -> _Forest:
         row[~leaf] = places(trees[~leaf], _numbers(call, name, size)[~leaf], name)
     reached = np.zeros(size, bool)
     reached[branches[:, ~leaf]] = True
+    roots = np.flatnonzero(~reached)
+    if roots.size != np.unique(trees).size:
+        raise call.refuse(f"expected one root in each of {np.unique(trees).size} trees")
     added = _numbers(call, f"{kind}_weights")
     targets_of = _at(call, f"{kind}_ids", _numbers(call, f"{kind}_ids", added.size), targets)
     nodes_of = places(
@@ -129,7 +137,7 @@ def _forest(call: Call, kind: str, targets: int) -> _Forest:
         _numbers(call, "nodes_featureids", size).astype(np.int64),
         _numbers(call, "nodes_values", size), modes,
         _numbers(call, "nodes_missing_value_tracks_true", size).astype(bool), branches,
-        np.flatnonzero(~reached), weights, given,
+        roots, weights, given,
     )  # fmt: skip
 
 
@@ -154,8 +162,7 @@ def _leaves(call: Call, forest: _Forest) -> Tensor:
         raise call.refuse(f"expected rows of features, got {x.type_text}")
     dtype = forest.values.dtype if x.dtype not in FLOAT_DTYPES else x.dtype
     x = call.cast(x, str(dtype))
-    inner = [mode for mode in forest.modes if mode in MODES]
-    kinds = sorted(set(inner))
+    kinds = sorted({mode for mode in forest.modes if mode in MODES}) or [NAMES[0]]
     columns = {
         "feature": _at(call, "features", forest.features, x.shape[1]),
         "value": forest.values.astype(x.dtype),
@@ -165,7 +172,6 @@ def _leaves(call: Call, forest: _Forest) -> Tensor:
         columns["kind"] = np.array([kinds.index(m) if m in MODES else 0 for m in forest.modes])
     if forest.missing.any():
         columns["missing"] = forest.missing
-    tables = {name: call.value(column) for name, column in columns.items()}
 
     def next_node(v: Expr, value: Expr, true: Expr, false: Expr, *more: Expr) -> Expr:
         rest = list(more)
@@ -178,10 +184,11 @@ def _leaves(call: Call, forest: _Forest) -> Tensor:
             goes = goes | (rest[0] & negate(v.equal(v)))
         return select(goes, true, false)
 
-    rows, trees = x.shape[0], forest.roots.size
-    node = call.value(np.broadcast_to(forest.roots, (rows, trees)), "int64")
-    for _ in range(forest.levels(call)):
-        read = [call.emit(Gather(0), table, node) for table in tables.values()]
+    first = [call.value(column[forest.roots]) for column in columns.values()]
+    node = call.map(next_node, call.emit(Gather(1), x, first[0]), *first[1:])
+    tables = [call.value(column) for column in columns.values()]
+    for _ in range(forest.levels(call) - 1):
+        read = [call.emit(Gather(0), table, node) for table in tables]
         node = call.map(next_node, call.emit(GatherElements(1), x, read[0]), *read[1:])
     return node
 
@@ -189,7 +196,7 @@ def _leaves(call: Call, forest: _Forest) -> Tensor:
 def _aggregated(call: Call, forest: _Forest, aggregate: str, base: np.ndarray) -> Tensor:
     """The sum, mean, least or greatest of all trees' weights for each target [rows, targets]."""
     weights = forest.weights
-    if aggregate in ("MIN", "MAX") and not forest.given[_is_leaf(forest)].all():
+    if aggregate in ("MIN", "MAX") and not forest.given[forest.is_leaf].all():
         raise call.refuse(f"{aggregate} expects that every leaf has a weight for every target")
     found = call.emit(Gather(0), call.value(weights), _leaves(call, forest))
     kind = {"MIN": "min", "MAX": "max"}.get(aggregate, "+")
@@ -203,8 +210,10 @@ def _aggregated(call: Call, forest: _Forest, aggregate: str, base: np.ndarray) -
     )
 
 
-def _is_leaf(forest: _Forest) -> np.ndarray:
-    return (forest.branches == np.arange(forest.features.size)).all(axis=0)
+def _logistic(x: Expr) -> Expr:
+    """As ONNX Runtime has it here: the bits that ``1 - y`` loses are lost."""
+    y = logistic(absolute(x))
+    return select(x < number(0, x), number(1, x) - y, y)
 
 
 def post_transform(call: Call, x: Tensor, name: str) -> Tensor:
@@ -212,7 +221,7 @@ def post_transform(call: Call, x: Tensor, name: str) -> Tensor:
     if name not in POST_TRANSFORMS:
         raise call.refuse(f"post_transform is one of {', '.join(POST_TRANSFORMS)}, got {name!r}")
     if name == "LOGISTIC":
-        return call.map(logistic, x)
+        return call.map(_logistic, x)
     if name == "NONE":
         return x
     powers = call.map(lambda v, m: function("exp", v - m), x, call.reduce("max", x, (1,)))
@@ -251,7 +260,7 @@ def two_classes(
     label = call.map(lambda v: select(number(bound, v) < v, high, low), flat)
     other = call.map(lambda v: number(1 if sums_to_one else 0, v) - v, score)
     if name == "LOGISTIC":
-        score = call.map(logistic, score)
+        score = call.map(_logistic, score)
         other = call.map(lambda v: number(1, v) - v, score)
     return label, call.emit(Concat(1), other, score)
 

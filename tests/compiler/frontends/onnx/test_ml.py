@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
+import vdla
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from vdla.compiler.frontends.onnx.importer import import_onnx
@@ -56,7 +58,9 @@ def assert_as_ort(made: onnx.ModelProto, *inputs: np.ndarray) -> list[np.ndarray
 class Drawn:
     """Random trees, as attributes of the ensembles of sets 1 to 4."""
 
-    def __init__(self, seed: int, trees: int, targets: int, modes: list[str], low: float):
+    def __init__(
+        self, seed: int, trees: int, targets: int, modes: list[str], low: float, deepest: int = 4
+    ):
         self.rng, self.modes, self.targets, self.low = (
             np.random.default_rng(seed),
             modes,
@@ -68,7 +72,7 @@ class Drawn:
         self.tree = self.count = 0
         for self.tree in range(trees):
             self.count = 0
-            self.grow(int(self.rng.integers(0, 5)))
+            self.grow(int(self.rng.integers(0, deepest + 1)))
 
     def grow(self, depth: int) -> int:
         number, self.count = self.count, self.count + 1
@@ -190,6 +194,18 @@ def test_linear_classifier(count: int, transform: str) -> None:
     assert_as_ort(made, x)
 
 
+def test_the_example_of_onnx_runtime() -> None:
+    """Its input has two features, and its coefficients are those of four."""
+    made = onnx.load(Path(onnxruntime.__file__).parent / "datasets" / "logreg_iris.onnx")
+    x = np.random.default_rng(0).uniform(0, 7, (3, 2)).astype(np.float32)
+    session = onnxruntime.InferenceSession(made.SerializeToString())
+    label, maps = session.run(None, {session.get_inputs()[0].name: x})
+    found = interpret(import_onnx(made), x)
+    np.testing.assert_array_equal(found[0], label)
+    right = [[row[i] for i in range(3)] for row in maps]
+    np.testing.assert_allclose(found[1], right, rtol=1e-5, atol=1e-7)
+
+
 X = rows(2)
 WHOLE = (X * GRID).astype(np.int64)
 ROWS: dict[str, tuple[str, np.ndarray, dict[str, Any]]] = {
@@ -259,6 +275,20 @@ def test_refusals() -> None:
     )
 
 
+def test_trees_that_are_leaves() -> None:
+    attributes = Drawn(1, 3, 2, MODES[:1], -1, deepest=0).attributes("target")
+    assert_as_ort(model("TreeEnsembleRegressor", [X], n_targets=2, **attributes), X)
+
+
+def test_rows_are_a_batch() -> None:
+    """An open number of rows: one program for each row."""
+    attributes = Drawn(2, 5, 1, MODES, -1).attributes("target")
+    made = model("TreeEnsembleRegressor", [X], n_targets=1, **attributes)
+    right = assert_as_ort(made, X)[0]
+    made.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "rows"
+    np.testing.assert_allclose(vdla.compile(made, "cpu").run(X)[0], right, rtol=1e-5)
+
+
 def test_trees_in_a_circle_are_refused() -> None:
     circle = {
         "nodes_treeids": [0, 0, 0], "nodes_nodeids": [0, 1, 2], "nodes_featureids": [0, 0, 0],
@@ -267,3 +297,7 @@ def test_trees_in_a_circle_are_refused() -> None:
         "target_treeids": [0], "target_nodeids": [2], "target_ids": [0], "target_weights": [1.0],
     }  # fmt: skip
     assert "do trees have circles?" in refused(model("TreeEnsembleRegressor", [X], **circle))
+    around = circle | {"nodes_truenodeids": [1, 0, 0]}
+    assert "one root in each of 1 trees" in refused(model("TreeEnsembleRegressor", [X], **around))
+    odd = circle | {"nodes_modes": ["BRANCH_LEQ", "BRANCH_ODD", "LEAF"]}
+    assert "got 'BRANCH_ODD'" in refused(model("TreeEnsembleRegressor", [X], **odd))

@@ -115,6 +115,27 @@ def test_trunc_to_a_scale() -> None:
     np.testing.assert_array_equal(run(model(node, s=0.25, z=2, i=8, t=1.0, o=4)), right)
 
 
+def few_bits(
+    x: np.ndarray, exponent: int, mantissa: int, bias: int, largest: float, mode: str
+) -> np.ndarray:
+    """The floats of few bits nearest to numbers, from their powers of two."""
+    power = np.frexp(np.abs(x).astype(np.float64))[1] - 1
+    step = 2.0 ** np.maximum(np.where(x == 0, -500, power) - mantissa, 1 - bias - mantissa)
+    most = min((2 - 2.0**-mantissa) * 2.0 ** (2**exponent - 1 - bias), largest)
+    return np.clip(ROUNDED[mode](x / step) * step, -most, most)
+
+
+@pytest.mark.parametrize("mode", ["ROUND", "FLOOR"])
+@pytest.mark.parametrize("form", [(4, 3, 7, 448), (5, 2, 15, 57344), (2, 1, 1, 6), (3, 0, 3, 1e9)])
+def test_floats_of_few_bits(form: tuple[int, int, int, float], mode: str) -> None:
+    wide = RNG.normal(size=300) * 10.0 ** RNG.uniform(-6, 5, 300)
+    x = np.concatenate([wide, X.reshape(-1), 2.0 ** np.arange(-12, 12), [0.0]]).astype(np.float32)
+    node = helper.make_node("FloatQuant", ["x", "s", *"embv"], ["y"], domain=DOMAIN,
+                            rounding_mode=mode, has_inf=0, has_nan=0, saturation=1)  # fmt: skip
+    found = run(model(node, x=x, s=0.5, **dict(zip("embv", form, strict=True))), x)
+    np.testing.assert_array_equal(found, few_bits(x * 2, *form, mode) / 2)
+
+
 @pytest.mark.parametrize("layout, axis", [("", 1), ("NCHW", 1), ("NHWC", 3)])
 @pytest.mark.parametrize("shared", [True, False])
 def test_multi_threshold(layout: str, axis: int, shared: bool) -> None:
