@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from .compiler.frontends.doors.package import Examples
 
 Progress = Callable[[int, int], None]
-Model: TypeAlias = "str | Path | bytes | onnx.ModelProto | ExportedProgram"
+#: Networks of PyTorch and Keras are callable, as functions of JAX are.
+Model: TypeAlias = "str | Path | bytes | onnx.ModelProto | ExportedProgram | Callable[..., Any]"
 
 
 def compile(
@@ -68,9 +69,9 @@ def compile(
     ----------
     model : path, bytes, onnx.ModelProto, torch.export.ExportedProgram, or an object with a door
         ONNX, float or quantised (QDQ); a TensorFlow Lite file or its bytes; or a program of
-        ``torch.export``, also as a file that ``torch.export.save`` wrote. By other packages: a
-        ``torch.nn.Module``, a Keras 3 model or ``.keras`` file, a folder of a TensorFlow SavedModel,
-        a function of JAX (docs/doors.md).
+        ``torch.export``, also as a file that ``torch.export.save`` wrote. By other packages
+        (docs/doors.md): a ``torch.nn.Module``, a Keras 3 model or ``.keras`` file, a folder of a
+        TensorFlow SavedModel, a function of JAX.
     target : str
         ``sim``, ``rtl``, ``cpu``, ``fpga``, ``cuda`` or ``opencl``.
     hw : HwParams, or the name of a preset or TOML file
@@ -155,8 +156,8 @@ def compile(
         return build(opened, found, **choices, dump_ir=dump_ir, progress=progress, sizes=sizes)
 
     kept = KeptShapes(compile_for, sizes)
-    read = model if isinstance(model, str | Path) and Path(model).is_file() else opened
-    settings = Settings(target, params, memory, vthreads, _model_sha256(read), threads=threads)
+    sha256 = _model_sha256(model, opened)
+    settings = Settings(target, params, memory, vthreads, sha256, threads=threads)
     return Module(kept.first, settings, port, kept)
 
 
@@ -177,7 +178,7 @@ def cross_compile(
 
     Parameters
     ----------
-    model : path, bytes, onnx.ModelProto or torch.export.ExportedProgram
+    model : path, bytes, onnx.ModelProto, torch.export.ExportedProgram or Keras model
         As for :func:`compile`.
     path : path
         The folder.
@@ -197,6 +198,7 @@ def cross_compile(
         module exists.
     """
     from .compiler.build import build
+    from .compiler.frontends.doors.opening import open_model
     from .compiler.frontends.sizes import Sizes
     from .compiler.targets.base import Options
     from .compiler.targets.cpu.processor import cross_processor
@@ -207,11 +209,12 @@ def cross_compile(
     processor = cross_processor(triple)
     params, memory = load_platform(hw, "vta")
     target = Cpu(Options(params, memory), processor)
+    opened = open_model(model)
     sizes = Sizes(shapes=shapes or {}, dims=dims or {}, values=values or {})
-    compiled = build(model, target, **_choices(knobs, records), progress=progress, sizes=sizes)
+    compiled = build(opened, target, **_choices(knobs, records), progress=progress, sizes=sizes)
     features = tuple(name[1:] for name in processor.features if name[0] == "+")
     code_for = CodeFor(triple, features)
-    settings = Settings("cpu", params, memory, 1, _model_sha256(model), code_for)
+    settings = Settings("cpu", params, memory, 1, _model_sha256(model, opened), code_for)
     bundle.save(path, compiled, settings)
 
 
@@ -597,19 +600,16 @@ def _read_pipe(model: Model) -> Model:
     return model
 
 
-def _model_sha256(model: Model) -> str:
-    match model:
-        case bytes():
-            data = model
-        case str() | Path():
-            with open(model, "rb") as file:  # which may be larger than what else is in memory
-                return hashlib.file_digest(file, "sha256").hexdigest()
-        case _:
-            data = _serialised(model)
+def _model_sha256(model: Model, opened: Any) -> str:
+    """The digest of a file where the model is one, else of what its door made of it."""
+    if isinstance(model, str | Path) and Path(model).is_file():
+        with open(model, "rb") as file:  # which may be larger than what else is in memory
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    data = opened if isinstance(opened, bytes) else _serialised(opened)
     return hashlib.sha256(data).hexdigest()
 
 
-def _serialised(model: onnx.ModelProto | ExportedProgram) -> bytes:
+def _serialised(model: Any) -> bytes:
     from .compiler.frontends.pytorch.importer import is_torch
 
     if not is_torch(model):

@@ -46,7 +46,8 @@ def compile_graph(
         for value in example_inputs
     ]
     compiled = CompiledGraph(graph, fixed, {"target": "cpu", **(options or {})})
-    if not any(isinstance(value, torch.SymInt) for value in example_inputs):
+    symbols = torch.SymInt | torch.SymFloat | torch.SymBool
+    if not any(isinstance(value, symbols) for value in example_inputs):
         compiled.prepare(example_inputs)
     return compiled
 

@@ -433,7 +433,9 @@ def _show_stalls(console: Console, stalls: dict[str, dict[str, int]]) -> None:
 
 def compile_model(
     model: Annotated[
-        Path, typer.Argument(help="A model: ONNX, TensorFlow Lite or PyTorch (.pt2)."), Reads()
+        Path,
+        typer.Argument(help="ONNX, TensorFlow Lite, PyTorch (.pt2), Keras, or a SavedModel."),
+        Reads(or_folder=True),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write."), Fills()],
     target: Annotated[str, typer.Option(help="sim, rtl, cpu, cuda or opencl.")] = "sim",

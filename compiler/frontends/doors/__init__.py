@@ -1,5 +1,5 @@
-"""Doors: models as the tools of other projects hold them become ONNX or a program of ``torch.export``.
+"""Doors: models as other projects hold them become ONNX or a program of ``torch.export``.
 
-A door is a file of its own with one function, which a row of ``opening.py`` names. The work is done
-by the best-kept converter there is, an optional package that is imported when such a model comes.
+A door is a file of its own; ``opening.py`` chooses among them. The work is done by the best-kept
+converter there is, an optional package that is imported when such a model comes.
 """

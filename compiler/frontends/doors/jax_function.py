@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import onnx
 
 from ....isa.errors import VdlaError
-from .package import Examples, check_examples, comes_from, describe, need
+from .package import Examples, check_examples, comes_from, describe, need, quiet
 
 
 def convert_function(function: Callable[..., Any], examples: Examples | None) -> onnx.ModelProto:
@@ -37,15 +36,14 @@ def convert_function(function: Callable[..., Any], examples: Examples | None) ->
             "model: expected a torch.nn.Module with tensors of torch, got a function; call it in"
             " the forward of a module"
         )
-    converter, jax = need("jax2onnx", "jax"), need("jax", "jax")
+    converter, jax = need("jax2onnx"), need("jax")
     leaves, tree = jax.tree.flatten(tuple(examples or ()))
     inputs = [jax.ShapeDtypeStruct(jax.numpy.shape(x), jax.dtypes.result_type(x)) for x in leaves]
 
     def flat(*values: Any) -> Any:
         return function(*jax.tree.unflatten(tree, values))
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with quiet():
         try:
             return converter.to_onnx(flat, inputs=inputs)
         except Exception as error:  # of the function, of JAX and of its converter

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sys
-import warnings
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import Any
 import onnx
 
 from ....isa.errors import VdlaError
-from .package import Examples, check_examples, comes_from, describe, need
+from .package import Examples, check_examples, comes_from, describe, need, quiet
 
 #: In the order in which one is taken where nothing says which.
 BACKENDS = ("tensorflow", "torch", "jax")
@@ -47,16 +46,17 @@ def export_keras(model: Any, examples: Examples | None) -> onnx.ModelProto:
         Where Keras or a package of its backend is missing, and where Keras cannot read or export
         the model.
     """
+    if isinstance(model, str | Path) and not Path(model).is_file():
+        raise VdlaError(f"{model}: cannot read: no such file")
     _choose_backend()
-    keras = need("keras", "keras")
+    keras = need("keras")
     if isinstance(model, str | Path):
         model = _load(keras, Path(model))
     if not isinstance(model, keras.Model):
         raise VdlaError(
             f"model: expected a keras.Model, got {type(model).__name__}; put it into a Sequential"
         )
-    with TemporaryDirectory() as folder, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with TemporaryDirectory() as folder, quiet():
         path = Path(folder) / "model.onnx"
         try:
             signature = _signature(keras, model, examples)
@@ -80,8 +80,6 @@ def _choose_backend() -> None:
 
 
 def _load(keras: Any, path: Path) -> Any:
-    if not path.is_file():
-        raise VdlaError(f"{path}: no such file")
     try:
         return keras.saving.load_model(path, compile=False)
     except Exception as error:  # a file can hold anything
@@ -94,10 +92,10 @@ def _signature(keras: Any, model: Any, examples: Examples | None) -> Any:
         check_examples(examples, "a Keras model")
         if isinstance(examples, Mapping):
             raise VdlaError("example_inputs: expected a tuple with a Keras model, got a mapping")
-        examples = keras.tree.map_structure(keras.ops.convert_to_tensor, tuple(examples))
+        tensors = keras.tree.map_structure(keras.ops.convert_to_tensor, list(examples))
         if not model.built:
-            model(*examples)  # makes the parameters
-        return keras.tree.map_structure(lambda x: _spec(keras, x), list(examples))
+            model(*tensors)  # makes the parameters
+        return keras.tree.map_structure(lambda x: _spec(keras, x), tensors)
     if not model.built:
         raise VdlaError(
             "model: expected example_inputs with a Keras model that was neither called nor built"

@@ -54,21 +54,21 @@ def open_model(model: object, examples: Examples | None = None) -> object:
         return export_module(model, examples)
     if callable(model) and not isinstance(model, type) and _advice(model) is None:
         return convert_function(model, examples)
+    if not (isinstance(model, str | Path | bytes | onnx.ModelProto | Graph) or is_torch(model)):
+        raise VdlaError(f"model: expected {FORMS}, got {_kind(model)}{_hint(model)}")
     if examples is not None:
         raise VdlaError(
             "example_inputs: expected a torch.nn.Module, a Keras model or a function of JAX with"
-            f" them, got {_kind(model)}, whose inputs are known"
+            f" them, got {_kind(model)}, which says what its inputs are"
         )
     if is_saved_model(model):
         return convert_saved_model(model)  # type: ignore[arg-type]
-    if isinstance(model, str | Path | bytes | onnx.ModelProto | Graph) or is_torch(model):
-        if isinstance(model, str | Path) and Path(model).is_dir():
-            raise VdlaError(
-                f"{model}: expected a model's file, or a SavedModel, got a folder without"
-                " saved_model.pb; vdla.load loads a compiled module"
-            )
-        return model
-    raise VdlaError(f"model: expected {FORMS}, got {_kind(model)}{_hint(model)}")
+    if isinstance(model, str | Path) and Path(model).is_dir():
+        raise VdlaError(
+            f"{model}: expected a model's file, or the folder of a SavedModel, got a folder without"
+            " saved_model.pb; vdla.load loads a compiled module"
+        )
+    return model
 
 
 FORMS = (

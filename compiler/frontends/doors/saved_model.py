@@ -37,8 +37,8 @@ def convert_saved_model(model: str | Path) -> onnx.ModelProto:
     VdlaError
         Where TensorFlow or tf2onnx is missing, and where it cannot read or convert the model.
     """
-    need_found("tensorflow", "tensorflow")
-    need_found("tf2onnx", "tensorflow")
+    need_found("tensorflow")
+    need_found("tf2onnx")
     folder = Path(model).parent if Path(model).name == FILE else Path(model)
     with TemporaryDirectory() as made:
         path = Path(made) / "model.onnx"

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
 from ....isa.errors import VdlaError
-from .package import Examples, check_examples, comes_from, describe, need
+from .package import Examples, check_examples, comes_from, describe, need, quiet
 
 
 def is_torch_module(model: object) -> bool:
@@ -33,7 +32,7 @@ def export_module(module: Any, examples: Examples | None) -> Any:
     VdlaError
         Where the arguments are no tensors, and where torch cannot export the module.
     """
-    torch = need("torch", "torch")
+    torch = need("torch")
     if isinstance(module, torch.jit.ScriptModule):
         raise VdlaError(
             "model: TorchScript is not supported; give the torch.nn.Module that it was made from"
@@ -47,8 +46,7 @@ def export_module(module: Any, examples: Examples | None) -> Any:
                 f"example_inputs: expected tensors of torch, got {type(value).__name__};"
                 " torch.from_numpy makes one of an array"
             )
-    with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with torch.no_grad(), quiet():
         try:
             return torch.export.export(module, arguments, by_name)
         except Exception as error:  # whatever the module's own code raises, too

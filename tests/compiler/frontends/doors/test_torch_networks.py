@@ -74,12 +74,16 @@ NETWORKS: dict[str, Callable[[], tuple[Any, Any]]] = {
     "efficientnet": image_model("efficientnet_b0"),
     "deit": image_model("deit_tiny_patch16_224", img_size=64, depth=2),
     "bert": language_model("BertConfig", "BertModel"),
-    "gpt2": language_model("GPT2Config", "GPT2LMHeadModel", n_embd=32, n_layer=2, n_head=2, use_cache=False),
-    "distilbert": language_model("DistilBertConfig", "DistilBertModel", dim=32, n_layers=2, n_heads=2, hidden_dim=64),
+    "gpt2": language_model(
+        "GPT2Config", "GPT2LMHeadModel", n_embd=32, n_layer=2, n_head=2, use_cache=False
+    ),
+    "distilbert": language_model(
+        "DistilBertConfig", "DistilBertModel", dim=32, n_layers=2, n_heads=2, hidden_dim=64
+    ),
     "llama": language_model("LlamaConfig", "LlamaForCausalLM", use_cache=False),
     "albert": language_model("AlbertConfig", "AlbertModel", embedding_size=16),
     "vit": vision_transformer,
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", NETWORKS)
