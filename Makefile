@@ -103,7 +103,7 @@ gpu-emulated: $(STAMP) $(OCLGRIND)
 	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[cuda]' nvidia-cuda-nvdisasm
 	$(BIN)/python -m pytest -s -m "sweep or not sweep" tests/compiler/targets/gpu/test_oclgrind.py tests/compiler/targets/gpu/test_sanitizers.py
 	$(BIN)/python -m pytest -s -m "sweep or not sweep" tests/compiler/targets/gpu/test_node_suite.py tests/compiler/targets/gpu/test_budgets.py tests/runtime/test_cuda_driver.py
-	$(BIN)/python -m pytest -m "sweep or not sweep" tests/compiler/targets/gpu/test_large_batches.py tests/compiler/targets/gpu/test_window_rows.py
+	$(BIN)/python -m pytest -m "sweep or not sweep" tests/compiler/targets/gpu/test_large_batches.py tests/compiler/targets/gpu/test_window_rows.py tests/compiler/targets/gpu/test_networks.py
 	VDLA_FUZZ=5000 $(BIN)/python -m pytest -s tests/compiler/targets/gpu/test_random_threads.py
 	$(BIN)/python -m pytest -s -m "sweep or not sweep" tests/compiler/targets/gpu/test_full_size.py
 
@@ -151,9 +151,9 @@ board: $(STAMP)
 	$(BIN)/python -m pytest -m "sweep or not sweep" tests/board tests/hw/fpga/test_synthesis.py
 
 # All cycles that docs/measured.md tells, and some of the explorer's tables, by the SimPy model; the large networks of
-# `vdla bench cpu` against ONNX Runtime.
+# `vdla bench cpu` against ONNX Runtime; a layer of ViT-tiny in RTL.
 figures: $(STAMP)
-	$(BIN)/python -m pytest -n 2 -m "sweep or not sweep" tests/test_measured.py tests/bench/test_cpu_bench.py tests/explore/test_replay.py
+	$(BIN)/python -m pytest -n 2 -m "sweep or not sweep" tests/test_measured.py tests/bench/test_cpu_bench.py tests/explore/test_replay.py tests/compiler/targets/vdla/test_vision_transformers.py
 
 # Line, branch and toggle coverage of hw/core by random, steered and faulty programs.
 lines: $(STAMP)

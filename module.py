@@ -8,12 +8,12 @@ from __future__ import annotations
 import hashlib
 import io
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from os.path import isfile
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from .isa.params import HwParams
 from .isa.program import Program
 from .report.report import accelerator_report, host_report, join_programs, output_report
 from .runtime import bundle
+from .runtime.batches import are_batches, count_batches
 from .runtime.bundle import CodeFor, Settings
 from .runtime.executable import Executable, is_program
 from .runtime.native import TensorType, as_input
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     import onnx
     from torch.export import ExportedProgram  # pyright: ignore[reportMissingImports]
 
+    from .api.shapes import KeptShapes
     from .compiler.frontends.doors.package import Examples
 
 Progress = Callable[[int, int], None]
@@ -57,6 +59,9 @@ def compile(
     progress: Progress | None = None,
     arch: str | None = None,
     profile: bool = False,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    dims: Mapping[str, int | tuple[int, int]] | None = None,
+    values: Mapping[str, Any] | None = None,
     example_inputs: Examples | None = None,
 ) -> Module:
     """Compile a trained network.
@@ -102,9 +107,21 @@ def compile(
     profile : bool
         With ``cpu``: the code notes the time after each of its loop programs, some ten nanoseconds
         each, for :func:`vdla.bench.profile.profile`.
+    shapes, dims : mapping, optional
+        Shapes of inputs, and sizes of dimensions, by name, that the model leaves open: a number, or
+        the smallest and the largest of those that come. One without a name, such as dimension 1 of
+        input ``x``, is ``x.1``.
+    values : mapping, optional
+        Inputs that are constants, by name.
     example_inputs : tuple or mapping by name, optional
         The arguments of a ``torch.nn.Module`` or a function of JAX, whose shapes and dtypes are the
         compiled module's.
+
+    Notes
+    -----
+    An open first dimension of inputs is a batch, if all operators leave its images apart: then the
+    module runs any number of them, in turn. For other sizes that its inputs may have, it compiles
+    the model again when they come, and keeps what it has compiled.
 
     Raises
     ------
@@ -121,20 +138,28 @@ def compile(
         raise VdlaError(f"precision: expected target 'cuda' with {precision!r}, got {target!r}")
     if arch is not None and target != "cuda":
         raise VdlaError(f"arch: expected target 'cuda' with {arch!r}, got {target!r}")
-    from .compiler.build import build
+    from .api.shapes import KeptShapes
+    from .compiler.build import CompiledModel, build
     from .compiler.frontends.doors.opening import open_model
+    from .compiler.frontends.sizes import Sizes
     from .compiler.targets.base import Options
     from .compiler.targets.registry import find_target
 
+    model = _read_pipe(model)
     params, memory = load_platform(hw, memory)
     options = Options(params, memory, vthreads, threads, emulate, precision, arch, profile)
     found = find_target(target, options)
     choices = _choices(knobs, records)
     opened: Any = open_model(model, example_inputs)
-    compiled = build(opened, found, **choices, dump_ir=dump_ir, progress=progress)
+    sizes = Sizes(shapes=shapes or {}, dims=dims or {}, values=values or {})
+
+    def compile_for(sizes: Sizes) -> CompiledModel:
+        return build(opened, found, **choices, dump_ir=dump_ir, progress=progress, sizes=sizes)
+
+    kept = KeptShapes(compile_for, sizes)
     sha256 = _model_sha256(model, opened)
     settings = Settings(target, params, memory, vthreads, sha256, threads=threads)
-    return Module(compiled, settings, port)
+    return Module(kept.first, settings, port, kept)
 
 
 def cross_compile(
@@ -145,6 +170,9 @@ def cross_compile(
     knobs: str | Path | Mapping[str, Any] | None = None,
     records: str | Path | None = None,
     progress: Progress | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    dims: Mapping[str, int | tuple[int, int]] | None = None,
+    values: Mapping[str, Any] | None = None,
 ) -> None:
     """Write a model for the CPU of another machine: a folder as :meth:`Module.save` writes, with
     an object file that the other machine's linker takes, and ``vdla.h`` for C.
@@ -161,7 +189,7 @@ def cross_compile(
         supports.
     hw : HwParams, or the name of a preset or TOML file
         Its batch becomes the model's batch where the model leaves that open.
-    knobs, records, progress
+    knobs, records, progress, shapes, dims, values
         As for :func:`compile`.
 
     Raises
@@ -172,16 +200,19 @@ def cross_compile(
     """
     from .compiler.build import build
     from .compiler.frontends.doors.opening import open_model
+    from .compiler.frontends.sizes import Sizes
     from .compiler.targets.base import Options
     from .compiler.targets.cpu.processor import cross_processor
     from .compiler.targets.cpu.target import Cpu
 
     plugins.load_known()
+    model = _read_pipe(model)
     processor = cross_processor(triple)
     params, memory = load_platform(hw, "vta")
     target = Cpu(Options(params, memory), processor)
     opened = open_model(model)
-    compiled = build(opened, target, **_choices(knobs, records), progress=progress)
+    sizes = Sizes(shapes=shapes or {}, dims=dims or {}, values=values or {})
+    compiled = build(opened, target, **_choices(knobs, records), progress=progress, sizes=sizes)
     features = tuple(name[1:] for name in processor.features if name[0] == "+")
     code_for = CodeFor(triple, features)
     settings = Settings("cpu", params, memory, 1, _model_sha256(model, opened), code_for)
@@ -257,8 +288,11 @@ class Module:
         compiled: Executable,
         settings: Settings,
         port: str | None = None,
+        kept: KeptShapes | None = None,
     ) -> None:
+        #: For the shapes of the last run.
         self.compiled = compiled
+        self._kept = kept
         self.settings = settings
         self.port = port
         self._runner = Runner(settings.target, settings.params, settings.memory, port)
@@ -268,6 +302,18 @@ class Module:
         self._timing: SimResult | None = None
         self._set: dict[str, np.ndarray] = {}
         self._outputs: list[np.ndarray] = []
+
+    def __reduce__(self) -> NoReturn:
+        raise VdlaError(
+            "module: expected a folder for another process, got pickle or copy, which cannot take"
+            " machine code along; call module.save(folder), and vdla.load(folder) there"
+        )
+
+    def __repr__(self) -> str:
+        def told(types: tuple[TensorType, ...]) -> str:
+            return ", ".join(f"{t.name} {t.dtype}{list(t.shape)}" for t in types)
+
+        return f"<vdla.Module on {self.target}: {told(self.inputs)} -> {told(self.outputs)}>"
 
     @property
     def target(self) -> str:
@@ -386,8 +432,9 @@ class Module:
         arrays, named
             One array per input, in order, by keyword, or as one mapping by name; of its dtype (or
             another float type for float32) and shape, except that the first dimension may be any
-            multiple of the model's batch; the network then runs once per batch. Without arrays,
-            those of ``set_input``.
+            multiple of the model's batch; the network then runs once per batch. An input without
+            images is the same in each. What the model leaves open may have other sizes, too
+            (:func:`compile`). Without arrays, those of ``set_input``.
         progress : callable, optional
             Called with (batches done, batches in all).
 
@@ -411,7 +458,7 @@ class Module:
         raises an error unless all take the same number of cycles.
         """
         started = time.perf_counter()
-        batches = self._batches(self._given(arrays, named))
+        batches = self.batches(self._given(arrays, named))
         results, timing, spent = [], None, list[float]()
         for index, batch in enumerate(batches):
             host_s: list[float] = []
@@ -422,11 +469,12 @@ class Module:
             results.append(outputs)
             if progress is not None:
                 progress(index + 1, len(batches))
-        self._outputs = (
-            results[0]
-            if len(results) == 1
-            else [np.concatenate(parts) for parts in zip(*results, strict=True)]
-        )
+        self._outputs = [
+            parts[0]
+            if len(parts) == 1 or tensor.axis is None
+            else np.concatenate(parts, tensor.axis)
+            for tensor, parts in zip(self.outputs, zip(*results, strict=True), strict=True)
+        ]
         self._timing, self._report = timing, None
         self._measured = len(batches), time.perf_counter() - started, median(spent)
         return list(self._outputs)
@@ -474,35 +522,26 @@ class Module:
             raise VdlaError(f"run: expected a value for {missing[0]!r}; give it or call set_input")
         return [as_input(by_name[tensor.name], tensor.dtype) for tensor in types]
 
-    def _batches(self, arrays: list[np.ndarray]) -> list[list[np.ndarray]]:
-        """Cut the inputs into batches of the model's size, after checking them."""
-        types = self.compiled.inputs
-        if all(a.shape == t.shape and a.dtype == t.dtype for a, t in zip(arrays, types)):  # noqa: B905
-            return [arrays]
-        scalars = [t.name for t in (*types, *self.compiled.outputs) if not t.shape]
-        if scalars:
-            raise VdlaError(
-                f"run: {scalars[0]!r} is a scalar, so the model runs on arrays of exactly its own"
-                f" shapes: {', '.join(f'{t.name} {t.dtype}{list(t.shape)}' for t in types)}"
-            )
-        counts = set()
-        for array, tensor in zip(arrays, self.compiled.inputs, strict=True):
-            size, *rest = tensor.shape
-            fits = array.ndim == len(tensor.shape) and list(array.shape[1:]) == rest
-            if not fits or str(array.dtype) != tensor.dtype or not array.shape[0]:
-                raise VdlaError(
-                    f"input {tensor.name!r}: expected {tensor.dtype} of shape "
-                    f"({', '.join(map(str, ('N', *rest)))}), got {array.dtype} of {array.shape}"
-                )
-            if array.shape[0] % size:
-                raise VdlaError(
-                    f"input {tensor.name!r}: expected a multiple of {size} in the first "
-                    f"dimension, got {array.shape[0]}"
-                )
-            counts.add(array.shape[0] // size)
-        if len(counts) != 1:
-            raise VdlaError(f"run: expected as many batches of every input, got {sorted(counts)}")
-        return [list(parts) for parts in zip(*(np.split(a, max(counts)) for a in arrays))]  # noqa: B905
+    def batches(self, arrays: Sequence[np.ndarray]) -> list[list[np.ndarray]]:
+        """The inputs, cut into batches of the model's size. Where they have other sizes than those
+        of batches, and the model leaves these open, it is compiled for them first.
+
+        Raises
+        ------
+        VdlaError
+            For arrays that do not fit, and as :func:`compile`.
+        """
+        shapes = [array.shape for array in arrays]
+        if self._kept is not None and not are_batches(self.inputs, shapes):
+            self.compiled = self._kept.compiled_for(shapes) or self.compiled
+        if all(a.shape == t.shape and a.dtype == t.dtype for a, t in zip(arrays, self.inputs)):  # noqa: B905
+            return [list(arrays)]
+        count = count_batches(self.inputs, self.outputs, arrays)
+        parts = [
+            [array] * count if tensor.axis is None else np.split(array, count, tensor.axis)
+            for array, tensor in zip(arrays, self.inputs, strict=True)
+        ]
+        return [list(batch) for batch in zip(*parts, strict=True)]
 
     def _run_batch(
         self, batch: list[np.ndarray], known: SimResult | None, host_s: list[float]
@@ -553,6 +592,13 @@ class Module:
             "wall_s": wall_s,
             "outputs": outputs,
         }
+
+
+def _read_pipe(model: Model) -> Model:
+    """What can be read once only, as bytes; anything else as it is."""
+    if isinstance(model, str | Path) and Path(model).is_fifo():
+        return Path(model).read_bytes()
+    return model
 
 
 def _model_sha256(model: Model, opened: Any) -> str:

@@ -144,7 +144,7 @@ def peaks(rows: Sequence[dict[str, Any]]) -> dict[str, float | None]:
 def _row(
     name: str, model: onnx.ModelProto, dtype: str, rounds: int, threads: int
 ) -> dict[str, Any]:
-    graph = run_passes(load_graph(model, batch=1))
+    graph = run_passes(load_graph(model))
     begin = time.perf_counter()
     module = build_cpu(graph, threads)
     compile_s = time.perf_counter() - begin

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
+import numpy as np
 import typer
 
 from ..compiler.choose.records import RECORDS_VARIABLE
+from ..isa.errors import VdlaError
 from ..isa.memory import MEMORY_PRESETS
 from ..isa.params import PRESETS
 from ..runtime import workers as pool
@@ -107,6 +110,24 @@ Inputs = Annotated[
     typer.Option("--input", help="Inputs by name (.npz); by default random."),
     Reads(),
 ]
+Shapes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--shape", metavar="NAME=1x3x32", help="Shape of an input whose sizes are left open."
+    ),
+]
+Dims = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--dim", metavar="NAME=N", help="Size of an open dimension, or a range such as 1..128."
+    ),
+]
+Values = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--value", metavar="NAME=V", help="An input that is constant: a number, or a file (.npy)."
+    ),
+]
 Clock = Annotated[
     float | None, typer.Option(min=0.001, max=10_000, help="MHz: also say milliseconds.")
 ]
@@ -121,6 +142,59 @@ CoverageFile = Annotated[
     typer.Option("--coverage", metavar="F", help="Merge what was exercised into this file."),
     Merges(),
 ]
+
+
+def sizes_of(
+    shapes: list[str] | None, dims: list[str] | None, values: list[str] | None
+) -> dict[str, Any]:
+    """Arguments of :func:`vdla.compile` from ``--shape``, ``--dim`` and ``--value``.
+
+    Raises
+    ------
+    VdlaError
+        For one that cannot be read.
+    """
+    return {
+        "shapes": _pairs("--shape", shapes, _shape, "NAME=1x3x32"),
+        "dims": _pairs("--dim", dims, _dim, "NAME=N or NAME=1..N"),
+        "values": _pairs("--value", values, _value, "NAME=NUMBER or NAME=FILE.npy"),
+    }
+
+
+def _pairs(
+    option: str, given: list[str] | None, read: Callable[[str], Any], form: str
+) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for text in given or []:
+        name, equals, value = text.rpartition("=")
+        try:
+            if not equals or not name or name in found:
+                raise ValueError
+            found[name] = read(value)
+        except VdlaError:
+            raise
+        except ValueError:
+            twice = " once" if name in found else ""
+            raise VdlaError(f"{option}: expected {form}{twice}, got {text!r}") from None
+    return found
+
+
+def _shape(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split("x"))) if text else ()
+
+
+def _dim(text: str) -> int | tuple[int, int]:
+    low, dots, high = text.partition("..")
+    return (int(low), int(high)) if dots else int(low)
+
+
+def _value(text: str) -> Any:
+    if not text.endswith(".npy"):
+        return json.loads(text)
+    try:
+        return np.load(text, allow_pickle=False)
+    except (OSError, EOFError) as error:
+        raise VdlaError(f"--value: {text}: {error}") from None
 
 
 @contextmanager

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import statistics
 import sys
+import time
 from dataclasses import asdict
 from math import prod
 from pathlib import Path
@@ -14,6 +16,7 @@ from rich.console import Console
 
 from ..compiler.choose.records import Records
 from ..isa.errors import VdlaError
+from ..isa.memory import load_platform
 from ..runtime.files import whole_file, write_text
 from . import options
 from .arrays import model_inputs
@@ -38,9 +41,10 @@ def run(
     model: Annotated[
         Path,
         typer.Argument(
-            help="ONNX, TensorFlow Lite, PyTorch (.pt2), Keras, a SavedModel, or a compiled module."
+            help="ONNX, TensorFlow Lite, PyTorch (.pt2), Keras, a SavedModel, a compiled module, or"
+            " a network or layer of vdla bench, such as resnet18 or C8."
         ),
-        Reads(or_folder=True),
+        Reads(or_folder=True, or_network=True),
     ],
     target: Annotated[
         str | None,
@@ -57,6 +61,9 @@ def run(
     memory: options.Memory = "vta",
     vthreads: options.Vthreads = 2,
     threads: options.Threads = 1,
+    shapes: options.Shapes = None,
+    dims: options.Dims = None,
+    values: options.Values = None,
     knobs: options.Knobs = None,
     records: options.Records = None,
     seed: options.Seed = 0,
@@ -92,6 +99,10 @@ def run(
             " definition."
         ),
     ] = None,
+    repeat: Annotated[
+        int,
+        typer.Option(min=1, max=options.MOST_ROUNDS, help="Runs, of which the median time counts."),
+    ] = 1,
     profile: Annotated[
         bool,
         typer.Option("--profile", help="Time each loop program of the CPU's code, in more runs."),
@@ -115,11 +126,14 @@ def run(
         module = load(model, port, target)
     else:
         with progress_bar(f"compiling {model.name}") as progress:
+            target = "sim" if target is None else target
             module = compile(
-                model, "sim" if target is None else target, hw, memory, vthreads, dump_ir, port,
+                _source(model, target, hw, memory), target, hw, memory, vthreads, dump_ir, port,
                 threads, knobs, records, emulate, precision, progress, arch, profile,
+                **options.sizes_of(shapes, dims, values),
             )  # fmt: skip
         _note_records(records, module)
+        _note_sizes(module)
     if program is not None:
         with whole_file(program) as place:
             module.program.save(place)
@@ -132,7 +146,12 @@ def run(
         )
     arrays = model_inputs(module, input_file, seed)
     with progress_bar(f"{model.name} on {module.target}") as progress:
-        outputs = module.run(*arrays, progress=progress)
+        times_s = []
+        for _ in range(repeat):
+            module.reset()
+            begin = time.perf_counter()
+            outputs = module.run(*arrays, progress=progress)
+            times_s.append(time.perf_counter() - begin)
     if output is not None:
         names = [tensor.name for tensor in module.compiled.outputs]
         with whole_file(output) as place:
@@ -142,12 +161,16 @@ def run(
             write_trace(place, module.trace)
     report: dict[str, Any] = header("run", module.params, module.memory, seed)
     report |= {"model": model.name} | module.report
+    if repeat > 1:
+        report["repeat"] = {
+            "runs": repeat, "median_s": statistics.median(times_s), "least_s": min(times_s)
+        }  # fmt: skip
     if against is not None:
         report["distance"] = _distances(model, module, arrays)
     if profile:
         from ..bench.profile import profile as profiled
 
-        report["profile"] = profiled(module, _first_batch(module, arrays))
+        report["profile"] = profiled(module, module.batches(arrays)[0])
     if clock is not None and report["cycles"] is not None:
         cycles: int = report["cycles"]
         report |= {"clock_mhz": clock, "time_ms": cycles / (1000 * clock)}
@@ -161,13 +184,24 @@ def run(
     show_report(report, json_file, lambda out, told: _show_run(out, told, explain))
 
 
+def _source(model: Path, target: str, hw: str, memory: str) -> Any:
+    """The model's file, or else the network or layer of this name, in int8 for the accelerator."""
+    if model.exists():
+        return model
+    from ..bench.networks import find_model
+    from ..sim.runner import PLACES
+
+    params, _ = load_platform(hw, memory)
+    return find_model(str(model), params.batch, quantized=target in PLACES)
+
+
 def _check_against(against: str | None, model: Path) -> None:
     """Raise VdlaError for a library that is not known, and for a model that it does not run."""
     if against is None:
         return
     if against != "onnxruntime":
         raise VdlaError(f"against: expected onnxruntime, got {against!r}")
-    if model.is_dir() or model.suffix in (".tflite", ".pt2", ".keras"):
+    if not model.is_file() or model.suffix in (".tflite", ".pt2", ".keras"):
         raise VdlaError(f"against: expected an ONNX model, got {str(model)!r}")
 
 
@@ -175,12 +209,7 @@ def _distances(model: Path, module: Module, arrays: list[Any]) -> list[dict[str,
     """How far the operators are from their definitions, on the first batch."""
     from ..bench.distance import distances
 
-    return [asdict(found) for found in distances(model, _first_batch(module, arrays))]
-
-
-def _first_batch(module: Module, arrays: list[Any]) -> list[Any]:
-    """Of the inputs, as many images as the model takes at once."""
-    return [a[: t.shape[0]] if t.shape else a for a, t in zip(arrays, module.inputs, strict=True)]
+    return [asdict(found) for found in distances(model, module.batches(arrays)[0])]
 
 
 def _page(report: dict[str, Any], module: Module) -> str:
@@ -190,6 +219,22 @@ def _page(report: dict[str, Any], module: Module) -> str:
 
     timing = module.timing
     return run_page(report, None if timing is None else Run(module.compiled.programs, timing))
+
+
+def _note_sizes(module: Module) -> None:
+    """Say so if an open first dimension is not a batch, so that the results are those of a size
+    that nobody gave."""
+    from ..compiler.batches import open_sizes
+    from ..compiler.build import CompiledModel
+
+    compiled = module.compiled
+    if isinstance(compiled, CompiledModel) and compiled.batch.why_not:
+        sizes = ", ".join(f"{name} = {size}" for name, size in open_sizes(compiled.graph).items())
+        print(
+            f"note: {compiled.batch.why_not}; so the first dimension is no batch, and the model"
+            f" is compiled for {sizes} (--dim)",
+            file=sys.stderr,
+        )
 
 
 def _note_records(path: Path | None, module: Module) -> None:
@@ -226,13 +271,17 @@ def _check_not_given(context: typer.Context) -> None:
 
 
 def _show_run(console: Console, report: dict[str, Any], explain: bool) -> None:
-    from ..report.report import HOST, on_host
+    from ..report.report import HOST, float_text, on_host
 
     names = ["layer", "op", "runs on", "cycles", "MACs", "spatial", "temporal", "end to end"]
     kinds = ["spatial", "temporal", "end_to_end"]
     if report["vector_macs"]:
         names, kinds = [*names, "vector"], [*kinds, "vector"]
-    table = new_table(f"{report['target']}, configuration {report['config_hash']}", *names, left=3)
+    table = new_table(
+        f"{report['target']}, configuration {report['config_hash']}", *names, left=3,
+        first_to_go=("main stall", "busiest unit", "temporal", "spatial", "vector", "bound by",
+                     "runs on", "of bound", "op"),
+    )  # fmt: skip
     table.add_column("of bound", justify="right")
     for name in ("bound by", "busiest unit", "main stall"):
         table.add_column(name)
@@ -277,7 +326,18 @@ def _show_run(console: Console, report: dict[str, Any], explain: bool) -> None:
         shape = "x".join(map(str, output["shape"]))
         console.print(f"output {name}: {output['dtype']} {shape}, sha256 {output['sha256'][:16]}")
     batches = "batch" if report["batches"] == 1 else "batches"
-    console.print(f"{report['batches']} {batches} in {report['wall_s']:.2f} s")
+    console.print(f"{report['batches']} {batches} in {_time(report['wall_s'])}")
+    if "repeat" in report:
+        told = report["repeat"]
+        console.print(
+            f"{told['runs']} runs: median {_time(told['median_s'])}, least {_time(told['least_s'])}"
+        )
+    if text := float_text(report):
+        console.print(text)
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.2f} s" if seconds >= 1 else f"{1000 * seconds:.3f} ms"
 
 
 def _show_profile(console: Console, profile: dict[str, Any] | None) -> None:
@@ -321,7 +381,8 @@ def _show_reasons(console: Console, report: dict[str, Any], explain: bool) -> No
     if explain:
         told = ((row[k] for k in ("name", "op", "target", "reason")) for row in report["layers"])
         columns = ("node", "op", "runs on", "why")
-        show_table(console, "where each node runs, and why", columns, told, left=4)
+        title = "where each node runs, and why"
+        show_table(console, title, columns, told, left=4, first_to_go=("op",))
         _show_choices(console, report["layers"])
         if report["plan"]:
             plan = settings(report["plan"])
@@ -332,10 +393,10 @@ def _show_reasons(console: Console, report: dict[str, Any], explain: bool) -> No
 
 def _show_choices(console: Console, layers: list[dict[str, Any]]) -> None:
     """What was chosen for each layer, by whom, and what it was predicted to cost."""
-    names = ("layer", "knobs", "chosen by", "predicted cycles", "cycles")
+    names = ("layer", "knobs", "chosen by", "predicted cycles", "active cycles")
     rows = [
         (row["name"], settings(row["knobs"]), row["chosen_by"],
-         count(row["predicted_cycles"]), count(row["cycles"]))
+         count(row["predicted_cycles"]), count(row["active_cycles"]))
         for row in layers if row["knobs"]
     ]  # fmt: skip
     if rows:
@@ -386,6 +447,9 @@ def compile_model(
     memory: options.Memory = "vta",
     vthreads: options.Vthreads = 2,
     threads: options.Threads = 1,
+    shapes: options.Shapes = None,
+    dims: options.Dims = None,
+    values: options.Values = None,
     knobs: options.Knobs = None,
     records: options.Records = None,
     emulate: options.Emulate = False,
@@ -401,15 +465,21 @@ def compile_model(
         raise VdlaError(f"triple: expected target 'cpu' with a triple, got {target!r}")
     if triple is not None and threads != 1:
         raise VdlaError(f"threads: expected 1 with a triple, got {threads}")
+    sizes = options.sizes_of(shapes, dims, values)
+    if target == "cpu" and triple is None:
+        from ..compiler.targets.cpu.link import find_linker
+
+        find_linker()
     with progress_bar(f"compiling {model.name}") as progress:
         if triple is not None:
-            cross_compile(model, output, triple, hw, knobs, records, progress)
+            cross_compile(model, output, triple, hw, knobs, records, progress, **sizes)
         else:
             module = compile(
                 model, target, hw, memory, vthreads, threads=threads, knobs=knobs, records=records,
-                emulate=emulate, precision=precision, arch=arch, progress=progress,
+                emulate=emulate, precision=precision, arch=arch, progress=progress, **sizes,
             )  # fmt: skip
             _note_records(records, module)
+            _note_sizes(module)
             module.save(output)
     manifest = read_manifest(output)
     body: dict[str, Any] = {"model": model.name, "output": str(output)}

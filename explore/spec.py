@@ -7,8 +7,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from ..bench.networks import find_model
 from ..bench.sweep import machine
-from ..bench.workloads import find_model
 from ..compiler.choose.records import Records
 from ..compiler.frontends.load import load_graph
 from ..isa.errors import VdlaError
@@ -133,7 +133,7 @@ class Spec:
         )
         spec.machine({})
         for model in spec.networks:
-            load_graph(find_model(model, 1), 1)  # what cannot be read is said before the work
+            load_graph(find_model(model, 1))  # what cannot be read is said before the work
         return spec
 
 

@@ -324,4 +324,6 @@ def _plan(entry: Mapping[str, Any]) -> MemoryPlan:
 
 
 def _types(tensors: Sequence[Mapping[str, Any]]) -> tuple[TensorType, ...]:
-    return tuple(TensorType(t["name"], tuple(t["shape"]), t["dtype"]) for t in tensors)
+    return tuple(
+        TensorType(t["name"], tuple(t["shape"]), t["dtype"], t.get("axis", 0)) for t in tensors
+    )

@@ -38,11 +38,14 @@ def aligned_memory(size_bytes: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class TensorType:
-    """Name, shape (batch first) and NumPy dtype name of an input or output."""
+    """Name, shape and NumPy dtype name of an input or output, and the dimension along which images
+    of a batch lie side by side; None where all images share it.
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
+    axis: int | None = 0
 
     @property
     def type_text(self) -> str:

@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ..graph.ir import Graph
-from .doors.opening import open_model
-from .onnx.importer import import_onnx
-from .pytorch.importer import import_torch, is_torch
-from .tflite.importer import import_tflite, is_tflite
+from .doors import opening
+from .onnx.importer import open_onnx
+from .pytorch.importer import is_torch, open_torch
+from .sizes import ONE, Sizes
+from .tflite.importer import is_tflite, open_tflite
 
 
-def load_graph(model: object, batch: int) -> Graph:
-    """The graph of a model, which may need a door (``doors/``). TensorFlow Lite and PyTorch are
-    recognised by suffix or identifier; any other model is ONNX. ``batch`` is the number of images
-    at once, where the model leaves that open.
+def open_model(model: object) -> Callable[[Sizes], Graph]:
+    """What reads a model's graph for given sizes, which may be called several times. The model may
+    need a door (``doors/``). TensorFlow Lite and PyTorch are recognised by suffix or identifier;
+    any other model is ONNX.
 
     Raises
     ------
     VdlaError
         For a model that cannot be read.
     """
-    model = open_model(model)
+    model = opening.open_model(model)
     if isinstance(model, Graph):
-        return model
+        return lambda sizes: model
     if is_tflite(model):
-        return import_tflite(model, batch=batch)  # type: ignore[arg-type]
+        return open_tflite(model)  # type: ignore[arg-type]
     if is_torch(model):
-        return import_torch(model, batch=batch)
-    return import_onnx(model, batch=batch)  # type: ignore[arg-type]
+        return open_torch(model)
+    return open_onnx(model)  # type: ignore[arg-type]
+
+
+def load_graph(model: object, sizes: Sizes = ONE) -> Graph:
+    """The graph of a model for given sizes. Errors as :func:`open_model`."""
+    return open_model(model)(sizes)

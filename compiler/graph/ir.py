@@ -84,6 +84,8 @@ class Graph:
 
     ``states`` are the initial values of what a model keeps from one run to the next: the last
     inputs are the values before a run, and the last outputs those after it, in the same order.
+    ``symbols`` has the inputs of which the model leaves dimensions open: their sizes there, with
+    names for those that are open.
     """
 
     name: str
@@ -92,6 +94,7 @@ class Graph:
     nodes: tuple[Node, ...]
     tensors: Mapping[str, Tensor] = field(repr=False)
     states: tuple[np.ndarray, ...] = field(default=(), repr=False)
+    symbols: Mapping[str, tuple[int | str, ...]] = field(default_factory=dict, repr=False)
 
     def __getitem__(self, name: str) -> Tensor:
         return self.tensors[name]

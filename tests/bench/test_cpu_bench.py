@@ -18,6 +18,7 @@ from vdla.bench.peers import in_uint8
 from vdla.bench.workloads import TABLE_2
 from vdla.cli import run_app
 from vdla.compiler.frontends.onnx.importer import import_onnx
+from vdla.compiler.frontends.sizes import Sizes
 from vdla.compiler.graph.interpret import interpret
 from vdla.compiler.targets.cpu.micro_kernel_code import native_intrinsics
 from vdla.compiler.targets.cpu.micro_kernels import DOT, TILE_STORE
@@ -155,7 +156,7 @@ def test_the_form_for_onnx_runtime_has_no_relu() -> None:
     form = in_uint8(model)
     kinds = [[node.op_type for node in m.graph.node] for m in (model, form)]
     assert kinds[1] == [kind for kind in kinds[0] if kind != "Relu"]
-    [a], [b] = (interpret(import_onnx(m, batch=1), x.astype(np.float32)) for m in (model, form))
+    [a], [b] = (interpret(import_onnx(m, Sizes(1)), x.astype(np.float32)) for m in (model, form))
     np.testing.assert_array_equal(a, b)
     assert b.min() == 0 < b.max()
 
@@ -175,7 +176,7 @@ def test_every_peer_computes_the_layer(peer: str) -> None:
     pytest.importorskip(peer, reason=f"{peer} is not installed")
     layer = next(layer for layer in TABLE_2 if layer.name == "C11")
     model, x = layer.model(1, quantized=False), np.ones((1, 256, 14, 14), np.float32)
-    (expected,) = interpret(import_onnx(model, batch=1), x)
+    (expected,) = interpret(import_onnx(model, Sizes(1)), x)
     (got,) = peers.PEERS[peer](model, 1)({model.graph.input[0].name: x})
     np.testing.assert_allclose(got, expected, rtol=1e-3, atol=1e-3)
 
@@ -219,9 +220,9 @@ def test_the_peak_is_of_products_and_sums(name: str, instruction: str) -> None:
 def test_the_float_model_is_what_the_integers_mean() -> None:
     layer = next(layer for layer in TABLE_2 if layer.name == "C11")
     x = np.random.default_rng(0).uniform(-1, 1, (1, 256, 14, 14)).astype(np.float32)
-    (quantised,) = interpret(import_onnx(layer.model(1), batch=1), x)
+    (quantised,) = interpret(import_onnx(layer.model(1), Sizes(1)), x)
     real = layer.model(1, quantized=False)
     assert {node.op_type for node in real.graph.node} == {"Conv", "Relu"}
-    (exact,) = interpret(import_onnx(real, batch=1), x)
+    (exact,) = interpret(import_onnx(real, Sizes(1)), x)
     assert np.abs(exact - quantised).max() < 0.2  # a few steps of 0.05
     assert np.abs(exact).max() > 1

@@ -11,6 +11,7 @@ import onnx
 import onnxruntime as ort
 import pytest
 from vdla.compiler.frontends.onnx.importer import import_onnx
+from vdla.compiler.frontends.sizes import Sizes
 from vdla.compiler.graph.interpret import evaluate
 from vdla.compiler.graph.ir import Graph
 from vdla.compiler.graph.ops.convolution import QConv2d
@@ -56,7 +57,7 @@ def test_integer_graph_agrees_with_onnx_runtime(models: Path, images: Images) ->
     x, y = images
     assert len(x) >= 360
     path = models / "digits_int8.onnx"
-    graph = run_passes(import_onnx(path, batch=len(x)))
+    graph = run_passes(import_onnx(path, Sizes(len(x))))
     name = logits_name(graph)
     ours, theirs = evaluate(graph, {"image": x})[name], runtime_logits(path, name, x)
     difference = np.abs(ours.astype(int) - theirs.astype(int))
@@ -69,7 +70,7 @@ def test_integer_graph_agrees_with_onnx_runtime(models: Path, images: Images) ->
 
 def test_float_semantics_classifies_alike(models: Path, images: Images) -> None:
     x, y = images
-    graph = import_onnx(models / "digits_int8.onnx", batch=len(x))
+    graph = import_onnx(models / "digits_int8.onnx", Sizes(len(x)))
     fused = run_passes(graph)
     name = logits_name(fused)
     before, after = evaluate(graph, {"image": x}), evaluate(fused, {"image": x})
@@ -93,7 +94,7 @@ def test_whole_network_fuses(models: Path) -> None:
 
 def test_float_model_reaches_its_accuracy(models: Path, images: Images) -> None:
     x, y = images
-    graph = run_passes(import_onnx(models / "digits_float.onnx", batch=len(x)))
+    graph = run_passes(import_onnx(models / "digits_float.onnx", Sizes(len(x))))
     (logits,) = (evaluate(graph, {"image": x})[name] for name in graph.outputs)
     session = ort.InferenceSession(
         str(models / "digits_float.onnx"), providers=["CPUExecutionProvider"]
@@ -120,7 +121,7 @@ def test_training_script_makes_such_files(models: Path, tmp_path: Path, monkeypa
     archive = np.load(tmp_path / "digits_test.npz")
     committed = np.load(models / "digits_test.npz")
     assert np.array_equal(archive["x"], committed["x"])
-    made = run_passes(import_onnx(tmp_path / "digits_int8.onnx", batch=len(archive["x"])))
+    made = run_passes(import_onnx(tmp_path / "digits_int8.onnx", Sizes(len(archive["x"]))))
     kept = run_passes(import_onnx(models / "digits_int8.onnx"))
     assert [type(n.op) for n in made.nodes] == [type(n.op) for n in kept.nodes]
     values = evaluate(made, {"image": archive["x"]})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from vdla.compiler import batches
 from vdla.compiler.frontends.onnx import control as onnx_control
 from vdla.compiler.frontends.onnx import narrow
 from vdla.compiler.frontends.onnx.ops import (
@@ -33,7 +34,7 @@ from vdla.compiler.frontends.tflite.ops import (
 )
 from vdla.compiler.frontends.tflite.ops import linear as tflite_linear
 from vdla.compiler.frontends.tflite.ops import spectral as tflite_spectral
-from vdla.compiler.graph.passes.fuse_qdq import _Fusion
+from vdla.compiler.graph.passes.fuse_qdq import QdqFusion
 from vdla.compiler.graph.passes.split_batch import split_batch
 from vdla.compiler.quantize import damage, smooth
 from vdla.compiler.quantize import functions as steps
@@ -48,6 +49,7 @@ from .plant import Check, Mutant
 
 _TFLITE = "compiler/frontends/tflite"
 _ONNX = "compiler/frontends/onnx"
+_BATCHES = "compiler/test_batches.py"
 _QUANTIZE = "compiler/quantize/test_quantize"
 _CONVERTED = f"{_TFLITE}/test_tflite_converted.py"
 _STATE = f"{_TFLITE}/test_tflite_state.py"
@@ -183,6 +185,13 @@ _ROWS = (
      tests(f"{_ONNX}/test_ort_quantised.py::test_dynamic_lstm")),
     ("means of integers are rounded", resize._as_integers, '"trunc"', '"round"',
      tests(f"{_ONNX}/test_ort_quantised.py::test_means_of_resized_integers")),
+    # ---- sizes that are left open
+    ("elements of several images are taken for apart", batches._axis,
+     "shape[lies.axis] != IMAGES * lies.each", "False",
+     tests(f"{_BATCHES}::test_images_that_are_not_are_compiled_together[apart in an output]")),
+    ("constants that differ from image to image are not seen", batches._Proof.expect_same,
+     "all(_equal(first, part) for part in (*parts, *twins))", "True",
+     tests(f"{_BATCHES}::test_images_that_are_not_are_compiled_together[places in the batch]")),
     # ---- the quantiser
     ("a step that others read is not stored", steps._ends, "sources.get(p) != sources[place] for",
      "False for", tests(f"{_QUANTIZE}_tokens.py::test_functions_of_one_tensor")),
@@ -197,7 +206,7 @@ _ROWS = (
      tests(f"{_QUANTIZE}_tokens.py::test_masks_are_not_rounded")),
     ("positions are stored without their zero point", Scale.stored, " + self.zero_point", "",
      tests(f"{_QUANTIZE}_tokens.py::test_positions_are_added_in_integers")),
-    ("positions are not repeated for each image", _Fusion.addend, "known[1:] != shape[1:]", "True",
+    ("positions are not repeated for each image", QdqFusion.addend, "known[1:] != shape[1:]", "True",
      tests(f"{_QUANTIZE}_tokens.py::test_positions_of_a_batch")),
     ("weights of float nodes are rounded", damage._Gates.gate_operands,
      "node.input[1] = self.selected(head, known, node.input[1], node)", "node.input[1] = known",

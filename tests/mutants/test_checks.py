@@ -11,9 +11,8 @@ from vdla.sim.rtl import toolchain
 from . import checks
 from .__main__ import MUTANTS, compile_quickly
 
-pytestmark = [pytest.mark.more, pytest.mark.slow]
 
-
+@pytest.mark.sweep  # `make mutants` does the same
 @pytest.mark.parametrize("check", checks.DIRECTED, ids=lambda check: check.__name__)
 def test_nothing_is_found_without_a_mutant(check: Callable[[], str | None]) -> None:
     with patch.object(toolchain, "compile_shared", compile_quickly):

@@ -82,7 +82,7 @@ def on_accelerator(network: str, machine: str) -> dict[str, Any]:
 
 def on_cpu(network: str, kind: str) -> dict[str, Any]:
     """A network's machine code and parameters."""
-    graph = run_passes(load_graph(NETWORKS[network](1, kind == "int8"), batch=1))
+    graph = run_passes(load_graph(NETWORKS[network](1, kind == "int8")))
     code = compile_graph(graph, PROCESSOR)
     return {"digest": _digest(code.object_file, code.parameters.tobytes())}
 

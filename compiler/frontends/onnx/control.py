@@ -7,10 +7,12 @@ element. The steps of a Loop or Scan are read one after the other, so their numb
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 import onnx
 
+from ....isa.errors import VdlaError
 from ...graph.ir import Tensor
 from ...graph.ops.movement import Concat, Identity, Reshape
 from ...te.expr import select
@@ -41,11 +43,22 @@ class Reading(Protocol):
 def run_if(reading: Reading, call: Call) -> None:
     """Read the branch that is taken, or both."""
     branches = [_graph(call, name) for name in ("then_branch", "else_branch")]
+    unknown = ""
     try:
         taken = [0 if call.scalar(0, "condition") else 1]
-    except ValueNeeded:
-        taken = [0, 1]
-    found = [reading.inline(call, branches[i], f"{call.name}.{i}", {}) for i in taken]
+    except ValueNeeded as needed:
+        taken, unknown = [0, 1], needed.name
+    found = []
+    for i in taken:
+        try:
+            found.append(reading.inline(call, branches[i], f"{call.name}.{i}", {}))
+        except VdlaError as error:
+            if unknown:
+                raise call.refuse(
+                    f"expected branches that both fit, as the condition depends on input"
+                    f" {unknown!r} (--value {unknown}=V, in Python values=); got {error}"
+                ) from None
+            raise
     if any(len(names) != len(call.outputs) for names in found):
         raise call.refuse(f"expected branches of {len(call.outputs)} results")
     for position, output in enumerate(call.outputs):
@@ -101,9 +114,38 @@ def run_loop(reading: Reading, call: Call) -> None:
 
 def run_scan(reading: Reading, call: Call) -> None:
     """Operands: the state and the scanned tensors; results: the state, and rows of each step."""
+    (run_scan_once if call.opset >= 9 else run_scan_of_batch)(reading, call)
+
+
+def run_scan_of_batch(reading: Reading, call: Call) -> None:
+    """Scan of operator set 8: lengths, which must be absent, come first, and everything else has a
+    batch in front, of which each element is scanned by itself."""
+    if call.optional(0) is not None:
+        raise call.refuse("sequence_lens of Scan before opset 9 are not supported")
+    operands = [call.operand(i) for i in range(1, len(call.operands))]
+    directions = call.attributes.get("directions")
+    attributes = call.attributes | ({"scan_input_directions": directions} if directions else {})
+    results: list[tuple[str, ...]] = []
+    for number in range(operands[0].shape[0] if operands else 0):
+        name = f"{call.name}.image{number}"
+        parts = [
+            _slice_of(reading, call, tensor, 0, number, f"{name}.x{i}")
+            for i, tensor in enumerate(operands)
+        ]
+        results.append(tuple(f"{name}.{output}" if output else "" for output in call.outputs))
+        inner = replace(
+            call, name=name, operands=tuple(reading.tensors[part] for part in parts),
+            outputs=results[-1], attributes=attributes,
+        )  # fmt: skip
+        run_scan_once(reading, inner)
+    for output, names in zip(call.outputs, zip(*results, strict=True), strict=False):
+        if output:
+            _stack(reading, call, names, 0, output)
+
+
+def run_scan_once(reading: Reading, call: Call) -> None:
+    """A Scan without a batch."""
     body, count = _graph(call, "body"), call.integer("num_scan_inputs", 0)
-    if call.opset < 9:
-        raise call.refuse("Scan before opset 9, which has batches, is not supported")
     first = len(call.operands) - count
     if count < 1 or first < 0:
         raise call.refuse(f"expected 1 to {len(call.operands)} scanned inputs, got {count}")
@@ -163,18 +205,23 @@ def _finish(
     for i, output in enumerate(call.outputs[len(state) :]):
         if not output:
             continue
-        tensors = [reading.tensors[name] for name in rows[i]]
-        if not tensors:
+        if not rows[i]:
             value = body.output[i - len(rows)]
             raise call.refuse(f"result {value.name!r} has no rows, because there are no steps")
-        axis = call.axis(axes[i], len(tensors[0].shape) + 1)
+        _stack(reading, call, rows[i], axes[i], output)
 
-        def stacked(c: Call, tensors: list[Tensor] = tensors, axis: int = axis) -> Tensor:
-            shape = tensors[0].shape
-            raised = (*shape[:axis], 1, *shape[axis:])
-            return c.emit(Concat(axis), *(c.emit(Reshape(raised), t) for t in tensors))
 
-        reading.emit(call, stacked, output)
+def _stack(reading: Reading, call: Call, names: Sequence[str], axis: int, output: str) -> None:
+    """A result of several tensors along a new axis."""
+    tensors = [reading.tensors[name] for name in names]
+    shape = tensors[0].shape
+    axis = call.axis(axis, len(shape) + 1)
+    raised = (*shape[:axis], 1, *shape[axis:])
+
+    def stacked(c: Call) -> Tensor:
+        return c.emit(Concat(axis), *(c.emit(Reshape(raised), t) for t in tensors))
+
+    reading.emit(call, stacked, output)
 
 
 def renamed(graph: onnx.GraphProto, names: Mapping[str, str]) -> onnx.GraphProto:

@@ -25,22 +25,18 @@ from ...graph.ir import DTYPES, Graph, Node, Tensor
 from ...graph.ops.base import Misfit
 from ...graph.ops.movement import Identity
 from ...graph.verify import verify
+from ..sizes import ONE, Declared, Sizes
 from .control import CONTROL, renamed_node
 from .functions import function_body
 from .model import STANDARD, first_line, load_model, opset_of
 from .narrow import HELD, held, in_range, narrow_results, narrow_type, rounds_inside, widened
-from .ops import MICROSOFT, READERS
+from .ops import DOMAINS, READERS
 from .ops.call import Call, Reader
 
 #: How many supported operators a message about an unknown one names.
 NEAREST = 4
 #: The longest name of an operator that is read.
 LONGEST_KIND = 100
-#: Readers of operators in other domains than ONNX's.
-DOMAINS: dict[str, dict[str, Reader]] = {"com.microsoft": dict(MICROSOFT)}
-#: Shapes and values of a model's inputs that are known at compile time, by name.
-Shapes = Mapping[str, tuple[int, ...]]
-Values = Mapping[str, np.ndarray]
 
 
 def register_reader(domain: str, kind: str, read: Reader) -> None:
@@ -63,10 +59,7 @@ def register_reader(domain: str, kind: str, read: Reader) -> None:
 
 def import_onnx(
     source: str | Path | bytes | onnx.ModelProto,
-    *,
-    batch: int = 1,
-    shapes: Shapes | None = None,
-    values: Values | None = None,
+    sizes: Sizes = ONE,
 ) -> Graph:
     """Read a model into a graph.
 
@@ -74,12 +67,8 @@ def import_onnx(
     ----------
     source
         A file, the bytes of one, or a loaded model.
-    batch
-        Value of a symbolic or missing first dimension of the inputs, at least 1.
-    shapes
-        Shapes of inputs, by name, where the model leaves more open than the batch.
-    values
-        Inputs, by name, that are constants of this graph: those that decide shapes.
+    sizes
+        Of dimensions of the inputs that the model leaves open, and values of inputs.
 
     Raises
     ------
@@ -87,17 +76,26 @@ def import_onnx(
         When the file is unreadable or damaged, or a node is not supported; the message names the
         node and the operator and says what is supported.
     ValueNeeded
-        When shapes depend on the value of an input; it can be given in ``values``.
+        When shapes depend on the value of an input; it can be given in ``sizes.values``.
     """
-    if batch < 1:
-        raise VdlaError(f"expected a batch of at least 1, got {batch!r}")
+    return open_onnx(source)(sizes)
+
+
+def open_onnx(source: str | Path | bytes | onnx.ModelProto) -> Callable[[Sizes], Graph]:
+    """What reads a model for given sizes: its constants are the same arrays in all graphs. Errors
+    as :func:`import_onnx`."""
     model, where = load_model(source)
-    try:
-        graph = Importer(where, batch, shapes or {}, values or {}).run(model)
-    except (UnicodeDecodeError, DecodeError, OverflowError) as error:
-        raise VdlaError(f"{where}: damaged ONNX model: {first_line(error)}") from None
-    verify(graph)
-    return graph
+    arrays: dict[str, np.ndarray] = {}
+
+    def read(sizes: Sizes) -> Graph:
+        try:
+            graph = Importer(where, sizes, arrays).run(model)
+        except (UnicodeDecodeError, DecodeError, OverflowError) as error:
+            raise VdlaError(f"{where}: damaged ONNX model: {first_line(error)}") from None
+        verify(graph)
+        return graph
+
+    return read
 
 
 @dataclass
@@ -105,9 +103,9 @@ class Importer:
     """The graph of a model while it is read, node by node."""
 
     where: str
-    batch: int
-    shapes: Shapes
-    values: Values
+    sizes: Sizes
+    #: Initial values that were read before, by name.
+    arrays: dict[str, np.ndarray] = field(default_factory=dict)
     tensors: dict[str, Tensor] = field(default_factory=dict)
     nodes: list[Node] = field(default_factory=list)
     producers: dict[str, Node] = field(default_factory=dict)
@@ -118,16 +116,26 @@ class Importer:
     def run(self, model: onnx.ModelProto) -> Graph:
         opset = opset_of(model)
         for initializer in model.graph.initializer:
-            self.define(Tensor.constant(initializer.name, self.array(initializer)))
+            data = self.arrays.get(initializer.name)
+            if data is None or narrow_type(initializer.data_type):
+                data = self.arrays[initializer.name] = self.array(initializer)
+            self.define(Tensor.constant(initializer.name, data))
         for sparse in model.graph.sparse_initializer:
             raise VdlaError(
                 f"{self.where}: constant {sparse.values.name!r} is sparse; store all its elements"
             )
-        inputs = [i.name for i in model.graph.input if i.name not in self.tensors]
-        for value in model.graph.input:
-            if value.name in inputs:
-                self.define(self.input(value))
-        inputs = [name for name in inputs if not self.tensors[name].is_constant]
+        given = [value for value in model.graph.input if value.name not in self.tensors]
+        self.sizes.check_values([value.name for value in given])
+        types = {v.name: self.input(v) for v in given}
+        declared = {n: sizes for n, (_, sizes) in types.items() if n not in self.sizes.values}
+        shapes = self.resolve(declared)
+        for name, (dtype, sizes) in types.items():
+            if name in shapes:
+                self.define(Tensor(name, shapes[name], dtype))
+            else:
+                value = self.sizes.value(name, dtype, sizes)
+                self.define(Tensor.constant(name, value))
+        inputs = tuple(shapes)
         for index, proto in enumerate(model.graph.node):
             self.node(proto, index, opset)
         outputs = tuple(value.name for value in model.graph.output)
@@ -137,7 +145,15 @@ class Importer:
             if name not in self.tensors:
                 raise VdlaError(f"{self.where}: output {name!r} is not computed by any node")
         name = model.graph.name or "main"
-        return Graph(name, tuple(inputs), outputs, tuple(self.nodes), self.tensors)
+        symbols = self.sizes.named(declared)
+        return Graph(name, inputs, outputs, tuple(self.nodes), self.tensors, symbols=symbols)
+
+    def resolve(self, declared: Mapping[str, Declared]) -> dict[str, tuple[int, ...]]:
+        """The shapes of the inputs."""
+        try:
+            return self.sizes.resolve(declared)
+        except VdlaError as error:
+            raise VdlaError(f"{self.where}: {error}") from None
 
     def define(self, tensor: Tensor) -> None:
         if tensor.name in self.tensors:
@@ -168,37 +184,36 @@ class Importer:
             )
         return data
 
-    def input(self, value: onnx.ValueInfoProto) -> Tensor:
+    def input(self, value: onnx.ValueInfoProto) -> tuple[str, Declared]:
+        """The dtype of an input here, and its sizes in the model."""
         name, kind = value.name, value.type.tensor_type
         if value.type.WhichOneof("value") not in (None, "tensor_type"):
             what = value.type.WhichOneof("value").removesuffix("_type").replace("_", " ")
             raise VdlaError(f"{self.where}: input {name!r}: expected a tensor, got a {what}")
         if narrow_type(kind.elem_type):
             self.narrow[name] = narrow_type(kind.elem_type)
-        if name in self.values:
-            return Tensor.constant(name, held(np.array(self.values[name], order="C")))
         try:
             dtype = str(onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type))
         except KeyError:
             dtype = "not a tensor" if not kind.elem_type else f"type {kind.elem_type}"
         dtype = "strings" if kind.elem_type == onnx.TensorProto.STRING else HELD.get(dtype, dtype)
-        known = name in self.shapes or kind.HasField("shape")
-        if dtype not in DTYPES or not known:
+        if dtype not in DTYPES:
             raise VdlaError(
-                f"{self.where}: input {name!r}: expected a tensor of known rank of"
-                f" {', '.join(DTYPES)}, got {dtype if known else 'an unknown rank'}"
+                f"{self.where}: input {name!r}: expected a tensor of {', '.join(DTYPES)},"
+                f" got {dtype}"
             )
-        if name in self.shapes:
-            return Tensor(name, tuple(self.shapes[name]), dtype)
-        shape = [d.dim_value if d.HasField("dim_value") else -1 for d in kind.shape.dim]
-        if shape and shape[0] < 1:
-            shape[0] = self.batch
-        if min(shape, default=1) < 0:
-            raise VdlaError(
-                f"{self.where}: input {name!r}: only the first dimension may be symbolic,"
-                f" got shape {shape} (-1 = unknown)"
-            )
-        return Tensor(name, tuple(shape), dtype)
+        if not kind.HasField("shape"):
+            given = self.sizes.values.get(name, self.sizes.shapes.get(name))
+            if given is None:
+                raise VdlaError(
+                    f"{self.where}: input {name!r}: expected a tensor of known rank, got an unknown"
+                    f" one; give its shape with --shape {name}=NxN (in Python shapes=)"
+                )
+            return dtype, tuple(map(int, getattr(given, "shape", given)))
+        sizes = [_declared(dim) for dim in kind.shape.dim]
+        if sizes and sizes[0] == 0:
+            sizes[0] = None  # as some tools write an open one
+        return dtype, tuple(sizes)
 
     def node(self, proto: onnx.NodeProto, index: int, opset: int) -> None:
         if not isinstance(proto.op_type, str) or len(proto.op_type) > LONGEST_KIND:
@@ -343,6 +358,13 @@ class Importer:
         except (ValueError, TypeError):
             pass  # of another type than its name says
         raise VdlaError(f"{label}: expected a tensor or numbers, got {sorted(attributes)}")
+
+
+def _declared(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
+    """A size as a model declares it."""
+    if dim.HasField("dim_value"):
+        return dim.dim_value if dim.dim_value >= 0 else None
+    return dim.dim_param if dim.dim_param not in ("", "?") else None
 
 
 def _in_range(

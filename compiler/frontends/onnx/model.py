@@ -13,10 +13,17 @@ from google.protobuf import json_format, text_format
 from google.protobuf.message import DecodeError
 
 from ....isa.errors import VdlaError
+from ..file_kinds import refuse_other_kinds
+from .ops.legacy import READERS as LEGACY
 from .order import in_order
 
 #: The names of ONNX's own operators' domain.
 STANDARD = ("", "ai.onnx")
+#: Operators of which onnx converts no old form, and those of which it does.
+COMPARISONS = ("And", "Equal", "Greater", "Less", "Or", "Xor")
+ARITHMETIC = ("Add", "Div", "Mul", "Pow", "Sub")
+#: Where operators are that onnx does not convert, while it converts others.
+APART = "apart"
 #: Operator sets that onnx converts to the first one that is read.
 BEFORE = range(1, 7)
 OPSETS = range(BEFORE.stop, onnx.defs.onnx_opset_version() + 1)
@@ -28,8 +35,8 @@ def load_model(source: str | Path | bytes | onnx.ModelProto) -> tuple[onnx.Model
     Raises
     ------
     VdlaError
-        When the file is unreadable or damaged, its operator set is not supported, its nodes cannot
-        be put in order, or its functions call themselves.
+        When the file is unreadable, damaged or of another kind, its operator set is not supported,
+        its nodes cannot be put in order, or its functions call themselves.
     """
     where = str(source) if isinstance(source, str | Path) else "ONNX model"
     try:
@@ -49,6 +56,7 @@ def first_line(error: Exception) -> str:
 
 
 def _read(source: str | Path | bytes | onnx.ModelProto, where: str) -> onnx.ModelProto:
+    refuse_other_kinds(source, where, onnx.ModelProto)
     if isinstance(source, onnx.ModelProto):
         return source
     try:
@@ -75,9 +83,8 @@ def _normal(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
     version = _opset(model, where)
     own = [(o.domain, o.version) for o in model.opset_import if o.domain in STANDARD]
     if own != [("", version)]:
-        original, model = model, onnx.ModelProto()
-        model.CopyFrom(original)
-        others = [o for o in original.opset_import if o.domain not in STANDARD]
+        model = _copied(model)
+        others = [o for o in model.opset_import if o.domain not in STANDARD]
         del model.opset_import[:]
         model.opset_import.extend([onnx.helper.make_opsetid("", version), *others])
     model = in_order(model, where)
@@ -109,10 +116,37 @@ def _opset(model: onnx.ModelProto, where: str) -> int:
     return version
 
 
+def _is_along_axis(node: onnx.NodeProto) -> bool:
+    """Whether an attribute says where the second operand lies: onnx moves it to the first axis."""
+    return node.op_type in ARITHMETIC and any(a.name == "axis" for a in node.attribute)
+
+
+def _copied(model: onnx.ModelProto) -> onnx.ModelProto:
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    return copy
+
+
 def _converted(model: onnx.ModelProto, where: str, version: int) -> onnx.ModelProto:
-    """A model of an old operator set in the first one that is read."""
+    """A model of an old operator set in the first one that is read. The converter wants constants
+    among the inputs; what it does not know, or converts to something else, it meets in a domain
+    that is not ONNX's."""
+    model = _copied(model)
+    for node in model.graph.node:
+        kept = node.op_type in LEGACY or node.op_type in COMPARISONS or _is_along_axis(node)
+        if kept and node.domain in STANDARD:
+            node.domain = APART
+    model.opset_import.append(onnx.helper.make_opsetid(APART, 1))
+    known = {value.name for value in model.graph.input}
+    for constant in model.graph.initializer:
+        if constant.name not in known:
+            model.graph.input.append(
+                onnx.helper.make_tensor_value_info(
+                    constant.name, constant.data_type, list(constant.dims)
+                )
+            )
     try:
-        return onnx.version_converter.convert_version(model, OPSETS[0])
+        made = onnx.version_converter.convert_version(model, OPSETS[0])
     except (
         RuntimeError, ValueError, IndexError, onnx.shape_inference.InferenceError,
         onnx.version_converter.ConvertError, onnx.checker.ValidationError,
@@ -121,3 +155,6 @@ def _converted(model: onnx.ModelProto, where: str, version: int) -> onnx.ModelPr
             f"{where}: expected opset {OPSETS[0]} to {OPSETS[-1]}, got {version}, which onnx cannot"
             f" convert: {first_line(error)}"
         ) from None
+    for node in made.graph.node:
+        node.domain = "" if node.domain == APART else node.domain
+    return made

@@ -9,7 +9,7 @@ import logging
 import operator
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from ...graph.ir import DTYPES, Graph, Tensor
 from ...graph.verify import verify
 from ..onnx.importer import Importer
 from ..onnx.model import OPSETS
+from ..sizes import Declared, Sizes
 from .ops import KEPT, READERS
 from .ops.call import Call, Value
 
@@ -32,10 +33,8 @@ NEAREST = 4
 PARAMETERS = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 
 
-def import_program(source: Any, batch: int) -> Graph:
-    """As :func:`~vdla.compiler.frontends.pytorch.importer.import_torch`."""
-    if batch < 1:
-        raise VdlaError(f"expected a batch of at least 1, got {batch!r}")
+def open_program(source: Any) -> Callable[[Sizes], Graph]:
+    """As :func:`~vdla.compiler.frontends.pytorch.importer.open_torch`."""
     program, where = _load(source)
     table = torch.export.default_decompositions()
     for name in KEPT:
@@ -48,12 +47,16 @@ def import_program(source: Any, batch: int) -> Graph:
         except Exception as error:  # a program of unknown origin can make tracing fail in any way
             what = f"torch cannot decompose the program: {_line(error)}"
             raise VdlaError(f"{where}: {what}") from None
-    try:
-        graph = _Program(program, batch).run()
-    except VdlaError as error:
-        raise VdlaError(f"{where}: {error}") from None
-    verify(graph)
-    return graph
+
+    def read(sizes: Sizes) -> Graph:
+        try:
+            graph = _Program(program, sizes).run()
+        except VdlaError as error:
+            raise VdlaError(f"{where}: {error}") from None
+        verify(graph)
+        return graph
+
+    return read
 
 
 def _load(source: Any) -> tuple[Any, str]:
@@ -87,23 +90,25 @@ class _Program:
 
     Attributes
     ----------
+    given : what is known of its inputs
     sizes : the number that each symbol of a shape stands for
     values : the value that each node of the program has in the graph: a tensor, or several
     """
 
     program: Any
-    batch: int
+    given: Sizes
     sizes: dict[Any, int] = field(default_factory=dict)
     values: dict[Any, Value] = field(default_factory=dict)
     graph: Importer = field(init=False)
 
     def __post_init__(self) -> None:
-        self.graph = Importer("exported program", self.batch, {}, {})
+        self.graph = Importer("exported program", self.given)
 
     def run(self) -> Graph:
         signature = self.program.graph_signature
         specs = {spec.arg.name: spec for spec in signature.input_specs}
         inputs: list[str] = []
+        declared = self.bind(specs)
         for node in self.program.graph.nodes:
             match node.op:
                 case "placeholder":
@@ -118,7 +123,8 @@ class _Program:
         if not outputs:
             raise VdlaError("expected a program with outputs, got none")
         nodes = tuple(self.graph.nodes)
-        return Graph("main", tuple(inputs), outputs, nodes, self.graph.tensors)
+        symbols = self.given.named(declared)
+        return Graph("main", tuple(inputs), outputs, nodes, self.graph.tensors, symbols=symbols)
 
     # ---- inputs and outputs ----
 
@@ -136,31 +142,48 @@ class _Program:
                 f"input {node.name!r}: expected a tensor, got {type(example).__name__}"
                 f" ({spec.kind.name.lower()}); make it a constant of the model"
             )
-        shape = tuple(self.bind(node.name, i, size) for i, size in enumerate(example.shape))
-        tensor = Tensor(node.name, shape, self.dtype(f"input {node.name!r}", example))
+        dtype = self.dtype(f"input {node.name!r}", example)
+        shape = tuple(self.number(size) for size in example.shape)
+        if node.name in self.given.values:
+            value = self.given.value(node.name, dtype, shape)
+            tensor = Tensor.constant(node.name, value)
+        else:
+            tensor = Tensor(node.name, shape, dtype)
         self.graph.define(tensor)
         self.values[node] = tensor
-        return [node.name]
+        return [] if tensor.is_constant else [node.name]
 
-    def bind(self, name: str, axis: int, size: Any) -> int:
-        """A size of an input; the first may be a symbol, which is the batch."""
-        if not _is_symbolic(size):
-            return size
-        symbol = size.node.expr
-        if axis == 0 and symbol.is_Symbol:
-            allowed = self.program.range_constraints.get(symbol)
-            if allowed is not None and not allowed.lower <= self.batch <= allowed.upper:
-                raise VdlaError(
-                    f"input {name!r}: expected a batch from {allowed.lower} to {allowed.upper},"
-                    f" got {self.batch!r}"
-                )
-            self.sizes.setdefault(symbol, self.batch)
-        if not symbol.free_symbols <= set(self.sizes):
+    def bind(self, specs: Mapping[str, Any]) -> dict[str, Declared]:
+        """Give every symbol a size; returns the sizes of the inputs as the program has them."""
+        declared: dict[str, Declared] = {}
+        symbols: dict[str, Any] = {}
+        for node in self.program.graph.nodes:
+            example = node.meta.get("val")
+            user = node.op == "placeholder" and specs[node.name].kind == InputKind.USER_INPUT
+            if not user or not isinstance(example, torch.Tensor):
+                continue
+            found = [s.node.expr if _is_symbolic(s) else int(s) for s in example.shape]
+            symbols |= {str(s): s for s in found if getattr(s, "is_Symbol", False)}
+            # A size that is computed of others is known when they are.
+            declared[node.name] = [s if isinstance(s, int) else str(s) for s in found]
+        self.given.check_values([*declared])
+        computed = {s: 1 for sizes in declared.values() for s in sizes if str(s) not in symbols}
+        shapes = self.given.resolve(declared, {str(s): n for s, n in computed.items()})
+        for name, sizes in declared.items():
+            for size, number in zip(sizes, shapes[name], strict=True):
+                symbol = symbols.get(str(size))
+                if symbol is not None:
+                    self._allow(name, symbol, number)
+        return {n: sizes for n, sizes in declared.items() if n not in self.given.values}
+
+    def _allow(self, name: str, symbol: Any, size: int) -> None:
+        allowed = self.program.range_constraints.get(symbol)
+        if allowed is not None and not allowed.lower <= size <= allowed.upper:
             raise VdlaError(
-                f"input {name!r}: only the first dimension may be symbolic, got dimension {axis}"
-                f" of size {size}"
+                f"input {name!r}: expected {allowed.lower} to {allowed.upper} for dimension"
+                f" {str(symbol)!r}, got {size}"
             )
-        return self.number(size)
+        self.sizes[symbol] = size
 
     def parameter(self, name: str, spec: Any) -> Tensor:
         store = self.program.state_dict

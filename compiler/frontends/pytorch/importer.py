@@ -6,10 +6,13 @@ in ONNX's operators; their readers do the rest. torch itself is an optional pack
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from ...graph.ir import Graph
+from ..file_kinds import refuse_other_kinds
+from ..sizes import ONE, Sizes
 
 
 def is_torch(source: object) -> bool:
@@ -22,24 +25,31 @@ def is_torch(source: object) -> bool:
     return type(source).__module__.startswith("torch.export")
 
 
-def import_torch(source: str | Path | bytes | Any, *, batch: int = 1) -> Graph:
+def import_torch(source: str | Path | bytes | Any, sizes: Sizes = ONE) -> Graph:
     """Read a program into a graph.
 
     Parameters
     ----------
     source
         A ``torch.export.ExportedProgram``, a file that ``torch.export.save`` wrote, or its bytes.
-    batch
-        Value of the inputs' first dimension where the program leaves it open, at least 1.
+    sizes
+        Of dimensions of the inputs that the program leaves open, and values of inputs.
 
     Raises
     ------
     VdlaError
-        When the file is unreadable or damaged, or a node is not supported; the message names the
-        node, its operator and the line of the model that it came from.
+        When the file is unreadable, damaged or of another kind, or a node is not supported; the
+        message names the node, its operator and the line of the model that it came from.
     ModuleNotFoundError
         Where torch is not installed.
     """
+    return open_torch(source)(sizes)
+
+
+def open_torch(source: str | Path | bytes | Any) -> Callable[[Sizes], Graph]:
+    """What reads a program for given sizes. Errors as :func:`import_torch`."""
+    if isinstance(source, str | Path | bytes):
+        refuse_other_kinds(source, "PyTorch model" if isinstance(source, bytes) else str(source))
     from . import graph as pytorch_graph  # torch takes seconds to import, and few models need it
 
-    return pytorch_graph.import_program(source, batch)
+    return pytorch_graph.open_program(source)

@@ -46,11 +46,13 @@ SIGNALS = (
     "SignalFramer", "SignalIrfft", "SignalOverlapAdd", "SignalPCAN", "SignalRfft", "SignalStacker",
     "SignalWindow",
 )  # fmt: skip
+#: Custom operators of MediaPipe.
+MEDIAPIPE = ("Convolution2DTransposeBias", "MaxPoolingWithArgmax2D", "MaxUnpooling2D")
 #: Custom operators that are read, by their names in files.
 CUSTOM_NAMES = {
     "TFLite_Detection_PostProcess": "DETECTION_POSTPROCESS",
     "TFLM_DECODE": "TFLM_DECODE",
-    **{name: name for name in SIGNALS},
+    **{name: name for name in (*SIGNALS, *MEDIAPIPE)},
 }
 _TYPE_NAMES = {code: name for name, code in vars(tflite.TensorType).items() if type(code) is int}
 
@@ -74,6 +76,7 @@ class FlatTensor:
     shape, signature : dimensions; the signature has -1 where one is symbolic
     data : the constant's values, or None
     scale, zero_point : float32 and int64, [1] or [dimension ``axis``]; empty without quantisation
+    axis : as the file says it; :attr:`scaled_axis` checks it
     variable : whether its value is kept from one run to the next
     """
 
@@ -90,6 +93,23 @@ class FlatTensor:
 
     def __str__(self) -> str:
         return f"tensor {self.index} {_shown(self.name)}"
+
+    @property
+    def scaled_axis(self) -> int:
+        """The dimension of several scales, for those who read them: of a bias nobody does, and
+        converters have written any number there.
+
+        Raises
+        ------
+        VdlaError
+            When there is not one scale per element of that dimension.
+        """
+        if not 0 <= self.axis < len(self.shape) or self.shape[self.axis] != self.scale.size:
+            raise VdlaError(
+                f"quantisation of {self}: expected one scale per element of dimension {self.axis!r}"
+                f" of {list(self.shape)}, got {self.scale.size}"
+            )
+        return self.axis
 
 
 @dataclass(frozen=True)
@@ -304,7 +324,7 @@ class _Reader:
             data = self.constant(model, table, what, shape, code)
         if data is None and code == tflite.TensorType.INT4:
             raise VdlaError(f"{what} has type INT4, which is supported of constants")
-        scale, zero_point, axis = self.quantisation(table, what, shape)
+        scale, zero_point, axis = self.quantisation(table, what)
         return FlatTensor(
             index, name, shape, signature, dtype, data, scale, zero_point, axis, variable
         )
@@ -369,9 +389,7 @@ class _Reader:
             raise self.damaged(where, "it ends beyond the file")
         return raw.view(np.uint8)
 
-    def quantisation(
-        self, table: Any, what: str, shape: tuple[int, ...]
-    ) -> tuple[np.ndarray, np.ndarray, int]:
+    def quantisation(self, table: Any, what: str) -> tuple[np.ndarray, np.ndarray, int]:
         what = f"quantisation of {what}"
         found = self.get(what, table.Quantization)
         none = np.zeros(0, np.float32), np.zeros(0, np.int64), 0
@@ -389,11 +407,6 @@ class _Reader:
             raise VdlaError(f"{what}: expected {scale.size} zero points, got {zero_point.size}")
         if np.abs(zero_point).max() > 2**31:
             raise VdlaError(f"{what}: zero point {zero_point[0]} is not an int32")
-        if scale.size > 1 and not (0 <= axis < len(shape) and shape[axis] == scale.size):
-            raise VdlaError(
-                f"{what}: expected one scale per element of dimension {axis!r} of"
-                f" {list(shape)}, got {scale.size}"
-            )
         return scale, np.broadcast_to(zero_point, scale.shape), axis
 
     # ---- operators ----
@@ -415,7 +428,8 @@ class _Reader:
         return FlatOperator(index, kind, inputs, outputs, self.options(what, kind, table))
 
     def options(self, what: str, kind: str, table: Any) -> Any:
-        """The table that ``OPTIONS`` names; one of defaults where the file has none."""
+        """The table that ``OPTIONS`` names; one of defaults where the file has none, or one of
+        another type, as in TensorFlow Lite."""
         if kind in CUSTOM_NAMES.values():
             return self.numbers(what, table, "CustomOptions", 1).tobytes()
         if kind not in OPTIONS:
@@ -424,10 +438,8 @@ class _Reader:
         stored = self.get(what, table.BuiltinOptions)
         given = self.get(what, table.BuiltinOptionsType)
         options = getattr(tflite, name)()
-        if stored is None:
+        if stored is None or given != getattr(tflite.BuiltinOptions, name):
             options.Init(_EMPTY_TABLE, _EMPTY_TABLE_AT)
-        elif given != getattr(tflite.BuiltinOptions, name):
-            raise VdlaError(f"{what}: expected options of type {name}")
         else:
             self.get(what, options.Init, stored.Bytes, stored.Pos)
         return options

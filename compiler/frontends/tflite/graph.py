@@ -33,6 +33,7 @@ from ..builder import Builder
 from ..onnx.model import OPSETS
 from ..onnx.ops import READERS
 from ..onnx.ops.call import Call as OnnxCall
+from ..sizes import Sizes
 from .file import DAMAGE, SIGNALS, FlatGraph, FlatModel, FlatOperator, FlatTensor
 from .state import Key, Variables, initial_value
 
@@ -84,8 +85,12 @@ class Importer:
     """
 
     model: FlatModel
-    batch: int
+    sizes: Sizes
     readers: Rows
+    #: How many times the file's own batch is computed at once, and whether inputs have other sizes
+    #: than the file has otherwise.
+    scale: int = 1
+    resized: bool = False
     number: int = 0
     prefix: str = ""
     depth: int = 0
@@ -244,15 +249,16 @@ class Importer:
         current.update({key: new[value] for key, value in current.items() if value in new})
 
     @property
-    def scale(self) -> int:
-        """How many times the file's own batch is computed at once."""
+    def images_apart(self) -> bool:
+        """Whether an open first dimension of the inputs may be a batch of any size."""
         flat = self.model.graph(0)
         inputs = [flat.tensor(i) for i in flat.inputs]
         symbolic = all(t.signature[:1] == (-1,) and t.shape[0] == 1 for t in inputs)
-        apart = not any(op.kind in _TOGETHER for op in flat.operators) and not any(
-            isinstance(t, FlatTensor) and t.variable for t in flat.tensors
+        return (
+            symbolic
+            and not any(op.kind in _TOGETHER for op in flat.operators)
+            and not any(isinstance(t, FlatTensor) and t.variable for t in flat.tensors)
         )
-        return self.batch if symbolic and apart else 1
 
     def shape(self, tensor: FlatTensor) -> tuple[int, ...]:
         """A computed tensor's shape in the file's layout, for the batch that is compiled: what it
@@ -537,6 +543,8 @@ class Call(Builder):
     def fits(self, made: tuple[int, ...], result: FlatTensor) -> bool:
         """Whether a result has the shape that the file says, but for symbolic dimensions."""
         said = self.importer.shape(result)
+        if self.importer.resized:
+            return len(made) == len(said)
         sizes = zip(result.signature, made, said, strict=False)
         return len(made) == len(said) and all(a == b for size, a, b in sizes if size != -1)
 

@@ -15,6 +15,7 @@ from .ops import (
     indexing,
     linear,
     lstm,
+    mediapipe,
     normalization,
     pooling,
     reduction,
@@ -30,8 +31,8 @@ from .ops import (
 Readers = dict[str, dict[str, Reader]]
 _FAMILIES = (
     arithmetic, control, conversion, convolution, decode, detection, elementwise, features, fourier,
-    indexing, linear, lstm, normalization, pooling, reduction, resize, rnn, shape, slicing, softmax,
-    spectral, streams, svdf,
+    indexing, linear, lstm, mediapipe, normalization, pooling, reduction, resize, rnn, shape,
+    slicing, softmax, spectral, streams, svdf,
 )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ import vdla
 from onnx import TensorProto, helper, numpy_helper
 from vdla.bench.modern import FloatNet, vit_tiny
 from vdla.compiler.frontends.onnx.importer import import_onnx
+from vdla.compiler.frontends.sizes import Sizes
 from vdla.compiler.graph.interpret import evaluate
 from vdla.compiler.graph.ops.integer import QAdd
 from vdla.compiler.graph.passes import run_passes
@@ -135,7 +136,7 @@ def test_positions_of_a_batch() -> None:
                  for n, s in (("w", (6, 5)), ("places", (4, 5)), ("v", (5, 6)))}  # fmt: skip
     x = rng.standard_normal((16, 4, 6)).astype(np.float32)
     made = vdla.quantize(_model(nodes, constants, ["N", 4, 6]), x)
-    together, alone = (run_passes(import_onnx(made.model, batch=n)) for n in (16, 1))
+    together, alone = (run_passes(import_onnx(made.model, Sizes(n))) for n in (16, 1))
     for graph in (together, alone):
         assert sum(isinstance(node.op, QAdd) for node in graph.nodes) == 1
     ours = evaluate(together, {"x": x})[together.outputs[0]]

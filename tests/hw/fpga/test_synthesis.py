@@ -171,8 +171,7 @@ def test_same_inputs_same_bitstream(tmp_path: Path) -> None:
     assert first.body["bitstream_sha256"] == second.body["bitstream_sha256"]
 
 
-@pytest.mark.more
-@pytest.mark.slow
+@pytest.mark.sweep
 def test_all_packed_multipliers_have_a_place(tmp_path: Path) -> None:
     """Synthesis keeps the names by which the floorplan knows them."""
     board = replace(TINY, design=lambda params, _freq_mhz: Packed(params))
@@ -398,8 +397,7 @@ def test_missed_capacity_after_synthesis(tmp_path: Path) -> None:
     assert result.body["bitstream"] is None
 
 
-@pytest.mark.more
-@pytest.mark.slow
+@pytest.mark.sweep
 def test_a_device_of_another_maker(tmp_path: Path) -> None:
     board = replace(TINY, name="tiny-xc7", device=XC7Z020)
     result = estimate(board, TINY.hw, tmp_path)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from . import (
+    deeploy,
     einsum,
     elementwise,
     grid,
+    legacy,
     linear,
     microsoft,
+    ml,
     optimised,
     ordering,
+    qonnx,
     quantized,
     recurrent,
     reduction,
@@ -22,14 +26,20 @@ from . import (
 )
 from .call import Reader
 
-#: One row per operator of ONNX Runtime's domain.
-MICROSOFT: dict[str, Reader] = microsoft.READERS | optimised.OWN_READERS
+#: Readers of operators in other domains than ONNX's: one row per operator.
+DOMAINS: dict[str, dict[str, Reader]] = {
+    "ai.onnx.ml": dict(ml.READERS),
+    "com.microsoft": microsoft.READERS | optimised.OWN_READERS,
+    **{domain: dict(qonnx.READERS) for domain in qonnx.DOMAINS},
+}
 
 #: One row per ONNX operator (``Constant`` apart, which makes no node).
 READERS: dict[str, Reader] = (
     elementwise.READERS
+    | deeploy.READERS
     | einsum.READERS
     | grid.READERS
+    | legacy.READERS
     | linear.READERS
     | optimised.READERS
     | ordering.READERS

@@ -97,7 +97,8 @@ class Call(Builder):
             return tensor.data
         node = self.producers.get(tensor.name)
         if node is None:
-            raise ValueNeeded(f"{self.label}: {why} {tensor.name!r}", tensor.name)
+            given = f"--value {tensor.name}=V, in Python values="
+            raise ValueNeeded(f"{self.label}: {why} {tensor.name!r} ({given})", tensor.name)
         if tensor.name not in self.known:
             self.check_made(tensor.shape)
             values = [self._value(self.tensors[name], why) for name in node.inputs]

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 
 from .....isa.errors import VdlaError
-from ....graph.ir import DTYPES
+from ....graph.ir import DTYPES, Tensor
 from ....graph.ops.elementwise import Add, Clip, Relu
 from ....graph.ops.movement import Identity
 from ....te.expr import (
@@ -109,7 +109,16 @@ def _unary(rule: Callable[[Expr], Any]) -> Reader:
 
 
 def _binary(rule: Callable[[Expr, Expr], Any]) -> Reader:
-    return lambda call: call.map(rule, call.operand(0), call.operand(1))
+    return lambda call: call.map(rule, call.operand(0), _second(call))
+
+
+def _second(call: Call) -> Tensor:
+    """The second operand. Before operator set 7 ``axis`` is where it lies along the first one."""
+    a, b = call.operand(0), call.operand(1)
+    if "axis" not in call.attributes:
+        return b
+    axis = call.axis(call.integer("axis", 0), len(a.shape))
+    return call.reshape(b, (*b.shape, *[1] * (len(a.shape) - axis - len(b.shape))))
 
 
 def _variadic(rule: Callable[[Expr, Expr], Expr], call: Call) -> Outputs:
@@ -127,7 +136,7 @@ def _activation(rule: Callable[..., Any], **defaults: float) -> Reader:
 
 
 def _add(call: Call) -> Outputs:
-    a, b = call.operand(0), call.operand(1)
+    a, b = call.operand(0), _second(call)
     if a.dtype == b.dtype == "float32":
         return call.emit(Add(), a, b)
     return call.map(lambda x, y: x + y, a, b)

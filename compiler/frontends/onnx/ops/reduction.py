@@ -103,7 +103,10 @@ def moments(call: Call, x: Tensor, axes: tuple[int, ...]) -> tuple[Tensor, Tenso
 
 
 def _channels(call: Call, values: Tensor, rank: int) -> Tensor:
-    """One value per channel, to broadcast against [N, C, ...]."""
+    """One value per channel, to broadcast against [N, C, ...]; or one per element of an image,
+    where the attribute ``spatial`` of operator sets before 9 is 0."""
+    if not call.integer("spatial", 1):
+        return values
     return call.reshape(values, (*values.shape, *[1] * (rank - 2)))
 
 

@@ -117,7 +117,7 @@ def _dequantize(call: Call) -> None:
         return
     if not source.scale.size:
         raise call.refuse(f"{source} has no scale")
-    shape = [-1 if axis == source.axis else 1 for axis in range(source.data.ndim)]
+    shape = [-1 if axis == source.scaled_axis else 1 for axis in range(source.data.ndim)]
     centred = source.data.astype(np.int32) - source.zero_point.reshape(shape)
     call.define(call.value(centred.astype(np.float32) * source.scale.reshape(shape)))
 

@@ -165,7 +165,7 @@ def _transpose_conv(call: Call) -> None:
     if weight.ndim != 4:
         raise call.refuse(f"expected a weight of 4 dimensions, got {list(weight.shape)}")
     sh, sw = _each(call, "strides", "Stride{}", "HW")
-    height, width = call.numbers(0, "shape")[1:3]
+    height, width = _transposed_size(call, moved, weight.shape[1:3], (sh, sw))
     top, left = _totals(call, (height, width), weight.shape[1:3], (sh, sw))
     window = (sh, sw), (top // 2, left // 2), (height, width)
     general = ConvolutionTranspose(*window[:2], (1, 1), 1, window[2])
@@ -188,6 +188,18 @@ def _transpose_conv(call: Call) -> None:
         operands = widened(moved, 0, "nchw", dtype), call.value(weight.astype(dtype))
         total = call.emit(general, *operands)
         emit_sum(moved, total, scales, 2, (1, channels, 1, 1), "nchw")
+
+
+def _transposed_size(call: Call, moved: Call, kernel: Sizes, strides: Sizes) -> Sizes:
+    """The size of a transposed convolution's result: the constant in operand 0. A computed one is
+    what TensorFlow's layers compute from the image, and so must the file say."""
+    if call.operand(0).data is not None:
+        return tuple(call.numbers(0, "shape")[1:3])
+    extra = [max(k - s, 0) for k, s in zip(kernel, strides, strict=True)]
+    if call.option("Padding") == tflite.Padding.SAME:
+        extra = [0, 0]
+    image = image_shape(moved)[1:3]
+    return tuple(n * s + e for n, s, e in zip(image, strides, extra, strict=True))
 
 
 # ---- volumes -------------------------------------------------------------------------------------

@@ -51,9 +51,11 @@ def _channels(call: Call, result: FlatTensor) -> np.ndarray:
     shape = result.shape
     if result.scale.size < 2:
         return np.zeros(math.prod(shape), np.int64)
-    if result.axis not in (0, len(shape) - 1):
-        raise call.refuse(f"expected scales along an end of {list(shape)}, got axis {result.axis}")
-    return np.indices(shape)[result.axis].reshape(-1)
+    if result.scaled_axis not in (0, len(shape) - 1):
+        raise call.refuse(
+            f"expected scales along an end of {list(shape)}, got axis {result.scaled_axis}"
+        )
+    return np.indices(shape)[result.scaled_axis].reshape(-1)
 
 
 def _from_table(call: Call, packed: bytes, header: bytes, result: FlatTensor) -> np.ndarray:

@@ -9,13 +9,20 @@ import numpy as np
 from ....graph.arithmetic.fixed_point import divide_by_pot, exp_on_negative_values, rescale
 from ....graph.arithmetic.requant import INT8_MIN, OFFSET, tflite_params
 from ....graph.ir import Tensor
-from ....graph.ops.integer import QSoftmax, leading_zeros
+from ....graph.ops.integer import (
+    SOFTMAX_LIMIT,
+    SOFTMAX_SUM_BITS,
+    QSoftmax,
+    leading_zeros,
+)
 from ....graph.ops.movement import Gather
 from ....te.expr import Const, Expr, maximum, minimum, select
 from ....te.tensor import clip
 from ..graph import Call, Rows
 from .elementwise import interpolated16, precise
 from .rules import named, narrowed, reduce_rows, rescaled
+
+INT16_MIN = -(1 << 15)
 
 
 def _softmax_float(call: Call) -> None:
@@ -29,12 +36,43 @@ def _softmax_float(call: Call) -> None:
 def _softmax8(call: Call) -> None:
     scale, _ = call.quant(call.operand(0))
     out, zero = call.quant(call.result)
+    op = QSoftmax(float(call.option("Beta")) * float(scale))
+    if call.result.dtype == "int16":
+        _softmax8_to_16(call, op)
+        return
     if zero != INT8_MIN or not math.isclose(out, 1 / 256, rel_tol=1e-3):
         raise call.refuse(
             f"expected a result of scale 1/256 from the lowest value on, got scale {out!r} and"
             f" zero point {zero + (OFFSET if call.result.dtype == 'uint8' else 0)}"
         )
-    call.define(call.emit(QSoftmax(float(call.option("Beta")) * float(scale)), call.tensor(0)))
+    call.define(call.emit(op, call.tensor(0)))
+
+
+def _softmax8_to_16(call: Call, op: QSoftmax) -> None:
+    """As :class:`QSoftmax`, with 16 bits of the quotient instead of 8."""
+    out, zero = call.quant(call.result)
+    if zero != INT16_MIN or not math.isclose(out, 1 / 65536, rel_tol=1e-3):
+        raise call.refuse(
+            f"expected a result of scale 1/65536 and zero point {INT16_MIN}, got {out!r}, {zero}"
+        )
+    value = call.tensor(0)
+    if value.shape[-1] > SOFTMAX_LIMIT:
+        raise call.refuse(f"expected rows of at most {SOFTMAX_LIMIT}, got {value.shape[-1]}")
+    most = reduce_rows(call, "max", value)
+    index = call.map(lambda m, v: m.astype("int32") - v.astype("int32"), most, value)
+    power = call.emit(Gather(0), call.value(op.exponentials), index)
+    parts = divide_by_pot(op.exponentials.astype(np.int64), SOFTMAX_SUM_BITS).astype(np.int32)
+    total = reduce_rows(call, "+", call.emit(Gather(0), call.value(parts), index))
+    fraction = call.map(
+        lambda z: ((_wide(z) << _wide(leading_zeros(z))) - (1 << 31)).astype("int32"), total
+    )
+
+    def rule(e: Expr, inverse: Expr, z: Expr) -> Expr:
+        count = Const(27, "int64") - _wide(leading_zeros(z))
+        made = (_wide(_times(e, inverse)) + (Const(1, "int64") << (count - 1))) >> count
+        return clip(made + INT16_MIN, INT16_MIN, -INT16_MIN - 1).astype("int16")
+
+    call.define(call.map(rule, power, _reciprocal(call, fraction), total))
 
 
 def _softmax16(call: Call) -> None:

@@ -71,13 +71,13 @@ def weight8(call: Call, channel_axis: int) -> tuple[np.ndarray, np.ndarray]:
         raise call.refuse(f"supported weights are int8 and uint8, got {tensor.dtype} of {tensor}")
     if tensor.scale.size == 0:
         raise call.refuse(f"weight {tensor} has no scale; the model is not quantised")
-    if tensor.scale.size > 1 and tensor.axis != channel_axis:
+    if tensor.scale.size > 1 and tensor.scaled_axis != channel_axis:
         raise call.refuse(
-            f"weight {tensor} is scaled along dimension {tensor.axis}, not {channel_axis}"
+            f"weight {tensor} is scaled along dimension {tensor.scaled_axis}, not {channel_axis}"
         )
     shape = [1] * data.ndim
     if tensor.scale.size > 1:
-        shape[tensor.axis] = -1
+        shape[tensor.scaled_axis] = -1
     centred = data.astype(np.int64) - tensor.zero_point.reshape(shape)
     fits = centred.min() >= INT8_MIN and centred.max() <= INT8_MAX
     return centred.astype(np.int8 if fits else np.int16), tensor.scale

@@ -15,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.backend.test.case.node import collect_testcases
 from vdla.compiler.frontends.onnx.importer import import_onnx
 from vdla.compiler.frontends.onnx.ops import READERS
+from vdla.compiler.frontends.sizes import Sizes
 from vdla.compiler.graph.interpret import interpret
 from vdla.compiler.graph.ops.pooling import AvgPool
 from vdla.compiler.graph.ops.quantisation import Quantize
@@ -208,12 +209,9 @@ def test_supported_opsets(opset: int, builder: Any) -> None:
 def test_symbolic_dimensions(builder: Any) -> None:
     model = relu(builder, ["N", 3])
     assert import_onnx(model)["y"].shape == (1, 3)
-    assert import_onnx(model, batch=5)["y"].shape == (5, 3)
-    assert "at least 1, got 0" in refused(model, batch=0)
-
-
-def test_only_the_batch_may_be_symbolic(builder: Any) -> None:
-    assert "only the first dimension may be symbolic" in refused(relu(builder, ["N", "C"]))
+    assert import_onnx(model, Sizes(5))["y"].shape == (5, 3)
+    with pytest.raises(VdlaError, match="a batch of at least 1, got 0"):
+        Sizes(0)
 
 
 def test_missing_output(builder: Any) -> None:
@@ -228,6 +226,8 @@ def test_unreadable_files(tmp_path: Path) -> None:
     assert refused(missing) == f"{missing}: cannot read: No such file or directory"
     empty = tmp_path / "empty.onnx"
     empty.write_bytes(b"")
+    assert "expected a model, got an empty file" in refused(empty)
+    empty.write_bytes(b"\x08\x08")
     assert "got none (is it truncated?)" in refused(empty)
     text = tmp_path / "text.onnx"
     text.write_text("this is not a model")
@@ -296,7 +296,7 @@ def test_damaged_nodes_give_a_graph_or_one_line() -> None:
         inputs = zip(case.model.graph.input, case.data_sets[0][0], strict=True)
         values = {v.name: a for v, a in inputs if getattr(a, "dtype", None) == np.int64}
         try:
-            run_passes(import_onnx(damaged(case.model, rng), values=values))
+            run_passes(import_onnx(damaged(case.model, rng), Sizes(values=values)))
             outcomes["read"] += 1
         except VdlaError as error:
             assert "\n" not in str(error)

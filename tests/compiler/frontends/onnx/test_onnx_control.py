@@ -132,8 +132,8 @@ REFUSED = {
         n = Constant <value = int64 {0}> ()
         y = SequenceAt (x, n) }""", "input 'x': expected a tensor, got a sequence"),
     "of another domain": ("""main (float[3] x) => (float[3] y) {
-        y = ai.onnx.ml.Scaler <offset = [0.0], scale = [2.0]> (x) }""",
-        "operator 'ai.onnx.ml.Scaler' is not supported"),
+        y = ai.onnx.ml.SVMRegressor <rho = [0.0]> (x) }""",
+        "operator 'ai.onnx.ml.SVMRegressor' is not supported"),
 }  # fmt: skip
 
 

@@ -16,7 +16,7 @@ import onnxruntime
 import pytest
 from onnx import helper, numpy_helper
 from vdla.compiler.frontends.onnx.importer import import_onnx
-from vdla.compiler.frontends.onnx.ops import MICROSOFT, READERS
+from vdla.compiler.frontends.onnx.ops import DOMAINS, READERS, deeploy, legacy
 from vdla.compiler.graph.interpret import interpret
 from vdla.compiler.graph.ops.base import Op
 from vdla.compiler.graph.ops.bit_serial import BitSerialConv2d, BitSerialDense
@@ -128,7 +128,9 @@ OPERATORS: dict[str, Maker] = (
 
 
 #: What only files of its quantiser have: ``test_ort_quantised.py``.
-OF_FILES = ("com.microsoft.DynamicQuantizeLSTM",)
+OF_FILES = (
+    "com.microsoft.DynamicQuantizeLSTM", *deeploy.READERS, *legacy.READERS,
+)  # fmt: skip
 #: The operators of ``topi`` of which there are fewer cases than of ONNX operators, by the operator
 #: that becomes them, or is blocked around them.
 TOPI: dict[type[Op], str] = {
@@ -183,7 +185,7 @@ def operators(base: type) -> set[type]:
 
 
 def test_every_operator_is_drawn() -> None:
-    readers = {*READERS, *(f"com.microsoft.{kind}" for kind in MICROSOFT)}
+    readers = {*READERS, *(f"com.microsoft.{kind}" for kind in DOMAINS["com.microsoft"])}
     assert {*OPERATORS} == readers - {UNKNOWN, *OF_THE_SUITE, *OF_FILES}
 
 

@@ -8,6 +8,8 @@ import re
 import numpy as np
 import pytest
 import tflite
+import vdla
+from vdla.compiler.frontends.sizes import Sizes
 from vdla.compiler.frontends.tflite.importer import import_tflite
 from vdla.compiler.graph.interpret import interpret
 from vdla.compiler.graph.ops.convolution import Conv2d
@@ -287,8 +289,38 @@ def test_a_signature_of_another_rank_says_nothing() -> None:
     b = TfliteBuilder()
     x, y = b.tensor((4,), "float32", signature=[-1, -1]), b.tensor((4,), "float32", signature=[])
     b.operator("ABS", [x], [y])
-    graph = import_tflite(b.file([x], [y]), batch=3)
+    graph = import_tflite(b.file([x], [y]), Sizes(3))
     assert graph["tensor_0"].shape == (4,)
+
+
+def open_sums() -> bytes:
+    """y = sum of |x| + w over an open dimension, which the file has as 1."""
+    b = TfliteBuilder()
+    x = b.tensor((1, 1, 4), "float32", signature=[-1, -1, 4], name="x")
+    w = b.tensor((4,), "float32", name="w")
+    axis = b.tensor((1,), "int32", data=np.array([1], np.int32))
+    a, c = (b.tensor((1, 1, 4), "float32", signature=[-1, -1, 4]) for _ in range(2))
+    y = b.tensor((1, 4), "float32", signature=[-1, 4])
+    b.operator("ABS", [x], [a])
+    b.operator("ADD", [a, w], [c], "AddOptions")
+    b.operator("SUM", [c, axis], [y], "ReducerOptions")
+    return b.file([x, w], [y])
+
+
+def test_open_sizes_are_those_that_come() -> None:
+    file, rng = open_sums(), np.random.default_rng(1)
+    w = np.array([1, 2, 3, 4], np.float32)
+    module = vdla.compile(file, "cpu", dims={"x.1": (1, 6)})
+    for shape in ((1, 6, 4), (3, 6, 4), (1, 2, 4)):
+        x = rng.standard_normal(shape).astype(np.float32)
+        np.testing.assert_allclose(module.run(x, w)[0], (abs(x) + w).sum(1), rtol=1e-5)
+    with pytest.raises(vdla.VdlaError, match=r"expected 1 to 6 for dimension 'x\.1', got 7"):
+        module.run(np.zeros((1, 7, 4), np.float32), w)
+    known = vdla.compile(file, "cpu", shapes={"x": (1, 3, 4)}, values={"w": w})
+    x = rng.standard_normal((1, 3, 4)).astype(np.float32)
+    np.testing.assert_allclose(known.run(x)[0], (abs(x) + w).sum(1), rtol=1e-5)
+    with pytest.raises(vdla.VdlaError, match="values: expected inputs of the model"):
+        vdla.compile(file, "cpu", values={"v": w})
 
 
 def test_a_shape_without_elements_makes_a_scalar() -> None:

@@ -14,6 +14,7 @@ import vdla
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from vdla.compiler.frontends.onnx.importer import import_onnx
+from vdla.compiler.frontends.sizes import Sizes
 from vdla.compiler.graph.interpret import interpret
 from vdla.compiler.graph.ir import Graph
 from vdla.compiler.graph.ops.fused import Fused, FusedParts
@@ -40,7 +41,7 @@ CLIBRARY = {"Exp", "Sigmoid", "Tanh"}
 
 
 def graph_of(builder: Any, outputs: list[str]) -> Graph:
-    return run_passes(import_onnx(builder.model(outputs), batch=1))
+    return run_passes(import_onnx(builder.model(outputs), Sizes(1)))
 
 
 def kinds(graph: Graph) -> list[str]:

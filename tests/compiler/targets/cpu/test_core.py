@@ -138,7 +138,7 @@ def plan(graph: Graph, processor: Processor) -> tuple[str, dict, int]:
 
 def layer(name: str, quantized: bool) -> Graph:
     found = next(layer for layer in TABLE_2 if layer.name == name)
-    return run_passes(load_graph(found.model(1, quantized), batch=1))
+    return run_passes(load_graph(found.model(1, quantized)))
 
 
 @pytest.mark.slow
@@ -234,7 +234,7 @@ def test_plans_for_other_cores_compute_the_same(name: str, quantized: bool) -> N
     image = net.conv(net.input(1, 16, 15, 15), 32, 3)
     image = net.conv(net.conv(image, 32, 3, groups=32), 48, 1, 2)
     net.output(net.dense(net.global_average(net.conv(image, 64, 3)), 10))
-    graph = run_passes(load_graph(net.model(), batch=1))
+    graph = run_passes(load_graph(net.model()))
     x = np.random.default_rng(1).normal(0, 2, graph["x"].shape).astype(np.float32)
     [here], [there] = (
         load_graph_code(graph, processor, new_chooser(processor)).run(x)

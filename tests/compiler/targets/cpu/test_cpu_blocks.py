@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from vdla.bench.net import Net
 from vdla.compiler.frontends.onnx.importer import import_onnx
+from vdla.compiler.frontends.sizes import Sizes
 from vdla.compiler.graph.arithmetic.requant import Requant
 from vdla.compiler.graph.interpret import interpret
 from vdla.compiler.graph.ir import Graph, Node, Tensor, dump, infer
@@ -146,7 +147,7 @@ def residual_block() -> onnx.ModelProto:
 
 
 def test_a_network_changes_layout_only_where_it_must(golden) -> None:
-    graph = run_passes(import_onnx(residual_block(), batch=1))
+    graph = run_passes(import_onnx(residual_block(), Sizes(1)))
     golden("block_channels_before.txt", dump(graph))
     golden("block_channels.txt", dump(block_channels(graph, 16)))
 
@@ -155,7 +156,7 @@ def test_a_network_changes_layout_only_where_it_must(golden) -> None:
 def test_a_network_on_blocks_computes_the_same() -> None:
     model = residual_block()
     compare(model)
-    graph = run_passes(import_onnx(model, batch=1))
+    graph = run_passes(import_onnx(model, Sizes(1)))
     x = integers((1, 3, 9, 9))
     for block in (4, 8, 16):
         found = interpret(block_channels(graph, block), x)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from vdla.bench.modern import FloatNet
 from vdla.compiler.arena import Lifetime, plan_arena
 from vdla.compiler.frontends.onnx.importer import import_onnx
+from vdla.compiler.frontends.sizes import Sizes
 from vdla.compiler.graph.interpret import interpret
 from vdla.compiler.graph.ir import Graph, Node, Tensor
 from vdla.compiler.graph.ops.elementwise import Map, Relu
@@ -28,7 +29,7 @@ MODELS = Path(__file__).parents[4] / "examples" / "models"
 
 def digits(batch: int) -> tuple[Graph, np.ndarray, np.ndarray]:
     """The integer graph, all test images, their labels."""
-    graph = run_passes(import_onnx(MODELS / "digits_int8.onnx", batch=batch))
+    graph = run_passes(import_onnx(MODELS / "digits_int8.onnx", Sizes(batch)))
     data = np.load(MODELS / "digits_test.npz")
     return graph, data["x"], data["y"]
 

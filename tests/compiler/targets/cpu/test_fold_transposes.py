@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 import pytest
 from vdla.compiler.frontends.load import load_graph
+from vdla.compiler.frontends.sizes import Sizes
 from vdla.compiler.graph.interpret import interpret
 from vdla.compiler.graph.passes import run_passes
 from vdla.compiler.targets.cpu.graph_code import build_cpu
@@ -39,7 +40,7 @@ def normed(
 def test_it_equals_the_interpreter(options: dict, transposes: int) -> None:
     """Other orders, and what others read, stay. All dimensions but the batch are of one size, so
     that shapes do not tell them apart."""
-    graph = run_passes(load_graph(normed(**options), batch=2))
+    graph = run_passes(load_graph(normed(**options), Sizes(2)))
     module = build_cpu(graph)
     x = np.random.default_rng(1).normal(0, 1, graph[graph.inputs[0]].shape).astype(np.float32)
     for got, expected in zip(module.run(x), interpret(graph, x), strict=True):

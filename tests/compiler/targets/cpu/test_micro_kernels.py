@@ -216,7 +216,7 @@ def test_a_sum_is_rounded_down_once(vectors: bool) -> None:
 def test_layers_equal_the_interpreter(name: str) -> None:
     """In the form for ONNX Runtime, whose zero points are not 0: borders hold the zero point."""
     layer = next(layer for layer in TABLE_2 if layer.name == name)
-    graph = run_graph_passes(load_graph(in_uint8(layer.model(1)), batch=1))
+    graph = run_graph_passes(load_graph(in_uint8(layer.model(1))))
     (source,) = graph.inputs
     x = np.random.default_rng(3).normal(1, 1, graph[source].shape).astype(np.float32)
     [ours], [expected] = build_cpu(graph).run(x), interpret_graph(graph, x)

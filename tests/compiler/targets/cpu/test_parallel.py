@@ -68,7 +68,7 @@ def test_iterations_are_shared(outer: int, threads: int) -> None:
 @pytest.mark.parametrize("name", ["C4", "C8", "D4"])
 def test_layers_on_threads_give_the_same_bits(name: str, quantised: bool) -> None:
     layer = next(layer for layer in TABLE_2 if layer.name == name)
-    graph = run_graph_passes(load_graph(layer.model(1, quantised), batch=1))
+    graph = run_graph_passes(load_graph(layer.model(1, quantised)))
     (source,) = graph.inputs
     x = np.random.default_rng(0).normal(0, 1, graph[source].shape).astype(np.float32)
     one, three = build_cpu(graph), build_cpu(graph, threads=3)
@@ -92,7 +92,7 @@ def test_layers_on_threads_give_the_same_bits(name: str, quantised: bool) -> Non
 def test_without_the_library_there_is_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu, "has_threads", lambda: False)
     layer = next(layer for layer in TABLE_2 if layer.name == "C8")
-    graph = run_graph_passes(load_graph(layer.model(1, False), batch=1))
+    graph = run_graph_passes(load_graph(layer.model(1, False)))
     with pytest.raises(VdlaError, match=r"expected 1 without .*, got 2; install libgomp"):
         build_cpu(graph, threads=2)
     assert build_cpu(graph).code.processor.threads == 1

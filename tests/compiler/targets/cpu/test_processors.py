@@ -43,7 +43,7 @@ def network(quantized: bool) -> onnx.ModelProto:
 @pytest.mark.parametrize("quantized", [False, True])
 def test_a_network_equals_the_interpreter(quantized: bool) -> None:
     model = network(quantized)
-    graph = run_passes(load_graph(model, batch=1))
+    graph = run_passes(load_graph(model))
     x = np.random.default_rng(1).normal(0, 2, graph["x"].shape).astype(np.float32)
     [expected] = interpret(graph, x)
     [found] = vdla.compile(model, "cpu").run(x=x)
@@ -71,7 +71,7 @@ def test_code_for_a_named_processor_is_the_same_everywhere(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever the machine that compiles it has."""
-    graph, found = run_passes(load_graph(network(quantized=True), batch=1)), {}
+    graph, found = run_passes(load_graph(network(quantized=True))), {}
     for here in ("avx2", "amx"):
         monkeypatch.setenv("VDLA_CACHE", str(tmp_path / here))
         with on_processor(here):

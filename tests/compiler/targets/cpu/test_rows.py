@@ -32,7 +32,7 @@ def built(op_type: str, inputs: list[str], shape: tuple[int, ...], **attributes:
     result = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, shape)
     graph = helper.make_graph(nodes, "rows", infos, [result])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    return build_cpu(run_passes(load_graph(model, batch=1)))
+    return build_cpu(run_passes(load_graph(model)))
 
 
 @pytest.mark.parametrize("width", WIDTHS)

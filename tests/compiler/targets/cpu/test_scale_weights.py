@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 import pytest
 from vdla.compiler.frontends.load import load_graph
+from vdla.compiler.frontends.sizes import Sizes
 from vdla.compiler.graph.interpret import interpret
 from vdla.compiler.graph.ops.blocked.convolution import BlockedConv2d
 from vdla.compiler.graph.passes import run_passes
@@ -46,7 +47,7 @@ def squeezed(
 )  # fmt: skip
 def test_it_equals_the_interpreter(options: dict, scales: int) -> None:
     """An image of 6 x 6 has fewer elements than the weight."""
-    graph = run_passes(load_graph(squeezed(**options), batch=options.get("batch", 1)))
+    graph = run_passes(load_graph(squeezed(**options), Sizes(options.get("batch"))))
     module = build_cpu(graph)
     x = np.random.default_rng(1).normal(0, 1, graph[graph.inputs[0]].shape).astype(np.float32)
     for got, expected in zip(module.run(x), interpret(graph, x), strict=True):

@@ -12,6 +12,7 @@ import pytest
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from vdla.compiler.frontends.onnx.importer import import_onnx
+from vdla.compiler.frontends.sizes import Sizes
 from vdla.compiler.graph.interpret import interpret
 from vdla.compiler.graph.ir import Graph
 from vdla.compiler.graph.passes import run_passes
@@ -41,7 +42,7 @@ def product_model(
 
 def results(model: onnx.ModelProto, *arrays: np.ndarray) -> tuple[list[np.ndarray], Graph]:
     """Of machine code, of the interpreter, and of that on what the processor computes; the last."""
-    graph, processor = run_passes(import_onnx(model, batch=1)), host_processor()
+    graph, processor = run_passes(import_onnx(model, Sizes(1))), host_processor()
     blocked = on_blocks(graph, processor, new_chooser(processor))
     runs = (build_cpu(graph).run(*arrays), interpret(graph, *arrays), interpret(blocked, *arrays))
     return [found for (found,) in runs], blocked

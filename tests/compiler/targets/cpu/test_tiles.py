@@ -249,7 +249,7 @@ def small_resnet18() -> onnx.ModelProto:
 
 
 def imported(model: onnx.ModelProto) -> Graph:
-    return run_graph_passes(load_graph(model, batch=1))
+    return run_graph_passes(load_graph(model))
 
 
 def eligible(graph: Graph, processor: Processor) -> list[str]:

@@ -20,6 +20,7 @@ from vdla.bench.workloads import NETWORKS
 from vdla.compiler.choose.template import Plan
 from vdla.compiler.frontends.load import load_graph
 from vdla.compiler.frontends.onnx.importer import import_onnx
+from vdla.compiler.frontends.sizes import Sizes
 from vdla.compiler.graph.interpret import interpret
 from vdla.compiler.graph.ir import Graph, Node, Tensor, infer
 from vdla.compiler.graph.ops.blocked.convolution import BlockedConv2d, BlockedWinograd
@@ -209,7 +210,7 @@ def model(
 
 
 def operators(found: onnx.ModelProto) -> list[Any]:
-    graph = on_blocks(run_passes(import_onnx(found, batch=1)), WIDE, new_chooser(WIDE))
+    graph = on_blocks(run_passes(import_onnx(found, Sizes(1))), WIDE, new_chooser(WIDE))
     return [n.op for n in graph.nodes if not isinstance(n.op, ToBlocks | FromBlocks)]
 
 
@@ -222,7 +223,7 @@ def test_models_equal_onnx_runtime(sizes: tuple[int, int, int, int], residual: b
     found = model(*sizes, residual)
     [op] = operators(found)
     assert isinstance(op, BlockedWinograd) and op.size == 4 and op.lo == 0.0
-    graph = run_passes(import_onnx(found, batch=1))
+    graph = run_passes(import_onnx(found, Sizes(1)))
     arrays = {name: normal(graph[name].shape, 9 + i) for i, name in enumerate(graph.inputs)}
     session = onnxruntime.InferenceSession(
         found.SerializeToString(), providers=["CPUExecutionProvider"]
@@ -234,7 +235,7 @@ def test_models_equal_onnx_runtime(sizes: tuple[int, int, int, int], residual: b
 
 def tile_size(channels: int, extent: int) -> int | None:
     """What is chosen with registers of 16 values; None for direct products."""
-    graph = run_passes(import_onnx(model(channels, channels, extent, extent, False), batch=1))
+    graph = run_passes(import_onnx(model(channels, channels, extent, extent, False), Sizes(1)))
     [node] = (node for node in graph.nodes if isinstance(node.op, Conv2d))
     decision = ConvolutionAlgorithm(WIDE)
     plan = decision.plan(workload_of(graph, node), {})
@@ -319,7 +320,7 @@ def in_float64(found: onnx.ModelProto) -> onnx.ModelProto:
 def test_error_in_resnet18() -> None:
     """It is printed with -s."""
     found = NETWORKS["resnet18"](1, False)
-    graph = run_passes(load_graph(found, batch=1))
+    graph = run_passes(load_graph(found))
     [x] = [normal(graph[name].shape, 0) for name in graph.inputs]
     double = {graph.inputs[0]: x.astype(np.float64)}
     [exact] = ReferenceEvaluator(in_float64(found)).run(None, double)

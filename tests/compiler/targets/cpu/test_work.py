@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from vdla.compiler.frontends.onnx.importer import import_onnx
+from vdla.compiler.frontends.sizes import Sizes
 from vdla.compiler.graph.arithmetic.requant import Requant
 from vdla.compiler.graph.ir import Graph, Node, Tensor, infer
 from vdla.compiler.graph.ops.convolution import QConv2d
@@ -34,7 +35,7 @@ def test_of_float_convolutions(
 ) -> None:
     model = Model(x=(1, 32, 13, 14))
     made = model.finish(model.node(kind, "x", model.weight(*weight), **attributes))
-    graph = run_passes(import_onnx(made, batch=1))
+    graph = run_passes(import_onnx(made, Sizes(1)))
     blocked = block_channels(graph, 16, algorithm=lambda graph, node: algorithm)
     assert any(node.op.name.startswith("Blocked") for node in blocked.nodes)
     assert total(blocked) == total(graph) > 0
@@ -68,5 +69,5 @@ def test_of_integer_convolutions(
 def test_channels_that_fill_a_block_up_count() -> None:
     model = Model(x=(1, 16, 8, 8))
     made = model.finish(model.node("Conv", "x", model.weight(20, 16, 1, 1)))
-    graph = run_passes(import_onnx(made, batch=1))
+    graph = run_passes(import_onnx(made, Sizes(1)))
     assert total(graph) == 20 * 16 * 64 and total(block_channels(graph, 16)) == 32 * 16 * 64

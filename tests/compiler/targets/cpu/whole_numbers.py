@@ -9,6 +9,7 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 from vdla.compiler.frontends.onnx.importer import import_onnx
+from vdla.compiler.frontends.sizes import Sizes
 from vdla.compiler.graph.ir import Graph
 from vdla.compiler.graph.passes import run_passes
 from vdla.compiler.targets.cpu.graph_code import build_cpu
@@ -57,7 +58,7 @@ class Model:
 
 def compare(model: onnx.ModelProto) -> Graph:
     """Machine code and ONNX Runtime give the same; returns the graph on blocks of channels."""
-    graph = run_passes(import_onnx(model, batch=1))
+    graph = run_passes(import_onnx(model, Sizes(1)))
     blocked = block_channels(graph, host_processor().vector_lanes)
     inputs = {name: integers(graph[name].shape, 99) for name in graph.inputs}
     session = onnxruntime.InferenceSession(

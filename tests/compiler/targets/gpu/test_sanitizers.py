@@ -116,7 +116,7 @@ def test_warpgroups_stay_inside(kind: str, tmp_path: Path) -> None:
 def test_networks(name: str, kind: str, sanitizer: str, tmp_path: Path) -> None:
     """Each tensor is memory of its own."""
     model = NETWORKS[name](kind == "int8").SerializeToString()
-    graph = run_passes(load_graph(model, 1))
+    graph = run_passes(load_graph(model))
     found = GraphKernels(
         fuse(graph, templates_of(CUDA)),
         CUDA,

@@ -84,8 +84,7 @@ def test_one_program(case: str, by: str, tmp_path: Path) -> None:
         assert row.largest <= 1 and row.counts[0] >= 0.99 * row.elements, row
 
 
-@pytest.mark.more
-@pytest.mark.slow
+@pytest.mark.sweep
 def test_the_rtl_takes_the_same_cycles(tmp_path: Path) -> None:
     """A whole network on a small configuration, whose 10 tokens fill no blocks of 4."""
     model = vit_tiny(12, 4, 16, 2, layers=1)
@@ -101,8 +100,7 @@ def test_the_rtl_takes_the_same_cycles(tmp_path: Path) -> None:
     assert cycles == others
 
 
-@pytest.mark.more
-@pytest.mark.slow
+@pytest.mark.sweep
 def test_what_a_layer_of_vit_tiny_costs(tmp_path: Path) -> None:
     """197 tokens of three heads of 64: a layer's multiplications take 398,625 cycles at least."""
     model = vit_tiny(layers=1)

@@ -35,7 +35,7 @@ SLACK = 1.05
 @pytest.fixture(scope="module", params=("resnet18", "mobilenet_v1"))
 def network(request: pytest.FixtureRequest) -> Graph:
     """A network after the graph passes."""
-    return run_passes(load_graph(NETWORKS[request.param](1), batch=1))
+    return run_passes(load_graph(NETWORKS[request.param](1)))
 
 
 @pytest.mark.fast(1)

@@ -7,6 +7,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from vdla.compiler.frontends.onnx.importer import import_onnx
+from vdla.compiler.frontends.sizes import Sizes
 from vdla.compiler.graph.interpret import interpret
 from vdla.compiler.graph.ir import Graph
 from vdla.compiler.graph.ops.layout import PackWindows
@@ -44,7 +45,7 @@ def graph(channels: int, kernel: int, stride: int, pads: list[int]) -> Graph:
     )  # fmt: skip
     model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     onnx.checker.check_model(model)
-    return run_passes(import_onnx(model, batch=1))
+    return run_passes(import_onnx(model, Sizes(1)))
 
 
 @pytest.mark.parametrize("channels", [1, 3])
