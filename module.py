@@ -10,6 +10,7 @@ import io
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from os.path import isfile
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
@@ -602,7 +603,7 @@ def _read_pipe(model: Model) -> Model:
 
 def _model_sha256(model: Model, opened: Any) -> str:
     """The digest of a file where the model is one, else of what its door made of it."""
-    if isinstance(model, str | Path) and Path(model).is_file():
+    if isinstance(model, str | Path) and isfile(model):
         with open(model, "rb") as file:  # which may be larger than what else is in memory
             return hashlib.file_digest(file, "sha256").hexdigest()
     data = opened if isinstance(opened, bytes) else _serialised(opened)

@@ -3,12 +3,13 @@
 torch cuts a model into graphs and calls :func:`compile_graph` for each. Parameters and buffers are
 constants of the compiled module, as in a program of ``torch.export``, so that both compute the same
 bits; when torch counts a change of one, the graph is compiled again. So it is for every set of
-shapes. Results have no gradients.
+shapes, and for every value of an argument that is a number. Results have no gradients.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -57,15 +58,19 @@ class CompiledGraph:
 
     def __init__(self, graph: Any, fixed: Sequence[bool], options: Mapping[str, Any]) -> None:
         self.graph, self.fixed, self.options = graph, fixed, options
+        inputs = [node for node in graph.graph.nodes if node.op == "placeholder"]
+        self.numbers = [_is_number(node) for node in inputs]
         self._constants: list[tuple[int, int]] = []
         self._compiled: dict[tuple[Any, ...], _Compiled] = {}
 
     def __call__(self, *values: Any) -> list[Any]:
         """The graph's results, by machine code."""
-        return self.prepare(values).run([v for v in self._given(values) if _is_tensor(v)])
+        compiled = self.prepare(values)
+        return compiled.run([v for v in self._given(self._known(values)) if _is_tensor(v)])
 
     def prepare(self, values: Sequence[Any]) -> _Compiled:
         """The module for arguments of such shapes, compiled if there is none."""
+        values = self._known(values)
         constants = [_state(v) for v, fixed in zip(values, self.fixed, strict=True) if fixed]
         if constants != self._constants:
             self._compiled.clear()
@@ -77,9 +82,27 @@ class CompiledGraph:
             self._compiled[key] = _Compiled(self.graph, values, self.fixed, self.options)
         return self._compiled[key]
 
+    def _known(self, values: Sequence[Any]) -> list[Any]:
+        """The arguments, with a number in place of each tensor that torch makes of one."""
+        return [
+            Number(v.item()) if number else v
+            for v, number in zip(values, self.numbers, strict=True)
+        ]
+
     def _given(self, values: Sequence[Any]) -> list[Any]:
         """The arguments that are no parameters."""
         return [v for v, fixed in zip(values, self.fixed, strict=True) if not fixed]
+
+
+@dataclass(frozen=True)
+class Number:
+    """An argument that is a Python number, of which a graph only asks for its value."""
+
+    value: float
+
+    def item(self) -> float:
+        """As the method of a tensor."""
+        return self.value
 
 
 class _Bound(torch.nn.Module):
@@ -145,6 +168,12 @@ class _Compiled:
 
 def _is_tensor(value: Any) -> bool:
     return isinstance(value, torch.Tensor)
+
+
+def _is_number(node: Any) -> bool:
+    """Whether an input is a tensor of which the graph only takes the number that is in it."""
+    users = [(user.op, user.target) for user in node.users]
+    return bool(users) and set(users) == {("call_method", "item")}
 
 
 def _state(tensor: Any) -> tuple[int, int]:

@@ -46,7 +46,7 @@ def export_keras(model: Any, examples: Examples | None) -> onnx.ModelProto:
         Where Keras or a package of its backend is missing, and where Keras cannot read or export
         the model.
     """
-    if isinstance(model, str | Path) and not Path(model).is_file():
+    if isinstance(model, str | Path) and not os.path.isfile(model):
         raise VdlaError(f"{model}: cannot read: no such file")
     _choose_backend()
     keras = need("keras")

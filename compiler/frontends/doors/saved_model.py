@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from os.path import isfile
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -25,8 +26,7 @@ def is_saved_model(model: object) -> bool:
     """Whether a model is a path to a SavedModel: its folder, or the file in it."""
     if not isinstance(model, str | Path):
         return False
-    path = Path(model)
-    return path.name == FILE or (path / FILE).is_file()
+    return Path(model).name == FILE or isfile(Path(model) / FILE)
 
 
 def convert_saved_model(model: str | Path) -> onnx.ModelProto:

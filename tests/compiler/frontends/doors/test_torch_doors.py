@@ -130,6 +130,25 @@ def test_several_graphs_and_numbers() -> None:
     assert size == 3
 
 
+def test_a_number_that_changes() -> None:
+    """torch passes it as a tensor from its second value on."""
+
+    def function(x: Any, factor: float) -> Any:
+        return torch.sin(x) * factor + x.sum()
+
+    run, x = torch.compile(function, backend=torch_backend.compile_graph), torch.randn(3)
+    for factor in (2.5, 3.5, 4.5, 3.5):
+        torch.testing.assert_close(run(x, factor), function(x, factor))
+
+
+def test_sizes_that_are_symbols_from_the_beginning() -> None:
+    model = nn.Linear(4, 2)
+    run = compiled(model, dynamic=True)
+    for size in (3, 5):
+        x = torch.randn(size, 4)
+        torch.testing.assert_close(run(x), model(x))
+
+
 def test_what_is_refused_falls_back_only_if_torch_is_told_so() -> None:
     class Sorted(nn.Module):
         def forward(self, x: Any) -> Any:

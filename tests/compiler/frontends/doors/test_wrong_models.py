@@ -120,6 +120,8 @@ def test_a_missing_package_is_named(
 def test_files_that_are_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(VdlaError, match=r"none\.keras: cannot read: no such file"):
         vdla.compile(tmp_path / "none.keras", "cpu")
+    with pytest.raises(VdlaError, match="cannot read: "):
+        vdla.compile("long" * 2000, "cpu")
     with pytest.raises(VdlaError, match="got a folder without"):
         vdla.compile(tmp_path, "cpu")
     assert run_app(["compile", str(tmp_path), "--output", str(tmp_path / "new")]) == 2
