@@ -6,8 +6,8 @@ library is imported inside the function, unless ``import vdla`` does so anyway: 
 commands start at once.
 
 Exit codes: 0 when what was asked for holds, 1 when it does not (a difference, a finding), 2 for bad
-usage or bad input, 130 after Ctrl-C; the last two with one line on standard error. A command that
-returns nothing returns 0.
+usage or bad input, 130 after Ctrl-C (2 where it also says how to go on); the last two with one line
+on standard error. A command that returns nothing returns 0.
 """
 
 from __future__ import annotations

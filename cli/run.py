@@ -118,6 +118,7 @@ def run(
     from ..compiler.frontends.doors.saved_model import is_saved_model
     from ..module import compile, load
     from ..report.report import header
+    from ..sim.runner import PLACES
     from ..sim.trace import write_trace
 
     _check_against(against, model)
@@ -165,6 +166,8 @@ def run(
         report["repeat"] = {
             "runs": repeat, "median_s": statistics.median(times_s), "least_s": min(times_s)
         }  # fmt: skip
+    if explain and module.target in PLACES and not model.is_dir():
+        report["alternatives"] = _alternatives(module)
     if against is not None:
         report["distance"] = _distances(model, module, arrays)
     if profile:
@@ -203,6 +206,18 @@ def _check_against(against: str | None, model: Path) -> None:
         raise VdlaError(f"against: expected onnxruntime, got {against!r}")
     if not model.is_file() or model.suffix in (".tflite", ".pt2", ".keras"):
         raise VdlaError(f"against: expected an ONNX model, got {str(model)!r}")
+
+
+def _alternatives(module: Module) -> list[dict[str, Any]]:
+    """What the planner chose from, of a module that was compiled now."""
+    from ..compiler.build import CompiledModel
+    from ..compiler.targets.base import Options
+    from ..compiler.targets.vdla.target import Accelerator
+    from ..compiler.tune.alternatives import find_alternatives
+
+    target = Accelerator(Options(module.params, module.memory, module.vthreads))
+    compiled = module.compiled
+    return list(find_alternatives(compiled, target)) if isinstance(compiled, CompiledModel) else []
 
 
 def _distances(model: Path, module: Module, arrays: list[Any]) -> list[dict[str, Any]]:
@@ -384,6 +399,7 @@ def _show_reasons(console: Console, report: dict[str, Any], explain: bool) -> No
         title = "where each node runs, and why"
         show_table(console, title, columns, told, left=4, first_to_go=("op",))
         _show_choices(console, report["layers"])
+        _show_alternatives(console, report.get("alternatives", []))
         if report["plan"]:
             plan = settings(report["plan"])
             console.print(f"plan of the program, by its simulated cycles: {plan}")
@@ -401,6 +417,26 @@ def _show_choices(console: Console, layers: list[dict[str, Any]]) -> None:
     ]  # fmt: skip
     if rows:
         show_table(console, "what was chosen", names, rows, left=3)
+
+
+def _show_alternatives(console: Console, layers: list[dict[str, Any]]) -> None:
+    """Of each layer the choice, and where others differ from it."""
+    names = ("layer", "knobs", "predicted cycles", "bound by", "legal", "of")
+    table = new_table("what the planner chose from", *names, left=2)
+    for layer in layers:
+        chosen = next((one["knobs"] for one in layer["best"] if one["chosen"]), {})
+        counts = count(layer["legal"]), count(layer["choices"])
+        for number, one in enumerate(sorted(layer["best"], key=lambda one: not one["chosen"])):
+            other = {k: v for k, v in one["knobs"].items() if v != chosen.get(k)}
+            told = "chosen" if one["chosen"] else settings(other)
+            name, of = ("", ("", "")) if number else (layer["name"], counts)
+            table.add_row(name, told, count(one["cycles"]), one["bound_by"] or "", *of)
+    if table.row_count:
+        console.print(table)
+        console.print(
+            "the planner also counts what a choice costs the layers beside it, so that one with "
+            "fewer predicted cycles may lose"
+        )
 
 
 def _show_kernels(console: Console, layers: list[dict[str, Any]]) -> None:

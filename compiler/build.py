@@ -167,7 +167,7 @@ def _applied(name: str, apply: GraphPass, graph: Graph) -> Graph:
     if not isinstance(made, Graph):
         raise VdlaError(f"pass {name}: expected a Graph, got {made!r}")
     try:
-        verify(made)
+        verify(made, graph)
     except VdlaError as error:
         raise VdlaError(f"pass {name}: {error}") from None
     return made

@@ -185,8 +185,8 @@ COMPILER = (
                  "::test_the_graph_whose_program_ends_first_is_taken",
                  "compiler/targets/vdla/templates/test_convolution_residual.py"
                  "::test_what_ends_first_is_taken")),
-    Mutant("layers that read other tensors are repeated", "compiler", repeats._reads_alike,
-           "!= period", "== -1", tests("compiler/targets/vdla/plan/test_repeats.py")),
+    Mutant("layers that read other tensors are repeated", "compiler", repeats._longest_repetition,
+           "(other - one == period)", "True", tests("compiler/targets/vdla/plan/test_repeats.py")),
     Mutant("operators with knobs of their own are fused", "compiler", program_plan.has_own_knobs,
            "bool(own) and", "False and",
            tests("compiler/targets/vdla/templates/test_convolution_residual.py"

@@ -82,6 +82,6 @@ def register_pass(apply: GraphPass, before: str = "dead_code") -> None:
 def run_passes(graph: Graph, passes: Sequence[GraphPass] = GRAPH_PASSES) -> Graph:
     """Apply the passes, verifying after each."""
     for apply in passes:
-        graph = apply(graph)
-        verify(graph)
+        before, graph = graph, apply(graph)
+        verify(graph, before)
     return graph

@@ -133,6 +133,8 @@ class Accelerator(Target):
 
     def _plan(self, chooser: Chooser, graph: Graph) -> Graph:
         """Fuse operators and divide the scratchpads among them, by the cycles of the program."""
+        if all(node.target != ACCELERATOR for node in graph.nodes):
+            return graph
         planner = self.planner(chooser, graph)
         plan = planner.find()
         planned, trial = planner.apply(plan)
