@@ -84,8 +84,8 @@ def distances(source: str | Path | onnx.ModelProto, inputs: Sequence[np.ndarray]
     names = _model_names(imported, types) | {name: name for name in graph.inputs}
     found, producers = [], graph.producers()
     for node in graph.nodes:
-        computed = node
-        while computed.op.moves and computed.inputs[0] not in names:
+        computed = node  # what is moved afterwards is computed before
+        while computed.op.moves and computed.inputs[0] in {*producers} - {*names}:
             computed = producers[computed.inputs[0]]
         if node.output not in names or computed.op.moves:
             continue
@@ -99,8 +99,8 @@ def distances(source: str | Path | onnx.ModelProto, inputs: Sequence[np.ndarray]
         except Exception as error:  # ONNX Runtime's have no class in common
             said = str(error).splitlines()[0]
             raise VdlaError(
-                f"{where}: {computed.name}: expected inputs that ONNX Runtime takes, such as words of"
-                f" the vocabulary (--input), got: {said}"
+                f"{where}: {computed.name}: expected inputs that ONNX Runtime takes, such as words"
+                f" of the vocabulary (--input), got: {said}"
             ) from None
         found.append(
             _distance(computed, _as_stored(values[node.output], str(wanted.dtype)), wanted)

@@ -132,15 +132,15 @@ class GraphMemory:
         places, end = dict[str, int](), 0
         for name, data in self.constants.items():
             places[name], end = end, end + self.round_up(data.nbytes)
-        parameters = aligned_memory(end)
+        parameters, tensors = aligned_memory(end), self.graph.tensors
+        assert isinstance(tensors, dict)
         for name, data in self.constants.items():
             raw = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
             part = parameters[places[name] : places[name] + data.nbytes]
             part[:] = raw
             self.constants[name] = part.view(data.dtype).reshape(data.shape)
-            if name in self.graph.tensors:
-                tensor = replace(self.graph[name], data=self.constants[name])
-                self.graph.tensors[name] = tensor
+            if name in tensors:
+                tensors[name] = replace(tensors[name], data=self.constants[name])
         return places, parameters
 
     def offsets(self, offsets: Mapping[str | int, int]) -> dict[str, int]:

@@ -32,7 +32,7 @@ Run = Callable[..., Sequence[np.ndarray]]
 
 def compile_for_host(graph: Graph) -> Run:
     """A graph as machine code of the host."""
-    return build_cpu(run_passes(graph)).run
+    return build_cpu(run_passes(graph)).function.run
 
 
 class VdlaRep(BackendRep):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -68,8 +69,12 @@ class Probe:
     def run(self, advance: Callable[[], None]) -> Iterator[dict[str, np.ndarray]]:
         """The tensors' values, batch after batch; who takes them out as they are used needs the
         memory of few of them at a time."""
-        for batch in self.batches():
-            yield dict(zip(self._outputs, self.module.run(batch), strict=True))
+        for number, batch in enumerate(self.batches()):
+            values = self.module.run(batch)
+            if not number:
+                gc.collect()  # the compiler leaves circles of objects behind
+            yield dict(zip(self._outputs, values, strict=True))
+            del values
             advance()
 
     @cached_property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,8 @@ from .expand import in_float32, taken_apart
 OPSET = 13
 #: Operators that some node of every quantised model has.
 QUANTISED = {"DequantizeLinear", "DynamicQuantizeLinear", "DynamicQuantizeLSTM", "QuantizeLinear"}
+#: Operators that put elements in other places, or give them another shape.
+_REARRANGED = {"Flatten", "Reshape", "Squeeze", "Transpose", "Unsqueeze"}
 #: Constants of more elements decide no shape.
 MOST_OF_SHAPES = 1024
 
@@ -63,7 +65,11 @@ class Draft:
         draft = Draft(in_float32(_outline(model)), [], constants, {}, {})
         draft.nodes = [in_float32(node) for node in model.graph.node]
         draft.infer()
-        apart = [part for node in draft.nodes for part in taken_apart(node, draft)]
+        apart = [
+            part
+            for node in draft.nodes
+            for part in taken_apart(node, draft.shapes, draft.constants)
+        ]
         if len(apart) != len(draft.nodes) or draft.opset < OPSET:
             draft.nodes = apart
             draft.bring_up(where)
@@ -110,6 +116,17 @@ class Draft:
         """How often each tensor is read; an output of the model counts as a read."""
         read = [name for node in self.nodes for name in node.input if name]
         return Counter([*read, *self.outputs])
+
+    def copies(self, groups: Mapping[str, str]) -> dict[str, str]:
+        """By each tensor that has the elements of another one of its group in other places or
+        another shape, that one, which is no such tensor itself."""
+        found: dict[str, str] = {}
+        for node in self.nodes:
+            source, result = (*node.input, "")[0], node.output[0]
+            alike = groups.get(source, "") == groups.get(result)
+            if node.op_type in _REARRANGED and alike:
+                found[result] = found.get(source, source)
+        return found
 
     def written_shapes(self) -> dict[str, list[int]]:
         """The shapes that a Reshape can name, by tensor: one dimension may be open, which is -1."""

@@ -5,17 +5,14 @@ become those of ONNX that they are made of, and float16 becomes float32.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
 from ..frontends.onnx.narrow import widened
-
-if TYPE_CHECKING:
-    from .draft import Draft
 
 #: Types that become float32.
 _HALVES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
@@ -39,12 +36,15 @@ def in_float32(found: Any) -> Any:
     return made
 
 
-def taken_apart(node: onnx.NodeProto, draft: Draft) -> list[onnx.NodeProto]:
-    """The nodes that a fused one stands for; the node itself, if it is none."""
+def taken_apart(
+    node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]], constants: dict[str, np.ndarray]
+) -> list[onnx.NodeProto]:
+    """The nodes that a fused one stands for; the node itself, if it is none. Their numbers are
+    added to the constants."""
     rule = _RULES.get(node.op_type) if node.domain == "com.microsoft" else None
     if rule is None:
         return [node]
-    parts = _Parts(node, draft)
+    parts = _Parts(node, shapes, constants)
     results = rule(parts)
     renamed = {made: name for made, name in zip(results, node.output, strict=False) if name}
     for part in parts.nodes:
@@ -56,8 +56,13 @@ def taken_apart(node: onnx.NodeProto, draft: Draft) -> list[onnx.NodeProto]:
 class _Parts:
     """The nodes that one stands for, while they are made."""
 
-    def __init__(self, node: onnx.NodeProto, draft: Draft) -> None:
-        self.node, self.draft = node, draft
+    def __init__(
+        self,
+        node: onnx.NodeProto,
+        shapes: Mapping[str, tuple[int, ...]],
+        constants: dict[str, np.ndarray],
+    ) -> None:
+        self.node, self.shapes, self.constants = node, shapes, constants
         self.nodes: list[onnx.NodeProto] = []
         found = {a.name: helper.get_attribute_value(a) for a in node.attribute}
         self.attributes: dict[str, Any] = found
@@ -69,10 +74,11 @@ class _Parts:
     def add(self, kind: str, *operands: str | float, **attributes: Any) -> str:
         """A node of ONNX; numbers become constants. Returns the name of its result."""
         base = f"{self.node.output[0]}.{kind} {len(self.nodes)}"
-        names = [
-            x if isinstance(x, str) else self.draft.constant(f"{base}.number", np.float32(x))
-            for x in operands
-        ]
+        names = []
+        for position, x in enumerate(operands):
+            names.append(x if isinstance(x, str) else f"{base}.number {position}")
+            if not isinstance(x, str):
+                self.constants[names[-1]] = np.array(x, np.float32)
         self.nodes.append(helper.make_node(kind, names, [base], base, **attributes))
         return base
 
@@ -115,14 +121,14 @@ def _matmul(parts: _Parts) -> list[str]:
     names, alpha = [], parts.attributes.get("alpha", 1.0)
     for position, side in enumerate("AB"):
         name = parts.operand(position)
-        order = [*range(len(parts.draft.shapes[name]))]
+        order = [*range(len(parts.shapes[name]))]
         if parts.attributes.get(f"transBatch{side}", 0) and len(order) > 2:
             order.insert(len(order) - 2, order.pop(0))
         if parts.attributes.get(f"trans{side}", 0) and len(order) > 1:
             order[-2:] = order[:-3:-1]
         if order != sorted(order):
             name = parts.add("Transpose", name, perm=order)
-        if alpha != 1 and parts.operand(position) in parts.draft.constants:
+        if alpha != 1 and parts.operand(position) in parts.constants:
             name, alpha = parts.add("Mul", name, alpha), 1.0
         names.append(name)
     y = parts.add("MatMul", *names)

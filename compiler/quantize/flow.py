@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -132,8 +132,11 @@ def quantize(
         made = plan(draft)
     stored = tuple(made.groups)
     outputs = tuple(name for name in draft.outputs if draft.dtypes[name].startswith("float"))
-    probe = Probe(draft, samples, stored, outputs)
-    job = _Job(draft, calibrate(probe, method, percentile, advance), probe, bias_correction)
+    copies = {} if least_sqnr is not None else draft.copies(made.groups)
+    probe = Probe(draft, samples, tuple(n for n in stored if n not in copies), outputs)
+    ranges = calibrate(probe, method, percentile, advance)
+    ranges |= {name: ranges[source] for name, source in copies.items()}
+    job = _Job(draft, ranges, probe, bias_correction, copies)
     if least_sqnr is None:
         built, alone = job.build(made, advance, is_last=True), {}
     else:
@@ -172,6 +175,8 @@ class _Job:
     ranges: dict[str, Range]
     probe: Probe
     bias_correction: bool
+    #: Of the float model, as :meth:`.draft.Draft.copies` has them.
+    copies: Mapping[str, str] = field(default_factory=dict)
 
     def numbers(
         self, made: Plan, advance: Callable[[], None]
@@ -190,7 +195,10 @@ class _Job:
         quantised, dequantized = rewrite(self.draft, made, scales, weights)
         if is_last:
             self.probe.release_constants()
-        errors = compare(self.probe, quantised, dequantized, advance)
+        sources = {n: other for n, other in dequantized.items() if n not in self.copies}
+        errors = compare(self.probe, quantised, sources, advance)
+        copied = {*dequantized} - {*sources}
+        errors |= {name: errors[self.copies[name]] for name in copied - {*self.probe.others}}
         return _Built(made, scales, quantised.finish(), errors)
 
 

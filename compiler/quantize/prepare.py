@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import onnx
@@ -280,7 +281,7 @@ def _stacked(draft: Draft, node: onnx.NodeProto, weight: np.ndarray) -> list[onn
     whole, last = top + height + bottom, (depths - 1) * step + 1
     made: list[onnx.NodeProto] = []
 
-    def add(kind: str, x: str, *more: str | list[int], **attributes: object) -> str:
+    def add(kind: str, x: str, *more: str | list[int], **attributes: Any) -> str:
         """A node; numbers become a constant."""
         y = f"{node.output[0]}.{kind} {len(made)}"
         names = [n if isinstance(n, str) else draft.constant(y, np.array(n)) for n in more]

@@ -11,7 +11,7 @@ it follows from where the last result still changes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -60,8 +60,8 @@ class _Source:
 @dataclass
 class _Between:
     graph: Graph
-    producers: Mapping[str, Node]
-    readers: Mapping[str, list[Node]]
+    producers: dict[str, Node]
+    readers: dict[str, list[Node]]
     made: list[Tensor] = field(default_factory=list)
 
     def around(self, node: Node) -> list[Node]:
@@ -127,8 +127,10 @@ class _Between:
         if not biases:
             raise VdlaError("a product of two activations")
         [bias] = biases
-        tensors = self.graph.tensors | {tensor.name: tensor for tensor in fusion.constants}
-        data, added = (tensors[name].data for name in (weight, bias))
+        made = {tensor.name: tensor for tensor in fusion.constants}
+        data, added = (
+            (made[name] if name in made else self.graph[name]).data for name in (weight, bias)
+        )
         assert data is not None and added is not None
         axis = int(isinstance(product.op, ConvTranspose2d))
         sums = np.abs(data.astype(np.float64)).sum(axis=tuple(set(range(data.ndim)) - {axis}))

@@ -94,8 +94,8 @@ def test_gates_are_the_quantised_model(model: onnx.ModelProto, bias_correction: 
     made = plan(draft)
     stored = tuple(made.groups)
     samples = {"x": x}
-    ranges = calibrate(Probe(draft, samples, stored), "minmax", 99.9, _nothing)
-    job = _Job(draft, ranges, samples, bias_correction)
+    probe = Probe(draft, samples, stored)
+    job = _Job(draft, calibrate(probe, "minmax", 99.9, _nothing), probe, bias_correction)
     damage = Damage.of(draft, made, *job.numbers(made, _nothing), samples)
     assert damage.sqnr_db(set()) == float("inf")
     alone = damage.alone(_nothing)
@@ -117,7 +117,7 @@ def test_only_what_must_stays_float() -> None:
     made, samples = plan(draft), {"image": x}
     stored = tuple(made.groups)
     probe = Probe(draft, samples, stored)
-    job = _Job(draft, calibrate(probe, "minmax", 99.9, _nothing), samples, False)
+    job = _Job(draft, calibrate(probe, "minmax", 99.9, _nothing), probe, False)
     damage = Damage.of(draft, made, *job.numbers(made, _nothing), samples)
     alone = damage.alone(_nothing)
     for limit in (36.0, 38.0, 41.0):
