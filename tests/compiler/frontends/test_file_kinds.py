@@ -79,7 +79,9 @@ def test_a_file_of_another_kind_is_named(
     assert "\n" not in said and len(said) - len(str(path)) < LONGEST
 
 
-@pytest.mark.parametrize("model", [None, 3, {}, np.zeros(3), object()], ids=repr)
+@pytest.mark.parametrize(
+    "model", [None, 3, {}, np.zeros(3), object()], ids=lambda m: type(m).__name__
+)
 def test_an_object_that_is_no_model_is_named(model: object) -> None:
     with pytest.raises(VdlaError, match=f"expected a model .*{type(model).__name__}"):
         load_graph(model)

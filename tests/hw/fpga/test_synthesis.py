@@ -12,11 +12,11 @@ import pytest
 from amaranth.hdl import Cat, ClockDomain, ClockSignal, Module, Signal
 from amaranth.lib.wiring import Component, In, Out
 from vdla.cli import run_app
-from vdla.hw import boards
+from vdla.hw import boards, tool
 from vdla.hw.boards import find_board
 from vdla.hw.boards.ulx3s import PINS, constraints
 from vdla.hw.core.pipeline import delayed
-from vdla.hw.fpga import ecp5, synthesis, tool
+from vdla.hw.fpga import ecp5, synthesis
 from vdla.hw.fpga.bitstream import compare, fabric
 from vdla.hw.fpga.devices import ECP5, ECP5_85F, XC7Z020, Board, Device
 from vdla.hw.fpga.multiplier import VECTOR_LANE, multiply_packed
