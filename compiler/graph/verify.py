@@ -6,9 +6,9 @@ from ...isa.errors import VdlaError
 from .ir import Graph, Tensor, infer
 
 
-def verify(graph: Graph, before: Graph | None = None) -> None:
+def verify(graph: Graph, known: Graph | None = None) -> None:
     """Check the graph's structure and recompute every node's result type. What is as it was in a
-    graph ``before`` that was verified is not computed again.
+    ``known`` graph, which was verified, is not computed again.
 
     Raises
     ------
@@ -16,8 +16,8 @@ def verify(graph: Graph, before: Graph | None = None) -> None:
         Naming the node or tensor that is defined twice, used before its definition, or has another
         type than its operator gives.
     """
-    old = {} if before is None else before.tensors
-    made_by = {} if before is None else before.producers()
+    old = {} if known is None else known.tensors
+    made_by = {} if known is None else known.producers()
     ready = set(graph.inputs)
     for name, tensor in graph.tensors.items():
         if name != tensor.name:
