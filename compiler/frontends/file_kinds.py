@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import zipfile
 from collections.abc import Iterable
+from os.path import isdir
 from pathlib import Path, PurePosixPath
 
 from ...isa.errors import VdlaError
@@ -14,7 +15,7 @@ HEAD_BYTES = 512
 #: How many files of a folder or an archive a message names.
 NAMED = 3
 #: Suffixes of files that are read.
-SUFFIXES = (".onnx", ".tflite", ".pt2")
+SUFFIXES = (".onnx", ".tflite", ".pt2", ".keras")
 _EXPORT_TORCH = (
     "build the module in PyTorch and write torch.export.save(torch.export.export(module, inputs),"
     " 'model.pt2')"
@@ -55,7 +56,7 @@ def refuse_other_kinds(source: object, where: str, *accepted: type) -> None:
         name = f"{cls.__module__}.{cls.__qualname__}".removeprefix("builtins.")
         raise VdlaError(f"expected a model (a path, a file's bytes, a loaded model), got a {name}")
     path = None if isinstance(source, bytes) else Path(source)
-    found = _folder(path) if path is not None and path.is_dir() else _kind_of(source)
+    found = _folder(path) if path is not None and isdir(path) else _kind_of(source)
     if found is not None:
         kind, remedy = found
         raise VdlaError(f"{where}: expected a model, got {kind}: {remedy}")
@@ -82,6 +83,8 @@ def _folder(path: Path) -> tuple[str, str]:
             "a folder of Hugging Face's",
             "export its model to ONNX (optimum-cli export onnx --model FOLDER OUTPUT)",
         )
+    if "manifest.json" in names:
+        return "a compiled module", "it is loaded by vdla.load, and run by vdla run"
     models = [name for name in names if name.endswith(SUFFIXES)]
     if models:
         return "a folder", f"give a file in it: {_listed(models)}"
@@ -108,8 +111,6 @@ def _kind_of(source: str | Path | bytes) -> tuple[str, str] | None:
         return _archive(source, name)
     if head[8:10] == b'{"' and int.from_bytes(head[:8], "little") < 1 << 32:
         return "weights without a model (safetensors)", _EXPORT_LANGUAGE
-    if name == "saved_model.pb":
-        return "a part of a SavedModel", "give its folder"
     if name.endswith(".caffemodel"):
         return "a Caffe model", "convert it to ONNX"
     if head[0] == 0x0A and name.endswith(".pb"):  # the first field of a GraphDef, not of ONNX

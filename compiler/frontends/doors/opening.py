@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from os.path import isdir
 from pathlib import Path
 
 import onnx
@@ -56,7 +55,7 @@ def open_model(model: object, examples: Examples | None = None) -> object:
     if callable(model) and not isinstance(model, type) and _advice(model) is None:
         return convert_function(model, examples)
     if not (isinstance(model, str | Path | bytes | onnx.ModelProto | Graph) or is_torch(model)):
-        raise VdlaError(f"model: expected {FORMS}, got {_kind(model)}{_hint(model)}")
+        raise VdlaError(f"expected a model ({FORMS}), got {_kind(model)}{_hint(model)}")
     if examples is not None:
         raise VdlaError(
             "example_inputs: expected a torch.nn.Module, a Keras model or a function of JAX with"
@@ -64,11 +63,6 @@ def open_model(model: object, examples: Examples | None = None) -> object:
         )
     if is_saved_model(model):
         return convert_saved_model(model)  # type: ignore[arg-type]
-    if isinstance(model, str | Path) and isdir(model):
-        raise VdlaError(
-            f"{model}: expected a model's file, or the folder of a SavedModel, got a folder without"
-            " saved_model.pb; vdla.load loads a compiled module"
-        )
     return model
 
 
@@ -80,8 +74,6 @@ FORMS = (
 
 def _kind(model: object) -> str:
     """What an object is, in a message."""
-    if model is None:
-        return "None"
     if isinstance(model, str | Path):
         return f"the file {model}"
     return f"the class {model.__name__}" if isinstance(model, type) else type(model).__qualname__

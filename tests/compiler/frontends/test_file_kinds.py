@@ -46,7 +46,6 @@ KINDS = [
     ("a.pth", b"\x80\x02\x8a\nl\xfc\x9cF", "a pickle", "torch.export.save"),
     ("a.pt", archive("a/archive_format", "a/models/m.json"), "a program of torch.export", ".pt2"),
     ("a.pb", b"\x0a\x0c\x0a\x01x\x12\x05Const", "a graph of TensorFlow 1", "tf2onnx"),
-    ("saved_model.pb", b"\x08\x01\x12\x00", "a part of a SavedModel", "give its folder"),
     ("a.safetensors", struct.pack("<Q", len(HEADER)) + HEADER, "safetensors", "to ONNX"),
     ("a.gguf", b"GGUF\x03\0\0\0", "a GGUF file", "to ONNX"),
     ("a.ort", b"\x18\0\0\0ORTM", "ONNX Runtime's own format", "made from"),
@@ -92,9 +91,10 @@ def test_an_object_that_is_no_model_is_named(model: object) -> None:
     [
         ([], "a folder without a model in it: give a file"),
         (["config.json", "model.safetensors"], "Hugging Face.*optimum-cli"),
+        (["manifest.json"], "got a compiled module: it is loaded by vdla.load"),
         (["a.onnx", "b.tflite", "read.me"], "give a file in it: a.onnx, b.tflite$"),
     ],
-    ids=["empty", "transformers", "models"],
+    ids=["empty", "transformers", "compiled", "models"],
 )
 def test_a_folder_is_named(tmp_path: Path, files: list[str], said: str) -> None:
     for name in files:
