@@ -5,8 +5,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 TORCH_VENV := .venv-torch
 TORCH_STAMP := $(TORCH_VENV)/.installed
+DOORS_VENV := .venv-doors
+DOORS_STAMP := $(DOORS_VENV)/.installed
 
-.PHONY: venv demo check test more processors test-torch test-pages lint docs programs mutants cosim campaign verify fuzz schedules operators gates board figures lines options docs-code docs-site gpu-emulated gpu sweeps clean
+.PHONY: venv demo check test more processors test-torch test-doors test-pages lint docs programs mutants cosim campaign verify fuzz schedules operators gates board figures lines options docs-code docs-site gpu-emulated gpu sweeps clean
 
 venv: $(STAMP)
 
@@ -27,7 +29,8 @@ demo: $(STAMP)
 check: $(STAMP)
 	@$(BIN)/python -m tests.suite check
 
-# Lint, and a test of everything. The tests of PyTorch are skipped because PyTorch is not installed in .venv (`make test-torch`).
+# Lint, and a test of everything. The tests of PyTorch are skipped because PyTorch is not installed in .venv (`make test-torch`),
+# and those of other packages' models (`make test-doors`).
 test: $(STAMP)
 	@$(BIN)/python -m tests.suite test
 
@@ -48,6 +51,15 @@ test-torch: $(TORCH_STAMP)
 $(TORCH_STAMP): pyproject.toml
 	@test -x $(TORCH_VENV)/bin/python || $(PYTHON) -m venv $(TORCH_VENV)
 	PYTHONWARNINGS=ignore $(TORCH_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[torch,dev]'
+	@touch $@
+
+# The tests of other packages' models, in a virtual environment with PyTorch, Keras, TensorFlow, JAX, timm and transformers.
+test-doors: $(DOORS_STAMP)
+	$(DOORS_VENV)/bin/python -m pytest tests/compiler/frontends/doors
+
+$(DOORS_STAMP): pyproject.toml
+	@test -x $(DOORS_VENV)/bin/python || $(PYTHON) -m venv $(DOORS_VENV)
+	PYTHONWARNINGS=ignore $(DOORS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[torch,keras,tensorflow,jax,doors,dev]'
 	@touch $@
 
 # The HTML pages in a real browser, Debian's package chromium; skipped, with the reason, where there is none. PICTURES=DIR keeps
@@ -165,5 +177,5 @@ sweeps: $(STAMP)
 	$(BIN)/python -m tests.sweeps $(SWEEPS)
 
 clean:
-	rm -rf $(VENV) $(TORCH_VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .vdla sim_build
+	rm -rf $(VENV) $(TORCH_VENV) $(DOORS_VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .vdla sim_build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

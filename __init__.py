@@ -17,20 +17,20 @@ import importlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from . import plugins
 from ._version import __version__
-from .isa.errors import VdlaError
-from .isa.memory import MemoryParams
 from .isa.native import Native, use_compiler
-from .isa.params import HwParams
 
 if TYPE_CHECKING:
+    from . import plugins
     from .api.kernel import Kernel, build_schedule, lower, print_func
     from .api.refining import refine
     from .api.scheduling import FoundSchedule, auto_schedule
     from .api.tuning import tune
     from .compiler import te, topi
     from .compiler.quantize import quantize
+    from .isa.errors import VdlaError
+    from .isa.memory import MemoryParams
+    from .isa.params import HwParams
     from .module import Module, compile, load
 
 __all__ = [
@@ -41,6 +41,10 @@ __all__ = [
 
 #: The modules of what is imported on first use.
 _LATER = {
+    "HwParams": ".isa.params",
+    "MemoryParams": ".isa.memory",
+    "VdlaError": ".isa.errors",
+    "plugins": ".plugins",
     **dict.fromkeys(("Module", "compile", "load"), ".module"),
     **dict.fromkeys(("Kernel", "build_schedule", "lower", "print_func"), ".api.kernel"),
     **dict.fromkeys(("FoundSchedule", "auto_schedule"), ".api.scheduling"),
@@ -68,8 +72,8 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    """Import the compiler on first use, so that ``import vdla`` stays instant."""
+    """Import what is asked for on first use, so that ``import vdla`` stays instant."""
     if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found = importlib.import_module(_LATER[name], __name__)
-    return found if name in ("te", "topi") else getattr(found, name)
+    return found if name in ("plugins", "te", "topi") else getattr(found, name)

@@ -10,9 +10,10 @@ import io
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from os.path import isfile
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import numpy as np
 
@@ -35,9 +36,11 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram  # pyright: ignore[reportMissingImports]
 
     from .api.shapes import KeptShapes
+    from .compiler.frontends.doors.package import Examples
 
 Progress = Callable[[int, int], None]
-Model: TypeAlias = "str | Path | bytes | onnx.ModelProto | ExportedProgram"
+#: Networks of PyTorch and Keras are callable, as functions of JAX are.
+Model: TypeAlias = "str | Path | bytes | onnx.ModelProto | ExportedProgram | Callable[..., Any]"
 
 
 def compile(
@@ -59,14 +62,17 @@ def compile(
     shapes: Mapping[str, Sequence[int]] | None = None,
     dims: Mapping[str, int | tuple[int, int]] | None = None,
     values: Mapping[str, Any] | None = None,
+    example_inputs: Examples | None = None,
 ) -> Module:
     """Compile a trained network.
 
     Parameters
     ----------
-    model : path, bytes, onnx.ModelProto or torch.export.ExportedProgram
+    model : path, bytes, onnx.ModelProto, torch.export.ExportedProgram, or an object with a door
         ONNX, float or quantised (QDQ); a TensorFlow Lite file or its bytes; or a program of
-        ``torch.export``, also as a file that ``torch.export.save`` wrote.
+        ``torch.export``, also as a file that ``torch.export.save`` wrote. By other packages
+        (docs/doors.md): a ``torch.nn.Module``, a Keras 3 model or ``.keras`` file, a folder of a
+        TensorFlow SavedModel, a function of JAX.
     target : str
         ``sim``, ``rtl``, ``cpu``, ``fpga``, ``cuda`` or ``opencl``.
     hw : HwParams, or the name of a preset or TOML file
@@ -107,6 +113,9 @@ def compile(
         input ``x``, is ``x.1``.
     values : mapping, optional
         Inputs that are constants, by name.
+    example_inputs : tuple or mapping by name, optional
+        The arguments of a ``torch.nn.Module`` or a function of JAX, whose shapes and dtypes are the
+        compiled module's.
 
     Notes
     -----
@@ -131,21 +140,25 @@ def compile(
         raise VdlaError(f"arch: expected target 'cuda' with {arch!r}, got {target!r}")
     from .api.shapes import KeptShapes
     from .compiler.build import CompiledModel, build
+    from .compiler.frontends.doors.opening import open_model
     from .compiler.frontends.sizes import Sizes
     from .compiler.targets.base import Options
     from .compiler.targets.registry import find_target
 
+    model = _read_pipe(model)
     params, memory = load_platform(hw, memory)
     options = Options(params, memory, vthreads, threads, emulate, precision, arch, profile)
     found = find_target(target, options)
     choices = _choices(knobs, records)
+    opened: Any = open_model(model, example_inputs)
     sizes = Sizes(shapes=shapes or {}, dims=dims or {}, values=values or {})
 
     def compile_for(sizes: Sizes) -> CompiledModel:
-        return build(model, found, **choices, dump_ir=dump_ir, progress=progress, sizes=sizes)
+        return build(opened, found, **choices, dump_ir=dump_ir, progress=progress, sizes=sizes)
 
     kept = KeptShapes(compile_for, sizes)
-    settings = Settings(target, params, memory, vthreads, _model_sha256(model), threads=threads)
+    sha256 = _model_sha256(model, opened)
+    settings = Settings(target, params, memory, vthreads, sha256, threads=threads)
     return Module(kept.first, settings, port, kept)
 
 
@@ -166,7 +179,7 @@ def cross_compile(
 
     Parameters
     ----------
-    model : path, bytes, onnx.ModelProto or torch.export.ExportedProgram
+    model : path, bytes, onnx.ModelProto, torch.export.ExportedProgram or Keras model
         As for :func:`compile`.
     path : path
         The folder.
@@ -186,20 +199,23 @@ def cross_compile(
         module exists.
     """
     from .compiler.build import build
+    from .compiler.frontends.doors.opening import open_model
     from .compiler.frontends.sizes import Sizes
     from .compiler.targets.base import Options
     from .compiler.targets.cpu.processor import cross_processor
     from .compiler.targets.cpu.target import Cpu
 
     plugins.load_known()
+    model = _read_pipe(model)
     processor = cross_processor(triple)
     params, memory = load_platform(hw, "vta")
     target = Cpu(Options(params, memory), processor)
+    opened = open_model(model)
     sizes = Sizes(shapes=shapes or {}, dims=dims or {}, values=values or {})
-    compiled = build(model, target, **_choices(knobs, records), progress=progress, sizes=sizes)
+    compiled = build(opened, target, **_choices(knobs, records), progress=progress, sizes=sizes)
     features = tuple(name[1:] for name in processor.features if name[0] == "+")
     code_for = CodeFor(triple, features)
-    settings = Settings("cpu", params, memory, 1, _model_sha256(model), code_for)
+    settings = Settings("cpu", params, memory, 1, _model_sha256(model, opened), code_for)
     bundle.save(path, compiled, settings)
 
 
@@ -286,6 +302,18 @@ class Module:
         self._timing: SimResult | None = None
         self._set: dict[str, np.ndarray] = {}
         self._outputs: list[np.ndarray] = []
+
+    def __reduce__(self) -> NoReturn:
+        raise VdlaError(
+            "module: expected a folder for another process, got pickle or copy, which cannot take"
+            " machine code along; call module.save(folder), and vdla.load(folder) there"
+        )
+
+    def __repr__(self) -> str:
+        def told(types: tuple[TensorType, ...]) -> str:
+            return ", ".join(f"{t.name} {t.dtype}{list(t.shape)}" for t in types)
+
+        return f"<vdla.Module on {self.target}: {told(self.inputs)} -> {told(self.outputs)}>"
 
     @property
     def target(self) -> str:
@@ -566,19 +594,23 @@ class Module:
         }
 
 
-def _model_sha256(model: Model) -> str:
-    match model:
-        case bytes():
-            data = model
-        case str() | Path():
-            with open(model, "rb") as file:  # which may be larger than what else is in memory
-                return hashlib.file_digest(file, "sha256").hexdigest()
-        case _:
-            data = _serialised(model)
+def _read_pipe(model: Model) -> Model:
+    """What can be read once only, as bytes; anything else as it is."""
+    if isinstance(model, str | Path) and Path(model).is_fifo():
+        return Path(model).read_bytes()
+    return model
+
+
+def _model_sha256(model: Model, opened: Any) -> str:
+    """The digest of a file where the model is one, else of what its door made of it."""
+    if isinstance(model, str | Path) and isfile(model):
+        with open(model, "rb") as file:  # which may be larger than what else is in memory
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    data = opened if isinstance(opened, bytes) else _serialised(opened)
     return hashlib.sha256(data).hexdigest()
 
 
-def _serialised(model: onnx.ModelProto | ExportedProgram) -> bytes:
+def _serialised(model: Any) -> bytes:
     from .compiler.frontends.pytorch.importer import is_torch
 
     if not is_torch(model):

@@ -37,6 +37,8 @@ GROUP = "vdla.plugins"
 #: The environment variable with the paths of plugins. :func:`load` adds to it, so that processes
 #: that a command starts have the same plugins.
 VARIABLE = "VDLA_PLUGINS"
+#: How the names of modules begin that are plugins' files.
+_MODULE = "vdla_plugin_"
 
 
 @dataclass(frozen=True)
@@ -139,7 +141,7 @@ def _execute(place: Path, source: bytes) -> ModuleType:
     """Run a file as a module. Its name is the same in every process, so that what is pickled in one
     is found in the other.
     """
-    name = f"vdla_plugin_{place.stem}_{hashlib.sha256(str(place).encode()).hexdigest()[:8]}"
+    name = f"{_MODULE}{place.stem}_{hashlib.sha256(str(place).encode()).hexdigest()[:8]}"
     spec = importlib.util.spec_from_file_location(name, place)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
@@ -160,20 +162,28 @@ def _run(title: str, execute: Callable[[], object]) -> Additions:
     except VdlaError as error:
         raise VdlaError(f"plugin {title}: {error}") from error
     except (Exception, SystemExit) as error:
-        where = _line_of(error)
-        text = " ".join(str(error).split())
-        raise VdlaError(
-            f"plugin {title}: expected code that runs, got {type(error).__name__}{where}: {text}"
-        ) from error
+        raise VdlaError(f"plugin {title}: {_told(error, _line_of(error))}") from error
     return additions
 
 
+def find_fault(error: Exception) -> str | None:
+    """An error that came up in a plugin's code while it ran, in one line; None for any other."""
+    where = _line_of(error)
+    return f"plugin: {_told(error, where)}" if where else None
+
+
+def _told(error: BaseException, where: str) -> str:
+    text = " ".join(str(error).split())
+    return f"expected code that runs, got {type(error).__name__}{where}: {text}"
+
+
 def _line_of(error: BaseException) -> str:
-    """The place in the file where an error came from."""
+    """The place in a plugin's file where an error came from."""
+    modules = {point.module for point in _entry_points()}
     trace, found = error.__traceback__, ""
     while trace is not None:
-        file = trace.tb_frame.f_code.co_filename
-        if trace.tb_frame.f_globals.get("__name__", "").startswith("vdla_plugin_"):
+        file, name = trace.tb_frame.f_code.co_filename, trace.tb_frame.f_globals.get("__name__", "")
+        if name.startswith(_MODULE) or name in modules:
             found = f" in line {trace.tb_lineno} of {Path(file).name}"
         trace = trace.tb_next
     return found

@@ -7,22 +7,24 @@ add up from one to the next.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import helper
+from onnx import helper, numpy_helper
 
-from ..compiler.frontends.onnx.importer import import_onnx
+from ..compiler.frontends.onnx.importer import Importer
 from ..compiler.frontends.onnx.model import load_model
 from ..compiler.frontends.sizes import Sizes
 from ..compiler.graph.arithmetic.requant import OFFSET
 from ..compiler.graph.interpret import evaluate
 from ..compiler.graph.ir import Graph, Node
-from ..compiler.graph.passes import run_passes
+from ..compiler.graph.ops.quantisation import Recentre
+from ..compiler.graph.passes import GRAPH_PASSES, run_passes
+from ..compiler.graph.passes.make_signed import make_signed
 from ..isa.errors import VdlaError
 
 #: Distances that are counted apart; larger ones are counted together.
@@ -53,11 +55,12 @@ class Distance:
 
 
 def distances(source: str | Path | onnx.ModelProto, inputs: Sequence[np.ndarray]) -> list[Distance]:
-    """Compare each integer operator of a model whose result the model itself quantises.
+    """Compare each integer operator of a model: QuantizeLinear with the float operators before it,
+    and operators that have integer results themselves.
 
     Parameters
     ----------
-    source : an ONNX model with QuantizeLinear and DequantizeLinear, or its file
+    source : a quantised ONNX model, or its file
     inputs : one batch, in the order of the model's inputs
 
     Raises
@@ -69,29 +72,41 @@ def distances(source: str | Path | onnx.ModelProto, inputs: Sequence[np.ndarray]
     session = runtime()
     model, where = load_model(source)
     batch = inputs[0].shape[0] if inputs and inputs[0].ndim else 1
-    graph = run_passes(import_onnx(model, Sizes(batch)))
+    importer = Importer(where, Sizes(batch))
+    imported = importer.run(model)
+    graph = run_passes(imported)
     values = evaluate(graph, dict(zip(graph.inputs, inputs, strict=True)))
     makers = {name: node for node in model.graph.node for name in node.output if name}
-    known = {n.output[0]: n for n in model.graph.node if n.op_type == "QuantizeLinear"}
-    types = _stored_types(model, known)
-    found = []
+    types = {name: imported[name].dtype for name in makers if name in imported.tensors}
+    types = {name: dtype for name, dtype in types.items() if dtype in ("int8", "uint8")}
+    known = {t.name: t.data for t in imported.tensors.values() if t.data is not None}
+    known |= importer.known  # such as shapes
+    names = _model_names(imported, types) | {name: name for name in graph.inputs}
+    found, producers = [], graph.producers()
     for node in graph.nodes:
-        if node.output not in known or graph.result(node).dtype not in ("int8", "uint8"):
+        computed = node
+        while computed.op.moves and computed.inputs[0] not in names:
+            computed = producers[computed.inputs[0]]
+        if node.output not in names or computed.op.moves:
             continue
-        operands = _operands(graph, node, {*known, *graph.inputs})
-        part = _part(model, makers, operands, node.output, values, types)
-        feeds = {name: _as_stored(values[name], types.get(name)) for name in operands}
+        feeds = {
+            names[name]: _as_stored(values[name], types.get(names[name]))
+            for name in _operands(graph, node, names)
+        }
+        part = _part(model, makers, feeds, names[node.output], known)
         try:
             (wanted,) = session(part).run(None, feeds)
         except Exception as error:  # ONNX Runtime's have no class in common
             said = str(error).splitlines()[0]
             raise VdlaError(
-                f"{where}: {node.name}: expected inputs that ONNX Runtime takes, such as words of"
+                f"{where}: {computed.name}: expected inputs that ONNX Runtime takes, such as words of"
                 f" the vocabulary (--input), got: {said}"
             ) from None
-        found.append(_distance(node, _as_stored(values[node.output], str(wanted.dtype)), wanted))
+        found.append(
+            _distance(computed, _as_stored(values[node.output], str(wanted.dtype)), wanted)
+        )
     if not found:
-        raise VdlaError(f"{where}: expected a model with QuantizeLinear and integer operators")
+        raise VdlaError(f"{where}: expected a quantised model, got one without integer operators")
     return found
 
 
@@ -125,15 +140,19 @@ def runtime(optimised: bool = False) -> Callable[[onnx.ModelProto], Any]:
     return session
 
 
-def _stored_types(model: onnx.ModelProto, known: Mapping[str, onnx.NodeProto]) -> dict[str, str]:
-    """The types in the model of tensors that it quantises: uint8 is int8 in the graph."""
-    kinds = {i.name: i.data_type for i in model.graph.initializer}
-    found = {}
-    for name, node in known.items():
-        zero = node.input[2] if len(node.input) > 2 else ""
-        kind = kinds.get(zero, onnx.TensorProto.UINT8)
-        found[name] = str(helper.tensor_dtype_to_np_dtype(kind))
-    return found
+def _model_names(imported: Graph, types: Mapping[str, str]) -> dict[str, str]:
+    """By a tensor's name in the graph after all passes, its name in the model, of those with
+    ``types``: integers that the model has as uint8 are int8 there, and may have another name."""
+    names = {name: name for name in types}
+    before = GRAPH_PASSES[: GRAPH_PASSES.index(make_signed) + 1]
+    for node in run_passes(imported, before).nodes:
+        if isinstance(node.op, Recentre):
+            [source] = node.inputs
+            if node.output in types:
+                names[source] = node.output
+            elif source in types:
+                names[node.output] = source
+    return names
 
 
 def _as_stored(value: np.ndarray, dtype: str | None) -> np.ndarray:
@@ -143,7 +162,7 @@ def _as_stored(value: np.ndarray, dtype: str | None) -> np.ndarray:
     return value
 
 
-def _operands(graph: Graph, node: Node, named: set[str]) -> list[str]:
+def _operands(graph: Graph, node: Node, named: Collection[str]) -> list[str]:
     """The nearest tensors before a node that the model has, too."""
     producers, found, waiting = graph.producers(), [], [*node.inputs]
     while waiting:
@@ -160,12 +179,12 @@ def _operands(graph: Graph, node: Node, named: set[str]) -> list[str]:
 def _part(
     model: onnx.ModelProto,
     makers: Mapping[str, onnx.NodeProto],
-    operands: Sequence[str],
+    operands: Mapping[str, np.ndarray],
     output: str,
-    values: Mapping[str, np.ndarray],
-    types: Mapping[str, str],
+    known: Mapping[str, np.ndarray],
 ) -> onnx.ModelProto:
-    """The model's nodes between some tensors and one that they make."""
+    """The model's nodes between some tensors and one that they make. What is ``known``, such as a
+    computed shape, is a constant."""
     constants = {i.name: i for i in model.graph.initializer}
     chosen: dict[int, onnx.NodeProto] = {}
     waiting, used = [output], set()
@@ -174,17 +193,19 @@ def _part(
         if not name or name in used:
             continue
         used.add(name)
-        if name in makers and name not in operands:
+        if name in makers and name in known:
+            constants[name] = numpy_helper.from_array(known[name], name)
+        elif name in makers and name not in operands:
             chosen[id(makers[name])] = makers[name]
             waiting += makers[name].input
     ordered = [node for node in model.graph.node if id(node) in chosen]
     inputs = [
         helper.make_tensor_value_info(
             name,
-            helper.np_dtype_to_tensor_dtype(_as_stored(values[name], types.get(name)).dtype),
-            values[name].shape,
+            helper.np_dtype_to_tensor_dtype(value.dtype),
+            value.shape,
         )
-        for name in operands
+        for name, value in operands.items()
     ]
     graph = helper.make_graph(
         ordered, "part", inputs, [onnx.ValueInfoProto(name=output)],

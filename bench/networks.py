@@ -9,6 +9,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from ..runtime.files import whole_file
 from .measure import Progress, measure, told
 from .modern import FULL_SIZE, MODERN, check_names, efficientnet_lite0, lstm_layers
 from .quantised import make_samples
-from .workloads import NETWORKS, mobilenet_v2
+from .workloads import NETWORKS, TABLE_2, mobilenet_v2
 
 #: Virtual threads of all networks.
 VTHREADS = 2
@@ -46,6 +47,7 @@ IN_FLOAT: dict[str, Callable[[], onnx.ModelProto]] = {
     "lstm_layers": lstm_layers,
     **FULL_SIZE,
 }
+_LAYERS = {layer.name: layer for layer in TABLE_2}
 
 
 def network_rows(
@@ -73,8 +75,37 @@ def make_model(name: str, batch: int, quantized: bool) -> onnx.ModelProto:
     """A network in int8 or in float32. Those of ``modern.py`` are for one image or sentence."""
     if name in IN_INTEGERS:
         return IN_INTEGERS[name](batch, quantized)
+    return _quantised(name) if quantized else IN_FLOAT[name]()
+
+
+@lru_cache(maxsize=4)
+def _quantised(name: str) -> onnx.ModelProto:
+    """A network of ``modern.py`` in int8: a sweep asks for one for each machine."""
     real = IN_FLOAT[name]()
-    return quantize(real, make_samples(real)).model if quantized else real
+    return quantize(real, make_samples(real)).model
+
+
+def find_model(name: str, batch: int, quantized: bool = True) -> str | onnx.ModelProto:
+    """A model by the name of its file, of a network or of a layer such as C8. ``-int8`` behind a
+    name means quantised, whatever ``quantized`` says.
+
+    Raises VdlaError for anything else.
+    """
+    base, quantized = name.removesuffix("-int8"), quantized or name.endswith("-int8")
+    if Path(name).exists() and not Path(name).is_dir():
+        return name
+    if is_named(base):
+        layer = _LAYERS.get(base)
+        return layer.model(batch, quantized) if layer else make_model(base, batch, quantized)
+    raise VdlaError(
+        f"model: expected a file, one of {', '.join((*IN_INTEGERS, *IN_FLOAT))}, or a layer from"
+        f" C1 to D9, got {name!r}"
+    )
+
+
+def is_named(name: str) -> bool:
+    """Whether a network or a layer has this name."""
+    return name.removesuffix("-int8") in (*_LAYERS, *IN_INTEGERS, *IN_FLOAT)
 
 
 def _row(

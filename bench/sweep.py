@@ -45,7 +45,7 @@ from ..runtime.cache import source_digest
 from ..runtime.executable import LayerInfo
 from ..runtime.result import join
 from ..sim.model.core import simulate_cycles
-from .workloads import find_model
+from .networks import find_model
 
 #: Virtual threads of all points, and seconds after which one fails.
 VTHREADS, TIMEOUT_S = 2, 1800.0
@@ -325,7 +325,7 @@ class Results:
         if self._whole_bytes is not None:
             os.truncate(self.path, self._whole_bytes)
             self._whole_bytes = None
-        with self.path.open("a") as file:
+        with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"key": key, "row": row}) + "\n")
         self.rows[key] = row
 
@@ -481,7 +481,7 @@ def write_csv(path: Path, rows: Sequence[Row]) -> None:
     resources = ("macs_per_cycle", "scratchpad_bytes", "bus_bits")
     numbers = ("cycles", "time_ms", "macs", "roofline_fraction", "bound_by", "instructions")
     hosted = ("programs", "operators_on_host", "operators_total", "macs_on_accelerator")
-    with path.open("w", newline="") as file:
+    with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         heads = ("model", "hw", "memory", *knobs, "config_hash", *numbers, "end_to_end", *hosted)
         writer.writerow([*heads, *resources, "ratio", "same_instructions", "why", "error"])

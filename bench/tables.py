@@ -179,7 +179,7 @@ def make_table(
     folder.mkdir(parents=True, exist_ok=True)
     trials = path.with_name(f"{layer}_{memory}.part")
     done = _finished(trials, header)
-    with trials.open("a", buffering=1) as file:
+    with trials.open("a", 1, "utf-8") as file:
         if not trials.stat().st_size:
             file.write(json.dumps(header) + "\n")
         for index in order:
@@ -244,7 +244,7 @@ def _finished(part: Path, header: dict[str, Any]) -> dict[int, tuple[str, int | 
     text = read_text(part)
     whole = text[: text.rfind("\n") + 1]
     if whole != text:
-        part.write_text(whole)
+        part.write_text(whole, "utf-8")
     lines = whole.splitlines()
     if lines and json.loads(lines[0]) != header:
         raise VdlaError(f"{part}: expected a part of this table, got one of other knobs; delete it")

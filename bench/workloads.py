@@ -5,11 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import onnx
 
-from ..isa.errors import VdlaError
 from .net import Net
 
 # ---- table 2 of the TVM paper --------------------------------------------------------------------
@@ -192,23 +190,3 @@ NETWORKS: dict[str, Callable[[int, bool], onnx.ModelProto]] = {
     "dqn": dqn,
     "lstm_lm": lstm_lm,
 }
-
-
-def find_model(name: str, batch: int, quantized: bool = True) -> str | onnx.ModelProto:
-    """A model by the name of its file, of a network or of a layer such as C8. ``-int8`` behind a
-    name means quantised, whatever ``quantized`` says.
-
-    Raises VdlaError for anything else.
-    """
-    base, quantized = name.removesuffix("-int8"), quantized or name.endswith("-int8")
-    layers = {layer.name: layer for layer in TABLE_2}
-    if Path(name).is_file():
-        return name
-    if base in layers:
-        return layers[base].model(batch, quantized)
-    if base in NETWORKS:
-        return NETWORKS[base](batch, quantized)
-    raise VdlaError(
-        f"model: expected a file, one of {', '.join(NETWORKS)}, or a layer from C1 to D9, got"
-        f" {name!r}"
-    )

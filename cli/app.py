@@ -60,13 +60,11 @@ EXTRAS = {module: extra for extra, (_, modules) in doctor_extras.items() for mod
 }  # fmt: skip
 
 
-def main() -> None:
-    """Entry point of the ``vdla`` command; never a traceback for the user's mistakes."""
-    sys.exit(run_app(sys.argv[1:]))
-
-
 def run_app(args: list[str]) -> int:
-    """Run one command line and return its exit code."""
+    """Run one command line and return its exit code.
+
+    Raises KeyboardInterrupt, or returns 130, after Ctrl-C.
+    """
     try:
         code = int(app(args, prog_name="vdla", standalone_mode=False) or 0)
         sys.stdout.flush()  # what cannot be written is found here, not when Python ends
@@ -81,10 +79,15 @@ def run_app(args: list[str]) -> int:
     except OSError as error:
         message = _os_message(error)
         _give_up_stdout()
-    except (KeyboardInterrupt, typer.Abort):
-        message = "interrupted"
+    except typer.Abort:
+        raise KeyboardInterrupt from None
     except ImportError as error:
         message = _missing_package(error)
+    except Exception as error:
+        fault = plugins.find_fault(error)
+        if fault is None:
+            raise
+        message = fault
     print(f"vdla: {' '.join(message.split())}", file=sys.stderr)
     return 2
 

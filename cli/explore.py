@@ -165,12 +165,14 @@ def _proofs(
 
 
 def _show(console: Console, report: dict[str, Any]) -> None:
+    from ..report.report import significant
+
     names = report["shown"]
     knobs = list(report["first"]["knobs"])
     table = new_table("front", "design", *names, *knobs)
     for number, design in enumerate([report["first"], *report["front"]]):
         label = "first" if number == 0 else str(number)
-        values = [f"{design['values'][name]:,.6g}" for name in names]
+        values = [significant(design["values"][name]) for name in names]
         table.add_row(label, *values, *(f"{design['knobs'][name]:,}" for name in knobs))
     console.print(table)
     for number, design in enumerate(report["front"], 1):

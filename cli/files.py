@@ -20,10 +20,13 @@ from ..runtime.files import check_writable
 
 @dataclass(frozen=True)
 class Reads:
-    """An existing file, whose name ends in ``suffix``; with ``or_folder`` also a folder."""
+    """An existing file, whose name ends in ``suffix``; with ``or_folder`` also a folder, with
+    ``or_network`` also the name of a network or a layer of ``vdla bench``.
+    """
 
     suffix: str = ""
     or_folder: bool = False
+    or_network: bool = False
 
 
 @dataclass(frozen=True)
@@ -118,7 +121,9 @@ def _check(option: str, path: Path, mark: Mark) -> None:
         raise VdlaError(f"{option}: expected the name of a file, got {str(path)!r}")
     try:
         match mark:
-            case Reads(suffix=suffix, or_folder=or_folder):
+            case Reads(suffix=suffix, or_folder=or_folder, or_network=or_network):
+                if or_network and not path.exists() and _is_network(path):
+                    return
                 _check_suffix(option, path, suffix)
                 _check_read(option, path, or_folder)
             case Writes(suffix=suffix):
@@ -146,6 +151,12 @@ def _check_read(option: str, path: Path, or_folder: bool) -> None:
             file.read(1)
     else:
         path.stat()  # says what is wrong, unless it is a pipe, which cannot be read twice
+
+
+def _is_network(path: Path) -> bool:
+    from ..bench.networks import is_named  # takes a second
+
+    return is_named(str(path))
 
 
 def _check_written(option: str, path: Path, suffix: str) -> None:

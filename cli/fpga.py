@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,8 @@ from .files import Fills, Merges, Reads
 from .options import MOST_ROUNDS, JsonFile, Scheduler, Workers, open_workers
 from .output import count, decimals, emit, new_table, percent, show_table
 
+#: Seconds after which an action's steps are told where there is no terminal.
+QUIET_S = 5.0
 app = typer.Typer(help="Bitstreams for boards.", no_args_is_help=False)
 BoardName = Annotated[
     str, typer.Option("--board", help="Such as ulx3s-85f; a wrong name lists all boards.")
@@ -198,14 +201,22 @@ def _fpga(
 
 @contextmanager
 def _fpga_tools(what: str) -> Iterator[tuple[Any, Callable[[str], None]]]:
-    """The module of the FPGA flow, and a function that shows its progress."""
+    """The module of the FPGA flow, and a function that shows its progress: in a terminal, or as
+    lines where it takes long.
+    """
     from ..sim.rtl.toolchain import setup_yosys
 
-    setup_yosys()
-    from ..hw.fpga import synthesis
+    console, begun = Console(stderr=True), time.monotonic()
+    with console.status(f"{what}: yosys starts") as status:
+        setup_yosys()
+        from ..hw.fpga import synthesis
 
-    with Console(stderr=True).status(what) as status:
-        yield synthesis, lambda text: status.update(text)
+        def show(text: str) -> None:
+            status.update(text)
+            if not console.is_terminal and time.monotonic() - begun > QUIET_S:
+                print(f"vdla: {text}", file=sys.stderr)
+
+        yield synthesis, show
 
 
 def _show_sizes(console: Console, report: dict[str, Any]) -> None:

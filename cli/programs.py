@@ -4,6 +4,7 @@ config``: the configurations that they are for.
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -108,12 +109,12 @@ def config(
 
 def _show_config(console: Console, report: dict[str, Any]) -> None:
     table = new_table(f"configuration {report['config_hash']}", "knob", "value")
-    for name, value in report["config"].items():
-        table.add_row(name, str(value))
+    for name in (field.name for field in fields(HwParams)):
+        table.add_row(name, str(report["config"].get(name, 0)))  # features that are off, too
     table.add_section()
     for name, value in report["derived"].items():
         table.add_row(name, f"{value:,}")
     console.print(table)
     memory = report["memory"]
-    fields = memory if isinstance(memory, str) else ", ".join(f"{k} {v}" for k, v in memory.items())
-    console.print(f"memory {fields}")
+    told = memory if isinstance(memory, str) else ", ".join(f"{k} {v}" for k, v in memory.items())
+    console.print(f"memory {told}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -85,6 +86,13 @@ def _show_quantize(console: Console, report: dict[str, Any]) -> None:
         f"{report['output']}: {len(report['layers']) - float_nodes} nodes in int8, {float_nodes} in"
         f" float, {len(report['merged'])} merged; on {report['samples']} batches of samples"
     )
+    reasons: dict[str, Counter[str]] = {}
+    for row in report["layers"]:
+        if row["type"] != "int8":
+            reasons.setdefault(row["reason"], Counter())[row["op"]] += 1
+    for reason, kinds in reasons.items():
+        told = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items())
+        console.print(f"float: {told}: {reason}")
     if report["smoothing"] is not None:
         console.print(f"{len(report['smoothed'])} activations smoothed")
 

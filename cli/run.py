@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import statistics
 import sys
+import time
 from dataclasses import asdict
 from math import prod
 from pathlib import Path
@@ -14,6 +16,7 @@ from rich.console import Console
 
 from ..compiler.choose.records import Records
 from ..isa.errors import VdlaError
+from ..isa.memory import load_platform
 from ..runtime.files import whole_file, write_text
 from . import options
 from .arrays import model_inputs
@@ -37,8 +40,11 @@ if TYPE_CHECKING:
 def run(
     model: Annotated[
         Path,
-        typer.Argument(help="ONNX, TensorFlow Lite, PyTorch (.pt2), or a compiled module."),
-        Reads(or_folder=True),
+        typer.Argument(
+            help="ONNX, TensorFlow Lite, PyTorch (.pt2), Keras, a SavedModel, a compiled module, or"
+            " a network or layer of vdla bench, such as resnet18 or C8."
+        ),
+        Reads(or_folder=True, or_network=True),
     ],
     target: Annotated[
         str | None,
@@ -93,6 +99,10 @@ def run(
             " definition."
         ),
     ] = None,
+    repeat: Annotated[
+        int,
+        typer.Option(min=1, max=options.MOST_ROUNDS, help="Runs, of which the median time counts."),
+    ] = 1,
     profile: Annotated[
         bool,
         typer.Option("--profile", help="Time each loop program of the CPU's code, in more runs."),
@@ -105,18 +115,21 @@ def run(
     context: typer.Context,
 ) -> None:
     """Compile a model, run it, and report cycles and utilisation per layer."""
+    from ..compiler.frontends.doors.saved_model import is_saved_model
     from ..module import compile, load
     from ..report.report import header
+    from ..sim.runner import PLACES
     from ..sim.trace import write_trace
 
     _check_against(against, model)
-    if model.is_dir():
+    if model.is_dir() and not is_saved_model(model):
         _check_not_given(context)
         module = load(model, port, target)
     else:
         with progress_bar(f"compiling {model.name}") as progress:
+            target = "sim" if target is None else target
             module = compile(
-                model, "sim" if target is None else target, hw, memory, vthreads, dump_ir, port,
+                _source(model, target, hw, memory), target, hw, memory, vthreads, dump_ir, port,
                 threads, knobs, records, emulate, precision, progress, arch, profile,
                 **options.sizes_of(shapes, dims, values),
             )  # fmt: skip
@@ -134,7 +147,12 @@ def run(
         )
     arrays = model_inputs(module, input_file, seed)
     with progress_bar(f"{model.name} on {module.target}") as progress:
-        outputs = module.run(*arrays, progress=progress)
+        times_s = []
+        for _ in range(repeat):
+            module.reset()
+            begin = time.perf_counter()
+            outputs = module.run(*arrays, progress=progress)
+            times_s.append(time.perf_counter() - begin)
     if output is not None:
         names = [tensor.name for tensor in module.compiled.outputs]
         with whole_file(output) as place:
@@ -144,6 +162,12 @@ def run(
             write_trace(place, module.trace)
     report: dict[str, Any] = header("run", module.params, module.memory, seed)
     report |= {"model": model.name} | module.report
+    if repeat > 1:
+        report["repeat"] = {
+            "runs": repeat, "median_s": statistics.median(times_s), "least_s": min(times_s)
+        }  # fmt: skip
+    if explain and module.target in PLACES and not model.is_dir():
+        report["alternatives"] = _alternatives(module)
     if against is not None:
         report["distance"] = _distances(model, module, arrays)
     if profile:
@@ -163,14 +187,37 @@ def run(
     show_report(report, json_file, lambda out, told: _show_run(out, told, explain))
 
 
+def _source(model: Path, target: str, hw: str, memory: str) -> Any:
+    """The model's file, or else the network or layer of this name, in int8 for the accelerator."""
+    if model.exists():
+        return model
+    from ..bench.networks import find_model
+    from ..sim.runner import PLACES
+
+    params, _ = load_platform(hw, memory)
+    return find_model(str(model), params.batch, quantized=target in PLACES)
+
+
 def _check_against(against: str | None, model: Path) -> None:
     """Raise VdlaError for a library that is not known, and for a model that it does not run."""
     if against is None:
         return
     if against != "onnxruntime":
         raise VdlaError(f"against: expected onnxruntime, got {against!r}")
-    if model.is_dir() or model.suffix in (".tflite", ".pt2"):
+    if not model.is_file() or model.suffix in (".tflite", ".pt2", ".keras"):
         raise VdlaError(f"against: expected an ONNX model, got {str(model)!r}")
+
+
+def _alternatives(module: Module) -> list[dict[str, Any]]:
+    """What the planner chose from, of a module that was compiled now."""
+    from ..compiler.build import CompiledModel
+    from ..compiler.targets.base import Options
+    from ..compiler.targets.vdla.target import Accelerator
+    from ..compiler.tune.alternatives import find_alternatives
+
+    target = Accelerator(Options(module.params, module.memory, module.vthreads))
+    compiled = module.compiled
+    return list(find_alternatives(compiled, target)) if isinstance(compiled, CompiledModel) else []
 
 
 def _distances(model: Path, module: Module, arrays: list[Any]) -> list[dict[str, Any]]:
@@ -239,13 +286,17 @@ def _check_not_given(context: typer.Context) -> None:
 
 
 def _show_run(console: Console, report: dict[str, Any], explain: bool) -> None:
-    from ..report.report import HOST, on_host
+    from ..report.report import HOST, float_text, on_host
 
     names = ["layer", "op", "runs on", "cycles", "MACs", "spatial", "temporal", "end to end"]
     kinds = ["spatial", "temporal", "end_to_end"]
     if report["vector_macs"]:
         names, kinds = [*names, "vector"], [*kinds, "vector"]
-    table = new_table(f"{report['target']}, configuration {report['config_hash']}", *names, left=3)
+    table = new_table(
+        f"{report['target']}, configuration {report['config_hash']}", *names, left=3,
+        first_to_go=("main stall", "busiest unit", "temporal", "spatial", "vector", "bound by",
+                     "runs on", "of bound", "op"),
+    )  # fmt: skip
     table.add_column("of bound", justify="right")
     for name in ("bound by", "busiest unit", "main stall"):
         table.add_column(name)
@@ -290,7 +341,18 @@ def _show_run(console: Console, report: dict[str, Any], explain: bool) -> None:
         shape = "x".join(map(str, output["shape"]))
         console.print(f"output {name}: {output['dtype']} {shape}, sha256 {output['sha256'][:16]}")
     batches = "batch" if report["batches"] == 1 else "batches"
-    console.print(f"{report['batches']} {batches} in {report['wall_s']:.2f} s")
+    console.print(f"{report['batches']} {batches} in {_time(report['wall_s'])}")
+    if "repeat" in report:
+        told = report["repeat"]
+        console.print(
+            f"{told['runs']} runs: median {_time(told['median_s'])}, least {_time(told['least_s'])}"
+        )
+    if text := float_text(report):
+        console.print(text)
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.2f} s" if seconds >= 1 else f"{1000 * seconds:.3f} ms"
 
 
 def _show_profile(console: Console, profile: dict[str, Any] | None) -> None:
@@ -334,8 +396,10 @@ def _show_reasons(console: Console, report: dict[str, Any], explain: bool) -> No
     if explain:
         told = ((row[k] for k in ("name", "op", "target", "reason")) for row in report["layers"])
         columns = ("node", "op", "runs on", "why")
-        show_table(console, "where each node runs, and why", columns, told, left=4)
+        title = "where each node runs, and why"
+        show_table(console, title, columns, told, left=4, first_to_go=("op",))
         _show_choices(console, report["layers"])
+        _show_alternatives(console, report.get("alternatives", []))
         if report["plan"]:
             plan = settings(report["plan"])
             console.print(f"plan of the program, by its simulated cycles: {plan}")
@@ -345,14 +409,34 @@ def _show_reasons(console: Console, report: dict[str, Any], explain: bool) -> No
 
 def _show_choices(console: Console, layers: list[dict[str, Any]]) -> None:
     """What was chosen for each layer, by whom, and what it was predicted to cost."""
-    names = ("layer", "knobs", "chosen by", "predicted cycles", "cycles")
+    names = ("layer", "knobs", "chosen by", "predicted cycles", "active cycles")
     rows = [
         (row["name"], settings(row["knobs"]), row["chosen_by"],
-         count(row["predicted_cycles"]), count(row["cycles"]))
+         count(row["predicted_cycles"]), count(row["active_cycles"]))
         for row in layers if row["knobs"]
     ]  # fmt: skip
     if rows:
         show_table(console, "what was chosen", names, rows, left=3)
+
+
+def _show_alternatives(console: Console, layers: list[dict[str, Any]]) -> None:
+    """Of each layer the choice, and where others differ from it."""
+    names = ("layer", "knobs", "predicted cycles", "bound by", "legal", "of")
+    table = new_table("what the planner chose from", *names, left=2)
+    for layer in layers:
+        chosen = next((one["knobs"] for one in layer["best"] if one["chosen"]), {})
+        counts = count(layer["legal"]), count(layer["choices"])
+        for number, one in enumerate(sorted(layer["best"], key=lambda one: not one["chosen"])):
+            other = {k: v for k, v in one["knobs"].items() if v != chosen.get(k)}
+            told = "chosen" if one["chosen"] else settings(other)
+            name, of = ("", ("", "")) if number else (layer["name"], counts)
+            table.add_row(name, told, count(one["cycles"]), one["bound_by"] or "", *of)
+    if table.row_count:
+        console.print(table)
+        console.print(
+            "the planner also counts what a choice costs the layers beside it, so that one with "
+            "fewer predicted cycles may lose"
+        )
 
 
 def _show_kernels(console: Console, layers: list[dict[str, Any]]) -> None:
@@ -385,7 +469,9 @@ def _show_stalls(console: Console, stalls: dict[str, dict[str, int]]) -> None:
 
 def compile_model(
     model: Annotated[
-        Path, typer.Argument(help="A model: ONNX, TensorFlow Lite or PyTorch (.pt2)."), Reads()
+        Path,
+        typer.Argument(help="ONNX, TensorFlow Lite, PyTorch (.pt2), Keras, or a SavedModel."),
+        Reads(or_folder=True),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write."), Fills()],
     target: Annotated[str, typer.Option(help="sim, rtl, cpu, cuda or opencl.")] = "sim",
@@ -416,6 +502,10 @@ def compile_model(
     if triple is not None and threads != 1:
         raise VdlaError(f"threads: expected 1 with a triple, got {threads}")
     sizes = options.sizes_of(shapes, dims, values)
+    if target == "cpu" and triple is None:
+        from ..compiler.targets.cpu.link import find_linker
+
+        find_linker()
     with progress_bar(f"compiling {model.name}") as progress:
         if triple is not None:
             cross_compile(model, output, triple, hw, knobs, records, progress, **sizes)

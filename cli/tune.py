@@ -73,7 +73,7 @@ def tune(
 ) -> None:
     """Search the choices of a model's layers. Ctrl-C keeps all trials; run again to go on."""
     from ..api.tuning import tune as run_tune
-    from ..bench.workloads import find_model
+    from ..bench.networks import find_model
 
     params, memory_params = load_platform(hw, memory)
     found = find_model(model, params.batch, quantized=target in ("sim", "rtl"))
@@ -106,7 +106,9 @@ def tune(
 
 def progress_text(made: Made) -> str:
     """The best so far, the rate, and the seconds that are left for the workload."""
-    parts = [f"best {made.best:,.6g}"]
+    from ..report.report import significant
+
+    parts = [f"best {significant(made.best)}"]
     if rate := made.trials_per_s:
         left = (made.of - made.made) / rate
         if made.ends is not None:
@@ -136,7 +138,9 @@ def _show_tuned(console: Console, report: dict[str, Any]) -> None:
 
 
 def _cost(value: float | None) -> str:
-    return "" if value is None else f"{value:,.6g}"
+    from ..report.report import significant
+
+    return "" if value is None else significant(value)
 
 
 def _saved(planner: float | None, best: float | None) -> str:
@@ -262,7 +266,7 @@ def refine(
     the best; run again with another seed to go on.
     """
     from ..api.refining import refine as run_refine
-    from ..bench.workloads import find_model
+    from ..bench.networks import find_model
 
     params, memory_params = load_platform(hw, memory)
     found = find_model(model, params.batch, quantized=True)

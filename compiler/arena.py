@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
@@ -127,14 +127,20 @@ class GraphMemory:
         return names
 
     def place_constants(self) -> tuple[dict[str, int], np.ndarray]:
-        """Where each constant begins, in bytes, and all of them (uint8)."""
+        """Where each constant begins, in bytes, and all of them (uint8). The graph's constants are
+        parts of these from then on, so that large ones are there once."""
         places, end = dict[str, int](), 0
         for name, data in self.constants.items():
             places[name], end = end, end + self.round_up(data.nbytes)
         parameters = aligned_memory(end)
         for name, data in self.constants.items():
             raw = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
-            parameters[places[name] : places[name] + data.nbytes] = raw
+            part = parameters[places[name] : places[name] + data.nbytes]
+            part[:] = raw
+            self.constants[name] = part.view(data.dtype).reshape(data.shape)
+            if name in self.graph.tensors:
+                tensor = replace(self.graph[name], data=self.constants[name])
+                self.graph.tensors[name] = tensor
         return places, parameters
 
     def offsets(self, offsets: Mapping[str | int, int]) -> dict[str, int]:

@@ -21,7 +21,7 @@ from .graph.ir import Graph, Node, Tensor
 from .graph.ops.base import Fusion, Op, Shape
 from .graph.ops.movement import Reshape
 from .targets.base import expression_of
-from .te.expr import Expr, Extern, Read, Var, children, walk
+from .te.expr import Binary, Cast, Const, Expr, Extern, Read, Var, children, walk
 from .te.tensor import Tensor as Stage
 
 #: Images of the graph in which operators are looked at, and of the one that it is compared with.
@@ -192,7 +192,7 @@ class _Proof:
         in both graphs."""
         if lies is None and self._is_same(name):
             return
-        mine, others = self._value(0, name), self._value(1, name)
+        mine, others = self.value(0, name), self.value(1, name)
         if lies is None:
             equal = mine is others or _equal(mine, others)
         else:
@@ -205,7 +205,7 @@ class _Proof:
         if lies is None:
             self.same.add(name)
 
-    def _value(self, side: int, name: str) -> np.ndarray:
+    def value(self, side: int, name: str) -> np.ndarray:
         if (side, name) not in self.values:
             graph = (self.graph, self.other)[side]
             data = graph[name].data
@@ -213,7 +213,7 @@ class _Proof:
                 node = next((n for n in graph.nodes if n.output == name), None)
                 if node is None:
                     raise _Mixed(f"reads {name!r}, which is not known")
-                data = node.op.evaluate(*(self._value(side, i) for i in node.inputs))
+                data = node.op.evaluate(*(self.value(side, i) for i in node.inputs))
             self.values[side, name] = data
         return self.values[side, name]
 
@@ -310,6 +310,8 @@ class _Stages:
     #: Operands of the operator and arrays among its attributes, by placeholder.
     names: dict[Any, str] = field(default_factory=dict)
     arrays: dict[Any, np.ndarray] = field(default_factory=dict)
+    #: Indices, by their identity, that name an element of the image itself.
+    owned: set[int] = field(default_factory=set)
 
     def visit(self, stage: Stage) -> Lies | None:
         """Where images lie in a stage, after those that it reads."""
@@ -338,16 +340,51 @@ class _Stages:
         axes = {axis.var: i for i, axis in enumerate(stage.axes)}
         found: set[tuple[Any, int]] = set()
         for read, lies in carried:
-            index = read.indices[lies.axis]
-            place = axes.get(index) if isinstance(index, Var) else None
-            if place is None or stage.shape[place] != read.source.shape[lies.axis]:
+            index, each = read.indices[lies.axis], lies.each
+            var: Any = index
+            if not isinstance(index, Var):
+                var, each = self._own_image(index, read.source, lies), 1
+            elif index in axes and stage.shape[axes[index]] != read.source.shape[lies.axis]:
+                var = None
+            if var not in axes:
                 raise _Mixed("computes across the elements of several images")
-            found.add((index, lies.each))
+            found.add((var, each))
         if len(found) != 1:
             raise _Mixed("combines images along several dimensions")
         [(var, each)] = found
         self._check(body, var, each)
         return Lies(axes[var], each)
+
+    def _own_image(self, index: Expr, source: Any, lies: Lies) -> Var | None:
+        """The variable of an index that is looked up in a table, if for image number i that is an
+        element of image i, and the same one for all; exporters write masks so."""
+        match index:
+            case Binary("%", Cast(_, Read(table, places)) | Read(table, places), Const(size)):
+                pass
+            case _:
+                return None
+        whole = size == source.shape[lies.axis] == IMAGES * lies.each
+        if table not in self.names or not whole:
+            return None
+        counts = (IMAGES, self.proof.images)
+        tables = [self.proof.value(side, self.names[table]) for side in (0, 1)]
+        for axis, var in enumerate(places):
+            if not isinstance(var, Var):
+                continue
+            if any(t.shape[axis] != n for t, n in zip(tables, counts, strict=True)):
+                continue
+            rows = [
+                np.moveaxis(t % (n * lies.each), axis, 0)
+                for t, n in zip(tables, counts, strict=True)
+            ]
+            first = rows[0][0]
+            own = (
+                _equal(first + i * lies.each, row) for side in rows for i, row in enumerate(side)
+            )
+            if (first < lies.each).all() and all(own):
+                self.owned.add(id(index))
+                return var
+        return None
 
     def _check(self, expr: Expr, var: Var, each: int) -> None:
         """Raise if an expression depends on which image it computes, but by what it reads of it."""
@@ -360,6 +397,8 @@ class _Stages:
         lies = self.lies[expr.source]
         shared = None
         for axis, index in enumerate(expr.indices):
+            if id(index) in self.owned:
+                continue
             if index == var and lies is None:
                 shared = Lies(axis, each)
             elif index != var or lies is None or axis != lies.axis:

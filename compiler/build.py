@@ -13,12 +13,14 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
+from ..isa.errors import VdlaError
 from ..isa.program import Program
 from ..runtime.executable import Executable, LayerInfo, State, Step
 from .arena import tensor_types
@@ -33,7 +35,7 @@ from .graph.passes import GRAPH_PASSES
 from .graph.passes.split_batch import split_batch
 from .graph.verify import verify
 from .partition import assign_targets, drop_small_programs, split_parts
-from .targets.base import GraphPass, Target
+from .targets.base import DoesNotFit, GraphPass, Target
 from .te.errors import own_schedules
 
 
@@ -85,16 +87,38 @@ def build(
         For a model that cannot be read, an operator that nothing can run, and a choice that is not
         legal, naming it.
     """
-    dumps = Dumps(dump_ir, progress)
-    chooser = Chooser(target.name, target.machine_key, knobs or {}, records or Records())
     read, sizes = open_model(model), replace(sizes, batch=target.batch)
     graph = read(sizes)
     batch = find_batch(graph, sizes, read)
     del read  # it keeps the model in memory
-    given = [graph[name].shape for name in graph.given]
-    graph = prepare(graph, target, chooser, dumps)
+    left: dict[str, str] = {}
+    while True:
+        dumps = Dumps(dump_ir, progress)
+        chooser = Chooser(target.name, target.machine_key, knobs or {}, records or Records())
+        try:
+            return _build(graph, batch, target, chooser, dumps, left)
+        except DoesNotFit as error:
+            if target.host is None or error.layer in left:
+                raise
+            left[error.layer] = error.reason
+
+
+def _build(
+    imported: Graph,
+    batch: Batch,
+    target: Target,
+    chooser: Chooser,
+    dumps: Dumps,
+    left: Mapping[str, str],
+) -> CompiledModel:
+    """As :func:`build`. Layers that are ``left`` to the host have their reasons there.
+
+    Raises DoesNotFit for a layer that should be, too.
+    """
+    graph = prepare(imported, target, chooser, dumps, left)
     # Where ``split_batch`` has cut the batch, it has found images apart.
-    axes = batch.axes if given == [graph[name].shape for name in graph.given] else {}
+    kept = all(graph[name].shape == imported[name].shape for name in graph.given)
+    axes = batch.axes if kept else {}
     layers: list[LayerInfo] = []
     steps: list[Step] = []
     issued = done = 0
@@ -117,26 +141,46 @@ def build(
     return CompiledModel(inputs, outputs, tuple(layers), tuple(steps), graph, batch, states=states)
 
 
-def prepare(model: object, target: Target, chooser: Chooser, dumps: Dumps) -> Graph:
+def prepare(
+    model: object,
+    target: Target,
+    chooser: Chooser,
+    dumps: Dumps,
+    left: Mapping[str, str] = MappingProxyType({}),
+) -> Graph:
     """Read a model and apply all graph passes: :func:`~.partition.split_parts` divides the result.
+    Layers that are ``left`` to the host have their reasons there.
 
     Raises VdlaError as :func:`build`.
     """
     graph = load_graph(model, Sizes(target.batch))
     dumps.write("graph", "import", partial(dump, graph))
-    for name, apply in _graph_passes(target, chooser):
-        graph = apply(graph)
-        verify(graph)
+    for name, apply in _graph_passes(target, chooser, left):
+        graph = _applied(name, apply, graph)
         dumps.write("graph", name, partial(dump, graph))
     return graph
 
 
-def _graph_passes(target: Target, chooser: Chooser) -> list[tuple[str, GraphPass]]:
+def _applied(name: str, apply: GraphPass, graph: Graph) -> Graph:
+    """The graph after a pass, which may be a plugin's: raises VdlaError where it is none."""
+    made = apply(graph)
+    if not isinstance(made, Graph):
+        raise VdlaError(f"pass {name}: expected a Graph, got {made!r}")
+    try:
+        verify(made, graph)
+    except VdlaError as error:
+        raise VdlaError(f"pass {name}: {error}") from None
+    return made
+
+
+def _graph_passes(
+    target: Target, chooser: Chooser, left: Mapping[str, str]
+) -> list[tuple[str, GraphPass]]:
     """All passes of a graph for a target: names and functions, in order."""
     return [
         *((apply.__name__, apply) for apply in GRAPH_PASSES),
         *((("split_batch", partial(split_batch, batch=target.batch)),) * target.splits_batches),
-        ("assign_targets", partial(assign_targets, target=target)),
+        ("assign_targets", partial(assign_targets, target=target, left=left)),
         *target.graph_passes(chooser),
         ("drop_small_programs", partial(drop_small_programs, target=target)),
     ]

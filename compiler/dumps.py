@@ -41,5 +41,5 @@ class Dumps:
         root = Path(self.directory)
         root.mkdir(parents=True, exist_ok=True)
         name = "".join(c if c.isalnum() or c in "-_." else "_" for c in what)
-        (root / f"{self.count:03d}_{name}_{step}.txt").write_text(text())
+        (root / f"{self.count:03d}_{name}_{step}.txt").write_text(text(), "utf-8")
         self.count += 1

@@ -37,11 +37,17 @@ def compile_for_host(graph: Graph) -> Run:
 
 class VdlaRep(BackendRep):
     """A model, compiled once for each combination of input shapes, and of values that decide
-    shapes, with which it is run. ``compile`` makes a function of an imported graph."""
+    shapes, with which it is run. ``compile`` makes a function of an imported graph. ``values`` are
+    those of inputs that are constants, which nobody changes and nobody gives."""
 
-    def __init__(self, model: onnx.ModelProto, compile: Callable[[Graph], Run] = compile_for_host):
-        self.model, self.compile = model, compile
-        self.inputs = input_names(model)
+    def __init__(
+        self,
+        model: onnx.ModelProto,
+        compile: Callable[[Graph], Run] = compile_for_host,
+        values: Mapping[str, np.ndarray] | None = None,
+    ):
+        self.model, self.compile, self.values = model, compile, dict(values or {})
+        self.inputs = [name for name in input_names(model) if name not in self.values]
         self.dtypes = {value.name: _dtype(value) for value in model.graph.input}
         #: Of the outputs: float16 and bfloat16 are float32 in graphs.
         self.types = [_declared(value) for value in model.graph.output]
@@ -88,7 +94,7 @@ class VdlaRep(BackendRep):
     def _module(self, arrays: dict[str, np.ndarray]) -> tuple[tuple[str, ...], Run]:
         """The inputs of the graph for these arrays, and what runs it."""
         while True:
-            values = {name: arrays[name] for name in self.specialised}
+            values = {name: arrays[name].copy() for name in self.specialised}
             key = (
                 tuple((n, a.shape, str(a.dtype)) for n, a in arrays.items()),
                 tuple(value.tobytes() for value in values.values()),
@@ -97,8 +103,11 @@ class VdlaRep(BackendRep):
                 return self.modules[key]
             try:
                 shapes = {name: array.shape for name, array in arrays.items()}
-                sizes = {name: s for name, s in shapes.items() if name not in values}
-                graph = import_onnx(self.model, Sizes(shapes=sizes, values=values))
+                given = Sizes(
+                    shapes={name: s for name, s in shapes.items() if name not in values},
+                    values=self.values | values,
+                )
+                graph = import_onnx(self.model, given)
             except ValueNeeded as needed:
                 self.specialised.append(needed.name)
                 continue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 from ..isa.errors import VdlaError
 from .choose.space import Refusal
@@ -16,9 +17,11 @@ BEHIND_HOST = "too little for a program of its own behind the host; {title} coul
 Group = tuple[Node, ...]
 
 
-def assign_targets(graph: Graph, target: Target) -> Graph:
+def assign_targets(
+    graph: Graph, target: Target, left: Mapping[str, str] = MappingProxyType({})
+) -> Graph:
     """Set ``target`` and ``reason`` of every node: this target where it takes the node, else its
-    host.
+    host. The host also gets what is ``left`` to it: reasons by names of nodes.
 
     Raises
     ------
@@ -28,6 +31,8 @@ def assign_targets(graph: Graph, target: Target) -> Graph:
     nodes = []
     for node in graph.nodes:
         taken, where = target.takes(graph, node), target
+        if node.name in left:
+            taken = Refusal(left[node.name])
         if isinstance(taken, Refusal):
             if target.host is None:
                 raise VdlaError(f"node {node.name!r}: {taken.reason}")

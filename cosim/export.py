@@ -138,7 +138,7 @@ def export_bench(
         ),
     }
     for name, text in texts.items():
-        (folder / name).write_text(text)
+        (folder / name).write_text(text, "utf-8")
     dram = program.dram_image()
     program.save(folder / "program.vdla")
     np.save(folder / "dram.npy", dram)

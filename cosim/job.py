@@ -67,13 +67,13 @@ class Job:
         """Write the files that :meth:`load` reads."""
         self.program.save(folder / "program.vdla")
         np.save(folder / "dram.npy", self.dram)
-        (folder / "settings.json").write_text(json.dumps(asdict(self.settings)))
+        (folder / "settings.json").write_text(json.dumps(asdict(self.settings)), "utf-8")
 
     @classmethod
     def load(cls, folder: Path) -> Job:
         """The job that was saved in a folder."""
         plugins.load_known()
-        fields = json.loads((folder / "settings.json").read_text())
+        fields = json.loads((folder / "settings.json").read_text("utf-8"))
         memory = fields.pop("memory")
         settings = Settings(memory and MemoryParams(**memory), **fields)
         return cls(Program.load(folder / "program.vdla"), np.load(folder / "dram.npy"), settings)
@@ -81,13 +81,13 @@ class Job:
 
 def save_progress(folder: Path, done: int) -> None:
     """Say how many instructions have ended."""
-    (folder / "progress").write_text(str(done))
+    (folder / "progress").write_text(str(done), "utf-8")
 
 
 def read_progress(folder: Path) -> int:
     """How many instructions have ended, as was said last."""
     try:
-        return int((folder / "progress").read_text())
+        return int((folder / "progress").read_text("utf-8"))
     except (OSError, ValueError):  # nothing yet, or just being written
         return 0
 
@@ -95,7 +95,7 @@ def read_progress(folder: Path) -> int:
 def save_result(folder: Path, result: dict[str, Any], dram: np.ndarray) -> None:
     """Keep what a run has found (JSON-ready), behind earlier runs of the job, and DRAM after it."""
     np.save(folder / "dram_after.npy", dram)
-    with (folder / "results.jsonl").open("a") as file:
+    with (folder / "results.jsonl").open("a", encoding="utf-8") as file:
         file.write(json.dumps(result) + "\n")
 
 
@@ -104,5 +104,5 @@ def read_results(folder: Path) -> tuple[list[dict[str, Any]], np.ndarray | None]
     path = folder / "results.jsonl"
     if not path.exists():
         return [], None
-    results = [json.loads(line) for line in path.read_text().splitlines()]
+    results = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
     return results, np.load(folder / "dram_after.npy")

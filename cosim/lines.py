@@ -71,7 +71,7 @@ class LineCoverage:
             What the run has left: ``coverage.dat``.
         """
         sources = _sources(verilog)
-        for record in counts.read_text(errors="replace").splitlines():
+        for record in counts.read_text("utf-8", errors="replace").splitlines():
             match = _RECORD.match(record)
             if not match:
                 continue
@@ -126,7 +126,7 @@ class LineCoverage:
         if not path.exists():
             return found
         try:
-            fields = json.loads(path.read_text())
+            fields = json.loads(path.read_text("utf-8"))
             form, points = fields["format"], fields["points"]
         except (ValueError, KeyError, TypeError):
             form, points = None, {}

@@ -186,7 +186,7 @@ def _tree(path: Path) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         options = ("--json-only", "--no-timing", "-Wno-MULTITOP")
         toolchain.run_verilator(path.resolve(), Path(folder), *options)
-        return json.loads(next(Path(folder).glob("*.tree.json")).read_text())
+        return json.loads(next(Path(folder).glob("*.tree.json")).read_text("utf-8"))
 
 
 def _bits(types: dict[str, dict[str, Any]], address: str) -> int:

@@ -33,4 +33,4 @@ async def recording(dut) -> None:
         "wall_s": time.perf_counter() - began,
         "first_divergence": found,
     }
-    Path(parameter("result")).write_text(json.dumps(result))
+    Path(parameter("result")).write_text(json.dumps(result), "utf-8")

@@ -303,7 +303,11 @@ def _module(bench: str | Path, root: Path | None) -> tuple[str, list[Path]]:
 
 
 def _read_end(log: Path) -> str:
-    return log.read_text()[-_LOG_END:] if log.exists() else "the simulator wrote no log"
+    return (
+        log.read_text("utf-8", "replace")[-_LOG_END:]
+        if log.exists()
+        else "the simulator wrote no log"
+    )
 
 
 @contextmanager
@@ -326,10 +330,13 @@ def _environment(build: Build, *folders: Path) -> Iterator[None]:
 
 
 def require_tools() -> None:
-    """Raise VdlaError, which names the extra to install, unless all that benches need is there."""
+    """Raise VdlaError, which says what to install, unless all that benches need is there."""
     for module, package in (("cocotb", "cocotb"), ("cocotbext", "cocotbext-axi")):
         toolchain.require(module, package, "cosim")
     toolchain.require("amaranth", "amaranth")
+    for tool in ("make", "g++", "perl"):
+        if shutil.which(tool) is None:
+            raise VdlaError(f"{tool} is not installed; simulators of benches are compiled C++")
     toolchain.setup_yosys()
     toolchain.verilator_root()
 
@@ -342,9 +349,6 @@ def build_simulator(design: Design, build: Build) -> Path:
     require_tools()
     import cocotb
 
-    for tool in ("make", "g++", "perl"):
-        if shutil.which(tool) is None:
-            raise VdlaError(f"{tool} is not installed; simulators of benches are compiled C++")
     tools = {**toolchain.versions(), "cocotb": metadata.version("cocotb")}
     # The program finds cocotb's libraries where they were when it was linked.
     settings = f"{tools}{cocotb.__file__}{MAKE_VARIABLES}{VERILATOR_OPTIONS}"
@@ -359,11 +363,11 @@ def build_simulator(design: Design, build: Build) -> Path:
     cache.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix="build_", dir=cache))
     source = scratch / f"{design.top}.v"
-    source.write_text(design.verilog)
+    source.write_text(design.verilog, "utf-8")
     visible = []
     if build.fast:
         visible.append(scratch / "visible.vlt")
-        visible[0].write_text(shown)
+        visible[0].write_text(shown, "utf-8")
     # Make takes the runtime's objects as built if they are younger than its makefile, which is
     # still to be written.
     soon = time.time() + 3600
@@ -405,7 +409,7 @@ def _runner(build: Build) -> Runner:
 
 
 def _first_error(log: Path) -> str:
-    lines = log.read_text().splitlines() if log.exists() else []
+    lines = log.read_text("utf-8", "replace").splitlines() if log.exists() else []
     said = next((line for line in lines if "rror" in line), lines[-1] if lines else "no log")
     return f"verilator: the design does not build: {said}"
 

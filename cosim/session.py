@@ -19,6 +19,7 @@ from .job import RECORDING, Job, Settings, read_progress, read_results
 from .lines import LineCoverage
 from .recording import Recording
 from .runner import COVERAGE_FILE, WAVES_FILE, BenchFailure, Build, Design, run_bench
+from .signal_list import write_signal_list
 
 Progress = Callable[[int, int], None]
 BENCH = f"{__package__}.core_test"
@@ -112,6 +113,7 @@ class Session:
             finally:
                 if self.waves is not None and (work / WAVES_FILE).exists():
                     shutil.move(work / WAVES_FILE, self.waves)
+                    write_signal_list(self.waves)
                 if self.lines is not None and (work / COVERAGE_FILE).exists():
                     coverage = LineCoverage.load(self.lines)
                     coverage.add(design.verilog, work / COVERAGE_FILE)

@@ -19,6 +19,7 @@ from .recording import Recording
 from .replace import Replacement
 from .runner import WAVES_FILE, Build, Design, run_bench
 from .session import Session
+from .signal_list import write_signal_list
 
 BENCH = f"{__package__}.replay_test"
 QUIET_CYCLES = 10_000
@@ -102,7 +103,8 @@ def replay(
         finally:
             if waves is not None and (work / WAVES_FILE).exists():
                 shutil.move(work / WAVES_FILE, waves)
-        return json.loads((work / "result.json").read_text())
+                write_signal_list(waves)
+        return json.loads((work / "result.json").read_text("utf-8"))
 
 
 def check_block(block: str) -> None:

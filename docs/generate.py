@@ -59,8 +59,8 @@ def write_pages(folder: Path) -> None:
     folder.mkdir(exist_ok=True)
     for name, text in (("cli", cli_page()), ("configuration", configuration_page())):
         path = folder / f"{name}.md"
-        if not path.exists() or path.read_text() != text:
-            path.write_text(text)
+        if not path.exists() or path.read_text("utf-8") != text:
+            path.write_text(text, "utf-8")
 
 
 def table(head: Iterable[str], rows: Iterable[Iterable[object]]) -> list[str]:

@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -151,13 +152,25 @@ class Ladder:
             around = "" if self.model is not None else ", of the core alone"
             found |= {"bram": f"counted{around}", "dsp": "counted"}
         if self.model is not None:
+            beyond = self._beyond_samples(self.model)
             for name, (median, most) in self.model.error.items():
-                found[name] = f"model of {self.model.count} samples, {_off(median, most)}"
+                found[name] = f"model of {self.model.count} samples, {_off(median, most)}{beyond}"
             if self.model.clock is not None:
                 clock = self.model.clock
-                known = f"model of {clock.count} placed samples, {_off(*clock.error)}"
+                known = f"model of {clock.count} placed samples, {_off(*clock.error)}{beyond}"
                 found |= {"period_ns": known, "time_us": f"exact cycles, at the clock of a {known}"}
         return found
+
+    def _beyond_samples(self, model: ResourceModel) -> str:
+        """In which knobs machines of the exploration differ from all samples, in words."""
+        found = dict[str, None]()
+        for knobs in (
+            {},
+            *({k: value} for k, values in self.spec.knobs.items() for value in values),
+        ):
+            with suppress(VdlaError):  # not a machine with this value alone
+                found |= dict.fromkeys(model.beyond(self.spec.machine(knobs)[0]))
+        return f"; of no sample with these {', '.join(found)}" if found else ""
 
     def over(self, values: Mapping[str, float]) -> float:
         """By how much values exceed limits, as parts of these and in all; 0 where they do not."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..bench.measure import Measurement, measure
-from ..bench.workloads import find_model
+from ..bench.networks import find_model
 from ..hw.fpga import synthesis
 from ..hw.fpga.devices import Board
 from ..isa.errors import VdlaError

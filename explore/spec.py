@@ -7,8 +7,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from ..bench.networks import find_model
 from ..bench.sweep import machine
-from ..bench.workloads import find_model
 from ..compiler.choose.records import Records
 from ..compiler.frontends.load import load_graph
 from ..isa.errors import VdlaError

@@ -262,8 +262,8 @@ def main(arguments: list[str] | None = None) -> int:
     for name, text in generated().items():
         path = options.out / name
         if not options.check:
-            path.write_text(text)
-        elif not path.is_file() or path.read_text() != text:
+            path.write_text(text, "utf-8")
+        elif not path.is_file() or path.read_text("utf-8") != text:
             stale.append(str(path))
     for path in stale:
         print(f"{path}: stale, run python -m vdla.isa.docs", file=sys.stderr)

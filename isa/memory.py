@@ -65,7 +65,7 @@ class MemoryParams:
         if self.bus_bits != params.bus_bits:
             raise VdlaError(
                 f"memory: expected a bus of {params.bus_bits} bits as in the configuration, "
-                f"got {self.bus_bits}; set bus_bits of one of them"
+                f"got {self.bus_bits}; {_how_to_agree(params)}"
             )
 
     @property
@@ -81,7 +81,7 @@ class MemoryParams:
         if str(name) in MEMORY_PRESETS:
             return MEMORY_PRESETS[str(name)]
         path = Path(name)
-        if not path.is_file():
+        if path.is_dir() or not path.exists():
             raise VdlaError(
                 f"memory: expected a TOML file or one of {', '.join(MEMORY_PRESETS)}, "
                 f"got {str(name)!r}"
@@ -98,6 +98,13 @@ MEMORY_PRESETS: dict[str, MemoryParams] = {
     "wide": MemoryParams(bus_bits=128, read_latency_cycles=64, write_latency_cycles=16),
     "slow": MemoryParams(bus_bits=64, read_latency_cycles=200, write_latency_cycles=50),
 }
+
+
+def _how_to_agree(params: HwParams) -> str:
+    """What makes a configuration and a memory have the same bus."""
+    same = (name for name, preset in MEMORY_PRESETS.items() if preset.bus_bits == params.bus_bits)
+    known = " or ".join(f"--memory {name}" for name in same)
+    return f"take {known}, or set bus_bits of one" if known else "set bus_bits of one of them"
 
 
 def load_platform(
@@ -120,6 +127,6 @@ def load_platform(
     if params.bus_bits != memory.bus_bits:
         raise VdlaError(
             f"memory: expected a data bus of {params.bus_bits} bits as in the hardware "
-            f"configuration, got {memory.bus_bits}; set bus_bits of one of them"
+            f"configuration, got {memory.bus_bits}; {_how_to_agree(params)}"
         )
     return params, memory

@@ -10,13 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import update_wrapper
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import numpy as np
+if TYPE_CHECKING:  # so that ``import vdla`` stays instant
+    import numpy as np
 
 #: Types of parameters, besides ``int`` and ``float``: int64 [n], int32 [n], int64 [n, m] and
 #: float64 [n].
-Ints = Shorts = Table = Floats = np.ndarray
+Ints: TypeAlias = "np.ndarray"
+Shorts: TypeAlias = "np.ndarray"
+Table: TypeAlias = "np.ndarray"
+Floats: TypeAlias = "np.ndarray"
 
 #: Makes machine code of a function: what to call with the same arguments.
 Compiler = Callable[["Native"], Callable[..., Any]]

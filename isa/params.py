@@ -301,7 +301,7 @@ class HwParams:
         if str(name) in PRESETS:
             return PRESETS[str(name)]
         path = Path(name)
-        if not path.is_file():
+        if path.is_dir() or not path.exists():
             raise VdlaError(
                 f"hardware configuration: expected a TOML file or one of {', '.join(PRESETS)}, "
                 f"got {str(name)!r}"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..report.report import roofline_macs
+from ..report.report import roofline_macs, significant
 from . import parts as P
 from .layers import BOUNDS, roof, run_bars
 from .page import write_page
@@ -49,8 +49,8 @@ def _summary(report: dict[str, Any]) -> list[str]:
         if best is not None:
             first = report["first"]["values"][name]
             text.append(
-                f"Least {name}: {best:,.6g} {report['units'][name]}, {best / first:.3f} of the"
-                " first design's."
+                f"Least {name}: {significant(best)} {report['units'][name]}, {best / first:.3f} of"
+                " the first design's."
             )
     if not report["front"]:
         text.append("No design is within all limits.")
@@ -77,7 +77,7 @@ def _named(report: dict[str, Any]) -> list[tuple[str, Design]]:
 
 
 def _values(report: dict[str, Any], design: Design) -> dict[str, str]:
-    values = {name: f"{design['values'][name]:,.6g}" for name in report["shown"]}
+    values = {name: significant(design["values"][name]) for name in report["shown"]}
     return values | {"proved": _proved(design)}
 
 
@@ -109,18 +109,19 @@ def _scatter(
     report: dict[str, Any], named: Sequence[tuple[str, Design]], x: str, y: str
 ) -> P.Scatter:
     known = {design["config_hash"] for _, design in named}
-    points = [
+    front = [
         P.Point(label, d["values"][x], d["values"][y], int(label == _FIRST), _values(report, d))
         for label, d in named
     ]
-    points += [
+    others = [
         P.Point(
             "", d["values"][x], d["values"][y], 2, {"not on the front": d["reason"] or "beaten"}
         )
         for d in report["designs"]
         if d["config_hash"] not in known and x in d["values"] and y in d["values"]
     ]
-    rows = [(p.name or "other", p.x, p.y) for p in points]
+    points = [*others, *front]  # the last ones are drawn over the others
+    rows = [(p.name or "other", p.x, p.y) for p in (*front, *others)]
     return P.Scatter(
         title=f"{y} against {x}",
         note="Further left and further down is better.",

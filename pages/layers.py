@@ -274,13 +274,15 @@ def choice_table(report: Report) -> Table:
             " ".join(f"{name}={value}" for name, value in layer["knobs"].items()),
             layer["chosen_by"],
             layer["predicted_cycles"],
-            layer["cycles"],
+            layer["active_cycles"],
         )
         for layer in report["layers"]
         if layer["knobs"]
     ]
     return Table(
-        "What was chosen", ("layer", "knobs", "chosen by", "predicted cycles", "cycles"), rows
+        "What was chosen",
+        ("layer", "knobs", "chosen by", "predicted cycles", "active cycles"),
+        rows,
     )
 
 

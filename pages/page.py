@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
 
+from ..report.report import significant
 from .parts import Beside, Cell, Chart, Facts, Page, Part, Section, Table
 
 _HEAD = """<!doctype html>
@@ -136,5 +137,5 @@ def _cell(value: Cell, column: str) -> str:
         case int():
             shown = f"{value:,}"
         case _:
-            shown = f"{value:,.4g}"
+            shown = significant(value, 4)
     return f"<td class='n' data-value='{value}'>{shown}</td>"

@@ -46,6 +46,8 @@ from . import bounds
 
 #: The target of a layer that the host's processor computes.
 HOST = "cpu"
+#: Operators that a float network does not have.
+_QUANTISED = {"Dequantize", "DynamicQuantize", "Quantize"}
 
 
 def join_programs(programs: Sequence[Program]) -> Program:
@@ -139,6 +141,11 @@ def on_host(coverage: Mapping[str, int]) -> str:
     return f"{coverage['operators_on_host']:,} of {coverage['operators_total']:,}"
 
 
+def significant(value: float, digits: int = 6) -> str:
+    """A number in so many digits, with commas between thousands; a large one whole."""
+    return f"{value:,.0f}" if abs(value) >= 10**digits else f"{value:,.{digits}g}"
+
+
 def host_text(report: Mapping[str, Any]) -> str:
     """What of a run on the accelerator or a GPU the host does, in words."""
     found, programs = report["coverage"], report["programs"]
@@ -147,6 +154,24 @@ def host_text(report: Mapping[str, Any]) -> str:
         f"{programs:,} program{'s' * (programs != 1)}; {on_host(found)} operators"
         f" ({100 * share:.1f} %) run on the host, with {100 - 100 * covered(found):.1f} % of the"
         f" MACs, in {1000 * report['host_s']:.3f} ms on this processor"
+    )
+
+
+def float_text(report: Mapping[str, Any]) -> str:
+    """Which two commands bring a float network to the accelerator, or an empty string where its
+    products run there already, or are on integers."""
+    found, products = report["coverage"], [row for row in report["layers"] if row["macs"]]
+    integer = any(row["op"] in _QUANTISED for row in report["layers"])
+    on_host = all(row["target"] == HOST for row in products)
+    if report["target"] == HOST or not products or integer or not on_host:
+        return ""
+    model = str(report["model"])
+    stem, _, kind = model.rpartition(".")
+    first = "" if kind == "onnx" else "export it as ONNX, then: "
+    return (
+        f"0 of {found['macs_total']:,} MACs ran on the accelerator because the network is float:"
+        f" {first}vdla quantize {stem}.onnx --samples SAMPLES.npz -o {stem}_int8.onnx; vdla run"
+        f" {stem}_int8.onnx"
     )
 
 

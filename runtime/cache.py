@@ -47,7 +47,7 @@ def one_process(path: Path) -> Iterator[None]:
             with suppress(OSError):
                 locks = path.parent / LOCKS
                 locks.mkdir(parents=True, exist_ok=True)
-                lock = stack.enter_context((locks / path.name).open("w"))
+                lock = stack.enter_context((locks / path.name).open("wb"))
                 fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 

@@ -41,7 +41,7 @@ def whole_file(path: str | Path) -> Iterator[Path]:
 def write_text(path: str | Path, text: str) -> None:
     """Write a text file, whole or not at all."""
     with whole_file(path) as place:
-        place.write_text(text)
+        place.write_text(text, "utf-8", "surrogateescape")  # as names of files may have it
 
 
 def check_writable(path: str | Path) -> None:

@@ -122,7 +122,7 @@ def _engine(function: Native) -> llvm.ExecutionEngine:
 
 @lru_cache(maxsize=1)
 def _own_source() -> str:
-    return Path(__file__).read_text()
+    return Path(__file__).read_text("utf-8")
 
 
 def _sources(function: Native) -> Iterator[str]:

@@ -130,7 +130,7 @@ def cache_sizes(folder: Path = CACHES) -> dict[str, int]:
     for index in sorted(folder.glob("index*")):
         try:
             level, kind, size = (
-                (index / name).read_text().strip() for name in ("level", "type", "size")
+                (index / name).read_text("utf-8").strip() for name in ("level", "type", "size")
             )
         except OSError:
             continue
@@ -143,7 +143,7 @@ def cache_sizes(folder: Path = CACHES) -> dict[str, int]:
             found[f"l{level}_bytes"] = int(size[:-1]) << 10
             ways = index / "ways_of_associativity"
             if level == "1" and ways.exists():
-                found["l1_way_bytes"] = found["l1_bytes"] // max(1, int(ways.read_text()))
+                found["l1_way_bytes"] = found["l1_bytes"] // max(1, int(ways.read_text("utf-8")))
     return found
 
 

@@ -62,7 +62,7 @@ def write_trace(path: str | Path, events: dict[str, Any]) -> None:
     """Write what :func:`trace` gave as JSON, one event a line."""
     lines = ",\n".join(json.dumps(event) for event in events["traceEvents"])
     head = json.dumps(events["otherData"])
-    Path(path).write_text(f'{{"otherData": {head},\n"traceEvents": [\n{lines}\n]}}\n')
+    Path(path).write_text(f'{{"otherData": {head},\n"traceEvents": [\n{lines}\n]}}\n', "utf-8")
 
 
 def token_pairs(program: Program) -> Iterator[tuple[int, int]]:

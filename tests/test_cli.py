@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib.util
+import io
 import json
 import os
 import subprocess
@@ -13,8 +14,11 @@ from pathlib import Path
 
 import pytest
 import vdla
+from rich.console import Console
 from vdla.cli import run_app
+from vdla.cli.output import show_table
 from vdla.isa.params import PRESETS
+from vdla.report.report import significant
 from vdla.sim.verify import campaign
 
 from .processors import on_processor
@@ -57,6 +61,34 @@ def test_config_as_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     out = capsys.readouterr().out
     assert "77" in out
     assert "uop_depth" in out
+
+
+def test_config_shows_features_that_are_off(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_app(["config", "16x16-plain"]) == 0
+    shown = {line.split()[1]: line.split()[3] for line in capsys.readouterr().out.splitlines()
+             if line.startswith("│")}  # fmt: skip
+    assert (shown["vector_table"], shown["vector_window"]) == ("0", "0")
+
+
+@pytest.mark.slow
+def test_networks_and_layers_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In int8 for the accelerator, in float for others; run several times."""
+    report = tmp_path / "r.json"
+    assert run_app(["run", "C8", "--hw", "8x8", "--json", str(report)]) == 0
+    assert json.loads(report.read_text())["coverage"]["operators_on_host"] == 2
+    command = ["run", "C8", "--target", "cpu", "--repeat", "3", "--json", str(report)]
+    assert run_app(command) == 0
+    assert "3 runs: median" in capsys.readouterr().out
+    found = json.loads(report.read_text())
+    assert {layer["op"] for layer in found["layers"]} <= {"Conv2d", "Relu"}
+    assert found["repeat"]["runs"] == 3
+    assert 0 < found["repeat"]["least_s"] <= found["repeat"]["median_s"]
+
+
+def test_numbers_have_commas() -> None:
+    values = (3712090.0, 238700, 23.87, 0.5, 1234567.8)
+    assert [significant(v) for v in values] == ["3,712,090", "238,700", "23.87", "0.5", "1,234,568"]
+    assert significant(238700.4, 4) == "238,700"
 
 
 def test_assemble_disassemble(
@@ -116,6 +148,11 @@ def test_check_finds_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         (["verify", "--programs", "0"], "--programs"),
         (["verify", "--programs", "x"], "--programs"),
         (["verify", "--hw", "{tmp}/narrow.toml", "--memory", "wide"], "expected a data bus of 64"),
+        (
+            ["verify", "--hw", "{tmp}/narrow.toml", "--memory", "wide"],
+            "got 128; take --memory vta or --memory slow, or set bus_bits of one",
+        ),
+        (["sweep", "resnet19"], "densenet121, efficientnet_lite0, lstm_layers, bert_base"),
         (["run", "{tmp}/absent.onnx"], "absent.onnx"),
         (["run", "{tmp}/garbage"], "garbage"),
         (["run", "{digits}", "--target", "moon"], "expected one of sim, rtl, fpga, cpu"),
@@ -255,6 +292,22 @@ def test_verify_exit_code(
     report = json.loads(capsys.readouterr().out)
     assert report["seed"] == 3
     assert report["config"]["bus_bits"] == 128
+
+
+@pytest.mark.parametrize("width", [150, 100, 80, 60, 40, 20])
+def test_tables_in_narrow_terminals(width: int) -> None:
+    """Text is folded, no number is cut, and what has no room is named; numbers go last."""
+    columns = ("layer", "op", "runs on", "cycles", "of bound", "end to end", "MACs")
+    row = ("a_layer_with_a_long_name", "QConv2d", "accelerator", "1,234,567", "98.4 %", "7 %", "9")
+    made = io.StringIO()
+    console = Console(file=made, width=width)
+    show_table(console, "all", columns, [row, row], left=3, first_to_go=("end to end",))
+    shown = made.getvalue()
+    assert "…" not in shown and all(len(line) <= width for line in shown.splitlines())
+    assert shown.count("1,234,567") == (0 if width == 20 else 2)
+    assert ("no room for" in shown) == (width < 80)
+    assert width >= 80 or "end to end" in " ".join(shown.partition("no room for")[2].split())
+    assert width >= 60 or "98.4 %" not in shown
 
 
 @pytest.mark.slow

@@ -175,6 +175,41 @@ def test_a_wrong_plugin_is_one_line(kind: str, tmp_path: Path, capsys) -> None:
     assert target_names() == names and not plugins.loaded()
 
 
+OF_PASSES = "from vdla.compiler.graph.passes import register_pass\n"
+FAULTY = {
+    "an operator calls what the kit lacks": (
+        "from vdla.isa.vector_ops import VectorOp, register_vector_op\n"
+        "register_vector_op(VectorOp('odd', 9, '', lambda k, a, b: k.sqrt(a)))\n",
+        "plugin: expected code that runs, got AttributeError in line 2 of faulty.py: "
+        "'LlvmKit' object has no attribute 'sqrt'",
+    ),
+    "a pass returns nothing": (
+        f"{OF_PASSES}def forgets(graph): pass\nregister_pass(forgets)\n",
+        "pass forgets: expected a Graph, got None",
+    ),
+    "a pass breaks the graph": (
+        f"{OF_PASSES}from dataclasses import replace\n"
+        "def breaks(graph): return replace(graph, nodes=graph.nodes[1:])\nregister_pass(breaks)\n",
+        "pass breaks: node 'dense': input 'dense.bias' is not defined before it",
+    ),
+    "a pass raises": (
+        f"{OF_PASSES}def raises(graph): return graph.nods\nregister_pass(raises)\n",
+        "plugin: expected code that runs, got AttributeError in line 2 of faulty.py: "
+        "'Graph' object has no attribute 'nods'",
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", FAULTY)
+def test_a_fault_of_a_plugin_that_runs_is_one_line(kind: str, tmp_path: Path, capsys) -> None:
+    text, expected = FAULTY[kind]
+    path = written(tmp_path / "faulty.py", text)
+    assert run_app(["run", str(DIGITS), "--hw", "4x4", "--plugin", str(path)]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", f"vdla: {expected}\n")
+
+
 def test_a_missing_plugin_is_one_line(tmp_path: Path, capsys) -> None:
     with pytest.raises(VdlaError, match=r"plugin .*none.py: expected a Python file: No such file"):
         plugins.load(tmp_path / "none.py")

@@ -207,6 +207,21 @@ def test_what_the_host_does_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+def test_a_float_network_names_the_commands_that_change_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    float_model = DIGITS.with_name("digits_float.onnx")
+    assert run_app(["run", str(float_model)]) == 0
+    last = " ".join(capsys.readouterr().out.split("batch in ")[1].split()[2:])
+    assert last.endswith(
+        "MACs ran on the accelerator because the network is float: vdla quantize digits_float.onnx"
+        " --samples SAMPLES.npz -o digits_float_int8.onnx; vdla run digits_float_int8.onnx"
+    )
+    for command in (["run", str(DIGITS)], ["run", str(float_model), "--target", "cpu"]):
+        assert run_app(command) == 0
+        assert "is float" not in capsys.readouterr().out
+
+
 def test_on_the_processor_everything_is_on_the_host(capsys: pytest.CaptureFixture[str]) -> None:
     module = vdla.compile(DIGITS, "cpu")
     module.run(*random_inputs(module.inputs))

@@ -235,5 +235,5 @@ def merge(path: str | Path, sources: Sequence[str | Path]) -> Records:
         trial.line() for source in sources for trial in Records.load(source).trials
     )
     with whole_file(path) as place:
-        place.write_text("".join(line + "\n" for line in lines))
+        place.write_text("".join(line + "\n" for line in lines), "utf-8")
     return Records.load(path)

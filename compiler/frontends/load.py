@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..graph.ir import Graph
+from .doors import opening
 from .onnx.importer import open_onnx
 from .pytorch.importer import is_torch, open_torch
 from .sizes import ONE, Sizes
@@ -12,14 +13,16 @@ from .tflite.importer import is_tflite, open_tflite
 
 
 def open_model(model: object) -> Callable[[Sizes], Graph]:
-    """What reads a model's graph for given sizes, which may be called several times. TensorFlow
-    Lite and PyTorch are recognised by suffix or identifier; any other model is ONNX.
+    """What reads a model's graph for given sizes, which may be called several times. The model may
+    need a door (``doors/``). TensorFlow Lite and PyTorch are recognised by suffix or identifier;
+    any other model is ONNX.
 
     Raises
     ------
     VdlaError
         For a model that cannot be read.
     """
+    model = opening.open_model(model)
     if isinstance(model, Graph):
         return lambda sizes: model
     if is_tflite(model):

@@ -132,14 +132,14 @@ class Sizes:
         VdlaError
             When it is of another shape, or not exactly one of this dtype.
         """
-        array = np.array(self.values[name], order="C")
+        array = np.asarray(self.values[name], order="C")
         number = array.size == 1 and all(size in (1, None) for size in declared)
         shape = (1,) * len(declared) if number else array.shape
         fits = len(shape) == len(declared) and all(
             n == s or not isinstance(s, int) for n, s in zip(shape, declared, strict=True)
         )
         if fits and array.dtype.kind in "biuf":
-            value = array.reshape(shape).astype(dtype)
+            value = array.reshape(shape).astype(dtype, copy=False)
             if np.dtype(dtype).kind == "f" or np.array_equal(value, array.reshape(shape)):
                 return value
         raise VdlaError(

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .calibrate import Probe, Samples
+from .calibrate import Probe
 from .draft import Draft, label
 from .plan import Plan
 from .weights import Scale
@@ -44,23 +44,18 @@ class Error:
 
 
 def compare(
-    draft: Draft,
-    quantised: Draft,
-    dequantized: Mapping[str, str],
-    samples: Samples,
-    advance: Callable[[], None],
+    probe: Probe, quantised: Draft, dequantized: Mapping[str, str], advance: Callable[[], None]
 ) -> dict[str, Error]:
-    """The error of every quantised tensor and every output, by the float model's name."""
-    pairs = {name: name for name in draft.outputs if draft.dtypes[name].startswith("float")}
-    pairs |= dequantized
-    probes = [
-        Probe(model.finish(wanted), samples, tuple(wanted))
-        for model, wanted in ((draft, [*pairs]), (quantised, [*dict.fromkeys(pairs.values())]))
-    ]
+    """The error of every quantised tensor and every output, by the name that ``probe``, of the
+    float model, has for it."""
+    pairs = {name: name for name in probe.others} | dict(dequantized)
+    other = Probe(quantised, probe.samples, tuple(dict.fromkeys(pairs.values())))
     errors = {name: Error() for name in pairs}
-    for real, stored in zip(probes[0].run(advance), probes[1].run(advance), strict=True):
-        for name, other in pairs.items():
-            errors[name].add(real[name], stored[other])
+    # The other one first: it is compiled before there are values of the float model.
+    for stored, real in zip(other.run(advance), probe.run(advance), strict=True):
+        for name in pairs:
+            errors[name].add(real.pop(name), stored[pairs[name]])
+        stored.clear()
     return errors
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import onnx
@@ -11,6 +12,7 @@ import onnx
 from ...isa.errors import VdlaError
 from ..frontends.onnx.importer import input_names
 from ..onnx_backend import VdlaRep
+from .draft import Draft
 
 METHODS = ("minmax", "percentile", "entropy")
 #: Bins of a histogram, from the lowest to the highest value.
@@ -44,11 +46,14 @@ class Range:
 
 @dataclass(frozen=True)
 class Probe:
-    """Runs a model on samples, one batch at a time, and returns values of its tensors."""
+    """Runs a model on samples, one batch at a time, and returns values of its tensors. It is
+    compiled at the first run."""
 
-    model: onnx.ModelProto
+    draft: Draft
     samples: Samples
     tensors: tuple[str, ...]
+    #: Tensors whose values are returned, too, but not calibrated.
+    others: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         """How many batches there are."""
@@ -56,15 +61,31 @@ class Probe:
 
     def _batch(self) -> int:
         """The model's own batch, 1 where it is open."""
-        shape = next(v for v in self.model.graph.input if v.name in self.samples).type.tensor_type
-        return max(1, shape.shape.dim[0].dim_value) if shape.shape.dim else 1
+        inputs = self.draft.model.graph.input
+        dims = next(v for v in inputs if v.name in self.samples).type.tensor_type.shape.dim
+        return max(1, dims[0].dim_value) if dims else 1
 
     def run(self, advance: Callable[[], None]) -> Iterator[dict[str, np.ndarray]]:
-        """The tensors' values, batch after batch."""
-        module = VdlaRep(self.model)
+        """The tensors' values, batch after batch; who takes them out as they are used needs the
+        memory of few of them at a time."""
         for batch in self.batches():
-            yield dict(zip(self.tensors, module.run(batch), strict=True))
+            yield dict(zip(self._outputs, self.module.run(batch), strict=True))
             advance()
+
+    @cached_property
+    def module(self) -> VdlaRep:
+        """What runs the model."""
+        model, constants = self.draft.outline([*self._outputs])
+        return VdlaRep(model, values=constants)
+
+    def release_constants(self) -> None:
+        """Forget the draft's constants; the code has its own."""
+        self.draft.constants.clear()
+        self.module.values.clear()
+
+    @property
+    def _outputs(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((*self.tensors, *self.others)))
 
     def batches(self) -> Iterator[dict[str, np.ndarray]]:
         """The samples of one batch after another."""
@@ -126,7 +147,8 @@ def calibrate(
         ranges = {name: span.union(Range(0.0, 0.0)) for name, span in ranges.items()}
     histograms = {name: np.zeros(BINS, np.int64) for name in probe.tensors}
     for values in probe.run(advance):
-        for name, value in values.items():
+        for name in probe.tensors:
+            value = values.pop(name)
             span = (ranges[name].lo, ranges[name].hi)
             # Zeros, of which a ReLU makes many, are exact in any range: they say nothing about it.
             counted = value[value != 0] if method == "entropy" else value
@@ -140,7 +162,8 @@ def calibrate(
 def _extremes(probe: Probe, advance: Callable[[], None]) -> dict[str, Range]:
     ranges: dict[str, Range] = {}
     for values in probe.run(advance):
-        for name, value in values.items():
+        for name in probe.tensors:
+            value = values.pop(name)
             if not np.isfinite(value).all():
                 raise VdlaError(
                     f"tensor {name!r}: expected finite values on the samples, got NaN or infinity"

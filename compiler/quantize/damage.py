@@ -53,8 +53,8 @@ class Damage:
         samples: Samples,
     ) -> Damage:
         """Build the model with gates, and run it with all of them closed."""
-        module = VdlaRep(_Gates(draft, made, scales, weights).model())
-        batches = [*Probe(draft.model, samples, ()).batches()][:MOST_BATCHES]
+        module = _Gates(draft, made, scales, weights).module()
+        batches = [*Probe(draft, samples, ()).batches()][:MOST_BATCHES]
         found = Damage(draft, made, module, batches, [])
         found.real.extend(found.run(set()))
         return found
@@ -166,8 +166,8 @@ class _Gates:
         #: By tensor, the name of the values that its integers stand for.
         self.rounded: dict[str, str] = {}
 
-    def model(self) -> onnx.ModelProto:
-        """The model; the gates are its last inputs."""
+    def module(self) -> VdlaRep:
+        """What runs the model; the gates are its last inputs."""
         head_of = {p: head for head in _heads(self.plan) for p in self.plan.chain(head)}
         ends = {self.plan.chain(head)[-1]: head for head in _heads(self.plan)}
         for place, node in enumerate(self.source.nodes):
@@ -181,7 +181,9 @@ class _Gates:
             for name in results:
                 rounded = self.values(f"{name}.real", name)
                 self.select(ends[place], rounded, f"{name}.real", name)
-        return self.draft.finish([n for n in self.source.outputs if self.is_float(n)])
+        outputs = [n for n in self.source.outputs if self.is_float(n)]
+        model, constants = self.draft.outline(outputs)
+        return VdlaRep(model, values=constants)
 
     def is_float(self, name: str) -> bool:
         """Whether a tensor has real values, which alone are compared."""

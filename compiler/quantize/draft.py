@@ -10,25 +10,29 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnx.shape_inference
 import onnx.version_converter
 from onnx import helper, numpy_helper
 
 from ...isa.errors import VdlaError
-from ..frontends.onnx.importer import import_onnx
+from ..frontends.onnx.importer import Importer, import_onnx
 from ..frontends.onnx.model import load_model, opset_of
+from ..frontends.sizes import ONE, Sizes
+from .expand import in_float32, taken_apart
 
 #: The first operator set whose DequantizeLinear has scales along an axis.
 OPSET = 13
 #: Operators that some node of every quantised model has.
 QUANTISED = {"DequantizeLinear", "DynamicQuantizeLinear", "DynamicQuantizeLSTM", "QuantizeLinear"}
+#: Constants of more elements decide no shape.
+MOST_OF_SHAPES = 1024
 
 
 @dataclass
 class Draft:
-    """``shapes`` and ``dtypes`` are those of one batch (the model's own batch, or 1). ``fused``
-    names the nodes that became part of other nodes, for the report. ``alike`` are groups of tensors
-    that share a scale, where they are quantised."""
+    """``model`` has neither nodes nor constants: these may be large, and are here once. ``shapes``
+    and ``dtypes`` are those of one batch (the model's own batch, or 1). ``fused`` names the nodes
+    that became part of other nodes, for the report. ``alike`` are groups of tensors that share a
+    scale, where they are quantised."""
 
     model: onnx.ModelProto
     nodes: list[onnx.NodeProto]
@@ -52,13 +56,39 @@ class Draft:
         found = next((n.op_type for n in model.graph.node if n.op_type in QUANTISED), None)
         if found:
             raise VdlaError(f"{where}: expected a float model, got one with {found} nodes")
-        graph = import_onnx(model)
-        model = _recent(model, where)
-        shapes = {tensor.name: tensor.shape for tensor in graph.tensors.values()}
-        dtypes = {tensor.name: tensor.dtype for tensor in graph.tensors.values()}
-        nodes = [copied(node) for node in model.graph.node]
-        constants = {i.name: numpy_helper.to_array(i) for i in model.graph.initializer}
-        return Draft(model, nodes, constants, shapes, dtypes)
+        if model.graph.sparse_initializer:
+            import_onnx(model)  # which refuses it
+        read = Importer(where, ONE).array
+        constants = {i.name: read(i) for i in model.graph.initializer}
+        draft = Draft(in_float32(_outline(model)), [], constants, {}, {})
+        draft.nodes = [in_float32(node) for node in model.graph.node]
+        draft.infer()
+        apart = [part for node in draft.nodes for part in taken_apart(node, draft)]
+        if len(apart) != len(draft.nodes) or draft.opset < OPSET:
+            draft.nodes = apart
+            draft.bring_up(where)
+            draft.infer()
+        return draft
+
+    def infer(self) -> None:
+        """Find the shapes and dtypes of all tensors; the importer's refusals are raised."""
+        model, constants = self.outline()
+        graph = import_onnx(model, Sizes(values=constants))
+        self.shapes = {tensor.name: tensor.shape for tensor in graph.tensors.values()}
+        self.dtypes = {tensor.name: tensor.dtype for tensor in graph.tensors.values()}
+
+    def bring_up(self, where: str) -> None:
+        """Convert the nodes to an operator set that has what quantised models need."""
+        if self.opset >= OPSET:
+            return
+        made = _recent(self.outline()[0], where)
+        self.nodes = [copied(node) for node in made.graph.node]
+        read = Importer(where, ONE).array
+        self.constants |= {i.name: read(i) for i in made.graph.initializer}
+        inputs = [v for v in made.graph.input if v.name not in self.constants]
+        self.model = _outline(made)
+        del self.model.graph.input[:]
+        self.model.graph.input.extend(inputs)
 
     @property
     def opset(self) -> int:
@@ -83,13 +113,19 @@ class Draft:
 
     def written_shapes(self) -> dict[str, list[int]]:
         """The shapes that a Reshape can name, by tensor: one dimension may be open, which is -1."""
-        known = onnx.shape_inference.infer_shapes(self.finish()).graph
+        model, constants = self.outline()
+        try:
+            graph = import_onnx(model, Sizes(2, values=constants))
+            twice = {tensor.name: tensor.shape for tensor in graph.tensors.values()}
+        except VdlaError:  # it takes one image at a time
+            twice = self.shapes
         found = {}
-        for value in (*known.input, *known.value_info, *known.output):
-            dims = value.type.tensor_type.shape.dim
-            sizes = [d.dim_value if d.HasField("dim_value") else -1 for d in dims]
-            if sizes.count(-1) <= 1 and len(sizes) == len(self.shapes.get(value.name, ())):
-                found[value.name] = sizes
+        for name, shape in self.shapes.items():
+            other = twice.get(name, ())
+            if len(other) == len(shape):
+                sizes = [n if n == m else -1 for n, m in zip(shape, other, strict=True)]
+                if sizes.count(-1) <= 1:
+                    found[name] = sizes
         return found
 
     def place(self, node: onnx.NodeProto) -> int:
@@ -116,24 +152,39 @@ class Draft:
         return name
 
     def finish(self, outputs: list[str] | None = None) -> onnx.ModelProto:
-        """The model; with ``outputs``, one that has these tensors as its outputs instead."""
+        """The model with its constants; ``outputs`` as of :meth:`outline`."""
+        made, large = self.outline(outputs)
+        used = {*large, *(i.name for i in made.graph.initializer)}
+        del made.graph.input[len(self.inputs) :], made.graph.initializer[:]
+        names = (name for name in self.constants if name in used)
+        made.graph.initializer.extend(numpy_helper.from_array(self.constants[n], n) for n in names)
+        return made
+
+    def outline(
+        self, outputs: list[str] | None = None
+    ) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
+        """The model with its large constants as its last inputs, and these by name: they are not
+        copied. With ``outputs``, it has these tensors as its outputs instead."""
         made = onnx.ModelProto()
         made.CopyFrom(self.model)
         graph = made.graph
         wanted = self.outputs if outputs is None else outputs
-        del graph.node[:], graph.initializer[:], graph.value_info[:]
         kept = _needed(self.nodes, wanted)
         graph.node.extend(kept)
-        read = {name for node in kept for name in node.input} | {*wanted}
-        used = [name for name in self.constants if name in read]
-        graph.initializer.extend(numpy_helper.from_array(self.constants[n], n) for n in used)
-        inputs = [v for v in graph.input if v.name not in self.constants]
-        del graph.input[:]
-        graph.input.extend(inputs)
+        read = {name for node in kept for name in names_read(node)} | {*wanted}
+        large = {}
+        for name in self.constants:
+            value = self.constants[name]
+            if name in read and value.size <= MOST_OF_SHAPES:
+                graph.initializer.append(numpy_helper.from_array(value, name))
+            elif name in read:
+                kind = helper.np_dtype_to_tensor_dtype(value.dtype)
+                graph.input.append(helper.make_tensor_value_info(name, kind, value.shape))
+                large[name] = value
         if outputs is not None:
             del graph.output[:]
             graph.output.extend(helper.make_empty_tensor_value_info(name) for name in outputs)
-        return made
+        return made, large
 
 
 def _needed(nodes: list[onnx.NodeProto], outputs: list[str]) -> list[onnx.NodeProto]:
@@ -143,14 +194,35 @@ def _needed(nodes: list[onnx.NodeProto], outputs: list[str]) -> list[onnx.NodePr
     for node in reversed(nodes):
         if wanted & {*node.output}:
             kept.append(node)
-            wanted |= {*node.input}
+            wanted |= {*names_read(node)}
     return kept[::-1]
+
+
+def names_read(node: onnx.NodeProto) -> Iterator[str]:
+    """The tensors that a node reads, also in its subgraphs."""
+    yield from node.input
+    for item in node.attribute:
+        for inner in item.g.node if item.HasField("g") else ():
+            yield from names_read(inner)
+        if item.HasField("g"):
+            yield from (value.name for value in item.g.output)
+
+
+def _outline(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A model without nodes and constants, from which the rest is copied."""
+    made, graph = onnx.ModelProto(ir_version=model.ir_version), model.graph
+    made.producer_name = model.producer_name
+    made.opset_import.extend(model.opset_import)
+    made.metadata_props.extend(model.metadata_props)
+    made.graph.name = graph.name
+    constants = {i.name for i in graph.initializer}
+    made.graph.input.extend(v for v in graph.input if v.name not in constants)
+    made.graph.output.extend(graph.output)
+    return made
 
 
 def _recent(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
     version = opset_of(model)
-    if version >= OPSET:
-        return model
     try:
         return onnx.version_converter.convert_version(model, OPSET)
     except (RuntimeError, ValueError, onnx.checker.ValidationError) as error:

@@ -122,7 +122,7 @@ def quantize(
         reasons = "; ".join(dict.fromkeys(r for r in made.reasons if r != FLOAT_AROUND))
         reasons = reasons or FLOAT_AROUND
         raise VdlaError(f"expected a model with an operator that has an integer form: {reasons}")
-    batches = len(Probe(draft.model, samples, ()))
+    batches = len(Probe(draft, samples, ()))
     passes = (1 if method == "minmax" else 2) + bias_correction + 2
     pairs = [] if smoothing is None else find_pairs(draft)
     steps = 0 if least_sqnr is None else len(measured(draft, made))
@@ -131,10 +131,11 @@ def quantize(
         smooth(draft, pairs, samples, smoothing, advance)
         made = plan(draft)
     stored = tuple(made.groups)
-    probe = Probe(draft.finish([*stored]), samples, stored)
-    job = _Job(draft, calibrate(probe, method, percentile, advance), samples, bias_correction)
+    outputs = tuple(name for name in draft.outputs if draft.dtypes[name].startswith("float"))
+    probe = Probe(draft, samples, stored, outputs)
+    job = _Job(draft, calibrate(probe, method, percentile, advance), probe, bias_correction)
     if least_sqnr is None:
-        built, alone = job.build(made, advance), {}
+        built, alone = job.build(made, advance, is_last=True), {}
     else:
         built, alone = _with_least_sqnr(job, made, least_sqnr, advance)
     body = {"method": method, "bias_correction": bias_correction, "samples": batches}
@@ -169,7 +170,7 @@ class _Job:
 
     draft: Draft
     ranges: dict[str, Range]
-    samples: Samples
+    probe: Probe
     bias_correction: bool
 
     def numbers(
@@ -179,14 +180,17 @@ class _Job:
         scales = _scales(self.draft, made, self.ranges)
         weights = quantize_weights(self.draft, made, scales)
         if self.bias_correction:
-            weights = corrected(self.draft, weights, self.samples, advance)
+            weights = corrected(self.draft, weights, self.probe.samples, advance)
         return scales, weights
 
-    def build(self, made: Plan, advance: Callable[[], None]) -> _Built:
-        """The quantised model of a plan, compared with the float one."""
+    def build(self, made: Plan, advance: Callable[[], None], is_last: bool = False) -> _Built:
+        """The quantised model of a plan, compared with the float one. After the last one, the
+        draft has no constants: the probe has its own."""
         scales, weights = self.numbers(made, advance)
         quantised, dequantized = rewrite(self.draft, made, scales, weights)
-        errors = compare(self.draft, quantised, dequantized, self.samples, advance)
+        if is_last:
+            self.probe.release_constants()
+        errors = compare(self.probe, quantised, dequantized, advance)
         return _Built(made, scales, quantised.finish(), errors)
 
 
@@ -201,7 +205,7 @@ def _with_least_sqnr(
         """Not counted: how often it happens is not known before."""
 
     scales, weights = job.numbers(made, silent)
-    damage = Damage.of(job.draft, made, scales, weights, job.samples)
+    damage = Damage.of(job.draft, made, scales, weights, job.probe.samples)
     alone = damage.alone(advance)
     heads = damage.chosen(alone, least_sqnr)
     while True:

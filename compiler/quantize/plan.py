@@ -21,8 +21,8 @@ FUNCTIONS = {
 }
 #: Operators that move or pick values: result and operands share a scale.
 MOVES = {
-    *("Concat", "DepthToSpace", "Flatten", "MaxPool", "Reshape", "Slice", "SpaceToDepth", "Split"),
-    *("Squeeze", "Transpose", "Unsqueeze"),
+    *("Concat", "DepthToSpace", "Flatten", "MaxPool", "Pad", "Reshape", "Slice", "SpaceToDepth"),
+    *("Split", "Squeeze", "Transpose", "Unsqueeze"),
 }
 POOLS = {"AveragePool", "GlobalAveragePool"}
 PRODUCTS = {"Conv", "Gemm", "MatMul"}
@@ -170,9 +170,10 @@ def _product(draft: Draft, node: onnx.NodeProto) -> str:
         return _of_activations(draft, node)
     if any(name not in draft.constants for name in names[1:]):
         return "its weights are computed, not constants"
-    rank = 4 if node.op_type == "Conv" else 2
-    if len(draft.shapes[node.input[0]]) != rank or draft.constants[node.input[1]].ndim != rank:
-        return f"a product of {len(draft.shapes[node.input[0]])} dimensions, supported are {rank}"
+    ranks = (3, 4) if node.op_type == "Conv" else (2,)  # prepare() makes 4 of 5
+    rank = len(draft.shapes[node.input[0]])
+    if rank not in ranks or draft.constants[node.input[1]].ndim != rank:
+        return f"a product of {rank} dimensions, supported are {' and '.join(map(str, ranks))}"
     if node.op_type == "Gemm":
         plain = attribute(node, "alpha", 1.0) == attribute(node, "beta", 1.0) == 1.0
         if not plain or attribute(node, "transA", 0):
@@ -197,8 +198,8 @@ def _add(draft: Draft, node: onnx.NodeProto) -> str:
 
 def _pool(draft: Draft, node: onnx.NodeProto) -> str:
     rank = len(draft.shapes[node.input[0]])
-    if rank != 4:
-        return f"pooling of {rank - 2} dimensions, supported are 2"
+    if rank not in (3, 4):
+        return f"pooling of {rank - 2} dimensions, supported are 1 and 2"
     same = attribute(node, "auto_pad", b"").startswith(b"SAME")
     padded = same or any(attribute(node, "pads", ()))
     if node.op_type == "AveragePool" and padded and not attribute(node, "count_include_pad", 0):
@@ -206,6 +207,13 @@ def _pool(draft: Draft, node: onnx.NodeProto) -> str:
     if attribute(node, "ceil_mode", 0) or set(attribute(node, "dilations", (1,))) != {1}:
         return "supported are ceil_mode = 0 and no dilations"
     return ""
+
+
+def _pad(draft: Draft, node: onnx.NodeProto) -> str:
+    values = [draft.constants.get(name) for name in node.input[2:3] if name]
+    is_zero = all(value is not None and not value.any() for value in values)
+    plain = attribute(node, "mode", b"constant") == b"constant" and is_zero
+    return "" if plain else "supported is a border of zeros"
 
 
 def _function(draft: Draft, node: onnx.NodeProto) -> str:
@@ -226,6 +234,7 @@ _RULES: dict[str, Callable[[Draft, onnx.NodeProto], str]] = {
     "Add": _add,
     "GRU": why_not_unrolled,
     "MaxPool": _max_pool,
+    "Pad": _pad,
 }
 
 

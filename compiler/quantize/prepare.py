@@ -4,7 +4,8 @@ Constants are folded, batch normalisation becomes part of the convolution before
 own), a product and the constant added to it become one node, zeros padded around an image become
 the pads of its convolution, and a mean over height and width an average pool. A product of tokens
 by a weight becomes one of rows, which takes over a number that scores of attention are multiplied
-by. A GRU becomes products, sums and functions for each step.
+by. A GRU becomes products, sums and functions for each step, and a convolution over three
+dimensions one over two.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from collections.abc import Callable
 import numpy as np
 import onnx
 from onnx import helper
-from onnx.reference import ReferenceEvaluator
 
-from .draft import Draft, attribute, label, operands, set_attribute
+from ..frontends.onnx.importer import import_onnx
+from ..frontends.sizes import Sizes
+from ..graph.interpret import interpret
+from .draft import Draft, attribute, label, names_read, operands, set_attribute
 from .recurrent import unroll_gru
 
-#: Nodes without inputs whose result differs from run to run.
-_RANDOM = ("RandomNormal", "RandomUniform", "Multinomial", "Bernoulli")
 #: Nodes with results of more elements are not folded here; that is left to the compiler.
 _MOST_ELEMENTS = 1 << 24
 
@@ -36,23 +37,21 @@ def prepare(draft: Draft) -> None:
 
 def fold_constants(draft: Draft) -> None:
     """Compute the nodes that depend on constants only."""
-    kept = []
-    imports = list(draft.model.opset_import)
+    known, kept = {*draft.constants}, []
     for node in draft.nodes:
-        known = all(name in draft.constants for name in operands(node))
-        small = all(np.prod(draft.shapes.get(n, ())) <= _MOST_ELEMENTS for n in node.output if n)
-        if not known or not small or node.op_type.startswith(_RANDOM) or node.domain:
+        small = all(math.prod(draft.shapes.get(n, ())) <= _MOST_ELEMENTS for n in node.output if n)
+        nested = any(item.HasField("g") for item in node.attribute)
+        if small and not nested and known.issuperset(operands(node)):
+            known |= {*node.output}
+        else:
             kept.append(node)
-            continue
-        names = [name for name in node.output if name]
-        graph = helper.make_graph(
-            [node], "constant", [], [helper.make_empty_tensor_value_info(n) for n in names]
-        )
-        for name in dict.fromkeys(operands(node)):
-            graph.input.append(helper.make_empty_tensor_value_info(name))
-        evaluator = ReferenceEvaluator(helper.make_model(graph, opset_imports=imports))
-        values = evaluator.run(None, {n: draft.constants[n] for n in operands(node)})
-        draft.constants |= {n: np.asarray(v) for n, v in zip(names, values, strict=True)}
+    read = {name for node in kept for name in names_read(node)} | {*draft.outputs}
+    wanted = [name for node in draft.nodes for name in node.output if name in known & read]
+    if wanted:
+        model, large = draft.outline(wanted)
+        del model.graph.input[: len(draft.inputs)]
+        values = interpret(import_onnx(model, Sizes(values=large)))
+        draft.constants |= zip(wanted, values, strict=True)
     draft.nodes = kept
 
 
@@ -253,11 +252,76 @@ def _gemm_of(draft: Draft, name: str) -> onnx.NodeProto | None:
     return None
 
 
+def stack_depths(draft: Draft) -> None:
+    """A convolution over depth, height and width becomes one over height and width. What a depth of
+    the result reads are channels of one image, and these images lie one below the other, with the
+    padding between them; results across two of them are cut off."""
+    for node in list(draft.nodes):
+        if node.op_type != "Conv" or len(draft.shapes.get(node.input[0], ())) != 5:
+            continue
+        weight = draft.constants.get(node.input[1])
+        automatic = attribute(node, "auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID")
+        if weight is not None and not automatic:
+            place = draft.place(node)
+            draft.nodes[place : place + 1] = _stacked(draft, node, weight)
+            draft.infer()
+
+
+def _stacked(draft: Draft, node: onnx.NodeProto, weight: np.ndarray) -> list[onnx.NodeProto]:
+    """The nodes in place of a convolution with three dimensions, and of the bounds after it."""
+    step, row_step, col_step = attribute(node, "strides", [1] * 3)
+    apart, row_apart, col_apart = attribute(node, "dilations", [1] * 3)
+    front, top, left, back, bottom, right = attribute(node, "pads", [0] * 6)
+    channels, _, height, width = draft.shapes[node.input[0]][1:]
+    outputs, _, taps, kernel_rows, _ = weight.shape
+    _, _, depths, rows, cols = draft.shapes[node.output[0]]
+    reach = (kernel_rows - 1) * row_apart + 1
+    bottom += -(top + height + bottom) % row_step
+    whole, last = top + height + bottom, (depths - 1) * step + 1
+    made: list[onnx.NodeProto] = []
+
+    def add(kind: str, x: str, *more: str | list[int], **attributes: object) -> str:
+        """A node; numbers become a constant."""
+        y = f"{node.output[0]}.{kind} {len(made)}"
+        names = [n if isinstance(n, str) else draft.constant(y, np.array(n)) for n in more]
+        y = draft.fresh(f"{y}.y")
+        made.append(helper.make_node(kind, [x, *names], [y], y, **attributes))
+        return y
+
+    x = node.input[0]
+    if front or back or top or bottom:
+        x = add("Pad", x, [0, 0, front, top, 0, 0, 0, back, bottom, 0])
+    slices = [
+        add("Unsqueeze", add("Slice", x, [tap], [tap + last], [2], [step]), [2])
+        for tap in range(0, taps * apart, apart)
+    ]
+    x = add("Concat", slices[0], *slices[1:], axis=2)
+    x = add("Reshape", x, [-1, channels * taps, depths * whole, width])
+    flat = weight.reshape(outputs, -1, *weight.shape[3:])
+    x = add(
+        "Conv", x, draft.constant(f"{node.output[0]}.weight", flat), *node.input[2:],
+        strides=[row_step, col_step], dilations=[row_apart, col_apart],
+        pads=[0, left, max(0, reach - row_step), right], group=attribute(node, "group", 1),
+    )  # fmt: skip
+    made[-1].name, result = label(node), node.output[0]
+    readers = [other for other in draft.nodes if result in other.input]
+    if draft.readers()[result] == len(readers) == 1 and readers[0].op_type in ("Relu", "Clip"):
+        [reader] = readers
+        x = add(reader.op_type, x, *reader.input[1:])
+        made[-1].name, result = label(reader), reader.output[0]
+        draft.nodes.remove(reader)
+    x = add("Reshape", x, [-1, outputs, depths, whole // row_step, cols])
+    add("Slice", x, [0], [rows], [3])
+    made[-1].output[0] = result
+    return made
+
+
 REWRITINGS: tuple[Rewriting, ...] = (
     fold_constants,
     drop_identities,
     fold_batch_norms,
     add_biases,
+    stack_depths,
     fold_pads,
     mean_to_pool,
     flatten_products,

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from .draft import Draft, copied
+from .draft import Draft, copied, names_read
 from .plan import Plan, data_operands
 from .weights import MOST_BIAS_STEPS, Scale, Weight
 
@@ -121,4 +121,6 @@ def rewrite(
     target.nodes = draft.nodes
     rewriter.run()
     target.nodes = rewriter.nodes
+    read = {name for node in target.nodes for name in names_read(node)} | {*target.outputs}
+    target.constants = {n: value for n, value in target.constants.items() if n in read}
     return target, rewriter.dequantized

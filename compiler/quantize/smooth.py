@@ -50,7 +50,7 @@ def smooth(
     tensors = tuple(dict.fromkeys(c.input[0] for pair in pairs for c in pair.consumers))
     most = {name: np.zeros(1) for name in tensors}
     axes = {c.input[0]: _channel_axis(c) for pair in pairs for c in pair.consumers}
-    for values in Probe(draft.finish([*tensors]), samples, tensors).run(advance):
+    for values in Probe(draft, samples, tensors).run(advance):
         for name, value in values.items():
             others = tuple(i for i in range(value.ndim) if i != axes[name] % value.ndim)
             most[name] = np.maximum(most[name], np.abs(value.astype(np.float64)).max(axis=others))

@@ -116,7 +116,7 @@ def corrected(
     wanted = [*names.values()]
     totals = {name: np.zeros(1) for name in wanted}
     count = 0
-    for values in Probe(probed.finish(wanted), samples, tuple(wanted)).run(advance):
+    for values in Probe(probed, samples, tuple(wanted)).run(advance):
         count += 1
         for name, value in values.items():
             others = tuple(axis for axis in range(value.ndim) if axis != 1)

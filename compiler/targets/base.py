@@ -26,6 +26,15 @@ from ..tir.lower import lower
 GraphPass = Callable[[Graph], Graph]
 
 
+class DoesNotFit(VdlaError):
+    """A ``layer`` that a target takes, for which it turns out that none of its programs fits; and
+    the ``reason``. The host can run it."""
+
+    def __init__(self, layer: str, reason: str):
+        super().__init__(f"layer {layer!r}: {reason}")
+        self.layer, self.reason = layer, reason
+
+
 @dataclass(frozen=True)
 class Options:
     """What a user specifies besides the model and the target's name.

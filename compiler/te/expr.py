@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import wraps
 from itertools import count
-from typing import Any, TypeVar
+from typing import Any, TypeVar, dataclass_transform
 
 import ml_dtypes  # noqa: F401 - NumPy's bfloat16
 import numpy as np
@@ -61,12 +63,55 @@ FLOAT_FUNCTIONS = (
 INTRINSICS |= {n: tuple(((d,), d) for d in FLOAT_DTYPES) for n in FLOAT_FUNCTIONS}
 
 _ids = count()
+#: Whether a rule is called now, whose author means values by ``==``, and not nodes.
+_in_rule: ContextVar[bool] = ContextVar("_in_rule", default=False)
+
+
+_Node = TypeVar("_Node")
+
+
+@contextmanager
+def rule_called() -> Iterator[None]:
+    """While a rule is called, ``==`` of expressions is refused: it compares nodes."""
+    token = _in_rule.set(True)
+    try:
+        yield
+    finally:
+        _in_rule.reset(token)
+
+
+def is_in_rule() -> bool:
+    """Whether a rule is called now."""
+    return _in_rule.get()
+
+
+def _refuse_in_rule() -> None:
+    if _in_rule.get():
+        raise VdlaError(
+            "expected no == of expressions in a rule: it would compare the expressions, not their "
+            "values; use .equal(...)"
+        )
 
 
 class Operators:
     """Python's operators, which build expressions; the base of nodes, and of loop axes, which stand
     for their variables.
+
+    Python cannot know the truth of an expression while the program is written. So ``if``, ``and``,
+    ``or``, ``not``, ``in``, and Python's ``min`` and ``max`` are refused.
     """
+
+    def __bool__(self) -> bool:
+        raise VdlaError(
+            "expected no Python condition on an expression, whose value is not known yet: use "
+            "te.select for if, te.minimum and te.maximum for min and max, & and | for and and or"
+        )
+
+    def __eq__(self, other: object) -> bool:
+        _refuse_in_rule()
+        return self is other
+
+    __hash__ = object.__hash__
 
     def __add__(self, other: Operand) -> Expr:
         return binary("+", self, other)
@@ -110,6 +155,12 @@ class Operators:
     def __or__(self, other: Operand) -> Expr:
         return binary("|", self, other)
 
+    def __rand__(self, other: Operand) -> Expr:
+        return binary("&", other, self)
+
+    def __ror__(self, other: Operand) -> Expr:
+        return binary("|", other, self)
+
     def __lt__(self, other: Operand) -> Expr:
         return binary("<", self, other)
 
@@ -135,6 +186,20 @@ class Expr(Operators):
     def astype(self, dtype: str) -> Expr:
         """Convert; integers wrap."""
         return cast(dtype, self)
+
+
+@dataclass_transform(frozen_default=True)
+def _node(cls: type[_Node]) -> type[_Node]:
+    """A frozen dataclass; nodes with equal fields are equal."""
+    cls = dataclass(frozen=True)(cls)
+    compare = cls.__eq__
+
+    def __eq__(self: Any, other: object) -> bool:
+        _refuse_in_rule()
+        return compare(self, other)
+
+    cls.__eq__ = __eq__  # type: ignore[method-assign]
+    return cls
 
 
 Operand = Operators | int | float
@@ -168,7 +233,7 @@ class Var(Expr):
         return self.name
 
 
-@dataclass(frozen=True)
+@_node
 class Const(Expr):
     """A literal."""
 
@@ -176,7 +241,7 @@ class Const(Expr):
     dtype: str = "int32"
 
 
-@dataclass(frozen=True)
+@_node
 class Binary(Expr):
     """``a op b``; op is one of + - * / // % >> << & | < <= == min max. Comparisons and & | of bools
     are bool.
@@ -188,7 +253,7 @@ class Binary(Expr):
     dtype: str
 
 
-@dataclass(frozen=True)
+@_node
 class Select(Expr):
     """``a`` where ``cond`` holds, else ``b``; the operand not chosen is not evaluated."""
 
@@ -201,7 +266,7 @@ class Select(Expr):
         return self.a.dtype
 
 
-@dataclass(frozen=True)
+@_node
 class Cast(Expr):
     """Conversion. Integers wrap; floats become integers by rounding half to even, saturating to
     int64 (0 for not-a-number) and wrapping.
@@ -211,7 +276,7 @@ class Cast(Expr):
     a: Expr
 
 
-@dataclass(frozen=True)
+@_node
 class Call(Expr):
     """A named intrinsic function of scalars (see ``INTRINSICS``)."""
 
@@ -220,7 +285,7 @@ class Call(Expr):
     dtype: str
 
 
-@dataclass(frozen=True)
+@_node
 class Read(Expr):
     """An element of a tensor or buffer: anything with ``name``, ``shape`` and ``dtype``."""
 
@@ -244,7 +309,7 @@ class Reducer:
     identity: Callable[[str], Const]
 
 
-@dataclass(frozen=True)
+@_node
 class Reduce(Expr):
     """``body`` combined over reduction axes, by + * min max or a :class:`Reducer`, starting from
     ``init`` or else the neutral element. It must be the whole rule of a ``compute``.
@@ -305,12 +370,18 @@ def integer_range(dtype: str) -> tuple[int, int]:
 
 
 def wrap(value: Operand, dtype: str = "int32") -> Expr:
-    """A Python number as a node, a loop axis as its variable; a node is returned as it is."""
+    """A Python number as a node, a loop axis as its variable; a node is returned as it is.
+
+    Raises VdlaError for True and False, which are what ``==`` gives.
+    """
     value = getattr(value, "var", value)
     if isinstance(value, Expr):
         return value
     if isinstance(value, bool):
-        return Const(value, "bool")
+        raise VdlaError(
+            f"expected an expression or a number, got {value}: == compares expressions, not"
+            " values; use .equal(...), or te.Const(True, 'bool')"
+        )
     is_float = isinstance(value, float) and dtype not in FLOAT_DTYPES
     return Const(value, "float32" if is_float else dtype)
 
@@ -410,6 +481,7 @@ def all_of(*conditions: Expr) -> Expr:
 
 def select(cond: Expr, a: Operand, b: Operand) -> Expr:
     """``a`` if ``cond`` else ``b``."""
+    cond = wrap(cond)
     if isinstance(cond, Const):
         return wrap(a) if cond.value else wrap(b)
     a = wrap(a, b.dtype) if isinstance(b, Expr) else wrap(a)

@@ -21,8 +21,10 @@ from .expr import (
     Reduce,
     Reducer,
     Var,
+    is_in_rule,
     maximum,
     minimum,
+    rule_called,
     select,
     walk,
     wrap,
@@ -36,6 +38,10 @@ class IterVar(Operators):
     var: Var
     extent: int
     kind: str = "data"
+
+    def __bool__(self) -> bool:
+        """True for schedules, where an axis may be None; in a rule it stands for its variable."""
+        return not is_in_rule() or super().__bool__()
 
     @property
     def name(self) -> str:
@@ -104,7 +110,8 @@ def compute(shape: tuple[int, ...], rule: Callable[..., Expr], name: str = "y") 
             f"compute {name}: rule takes {len(names)} indices, shape {shape} has {len(shape)}"
         )
     axes = tuple(IterVar(Var(n), extent) for n, extent in zip(names, shape, strict=True))
-    body = wrap(rule(*(axis.var for axis in axes)))
+    with rule_called():
+        body = wrap(rule(*(axis.var for axis in axes)))
     _check(name, shape, body.dtype)
     if any(isinstance(node, Reduce) and node is not body for node in walk(body)):
         raise VdlaError(

@@ -229,7 +229,7 @@ def _needed(
         extents[dim] = -(-extents[dim] // count) * count
     whole = [extent >= size for extent, size in zip(extents, shape, strict=True)]
     return Domain(
-        [Const(0) if w else (m or Const(0)) for m, w in zip(mins, whole, strict=True)],
+        [Const(0) if w or m is None else m for m, w in zip(mins, whole, strict=True)],
         [size if w else e for e, size, w in zip(extents, shape, whole, strict=True)],
     )
 
@@ -243,7 +243,7 @@ def _swept(reads: list[Read], tensor: Tensor, ranges: Ranges) -> list[tuple[Expr
             for dim, index in enumerate(read.indices):
                 found = _index_range(index, ranges) or (Const(0), shape[dim])
                 bounds[dim] = _union(bounds[dim], found, shape[dim])
-    return [(first or Const(0), count) for first, count in bounds]
+    return [(Const(0) if first is None else first, count) for first, count in bounds]
 
 
 def read_inside(

@@ -72,5 +72,5 @@ def export(params: HwParams, directory: Path) -> list[Path]:
         "README.md": _README.format(part=PART, name=NAME, hash=params.hash, bus=params.bus_bits),
     }
     for name, text in texts.items():
-        (directory / name).write_text(text)
+        (directory / name).write_text(text, "utf-8")
     return [directory / name for name in texts]

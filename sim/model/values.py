@@ -17,7 +17,7 @@ from ...isa.params import HwParams
 from ...isa.program import Program
 from ...isa.reference import AddressError, State, execute
 from ...isa.vector_ops import VECTOR_OPS, VectorOp
-from ...runtime.cache import cache_dir, keep
+from ...runtime.cache import cache_dir, keep_checked, read_checked
 from ...runtime.processor import host
 from .kernels import POINTERS, build_module
 
@@ -79,14 +79,15 @@ def _kernels(params: HwParams, _operators: tuple[VectorOp, ...]) -> Kernels:
     key = "\0".join([str(module), host().key, str(llvm.llvm_version_info)])
     kept = cache_dir() / f"values_{hashlib.sha256(key.encode()).hexdigest()[:24]}.o"
     parsed = llvm.parse_assembly(str(module))
-    if not kept.exists():
+    known = read_checked(kept)  # LLVM ends the process when it reads a damaged file
+    if known is None:
         parsed.verify()
         builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(2))
         builder.getModulePassManager().run(parsed, builder)
     engine = llvm.create_mcjit_compiler(parsed, machine)
     engine.set_object_cache(
-        lambda _module, code: keep(kept, code),
-        lambda _module: kept.read_bytes() if kept.exists() else None,
+        lambda _module, code: keep_checked(kept, code),
+        lambda _module: known,
     )
     engine.finalize_object()
     pointer, integer = ctypes.c_void_p, ctypes.c_int64

@@ -90,7 +90,12 @@ class RtlSimulator:
     def _load(self, flags: tuple[str, ...]) -> ctypes.CDLL:
         if self._verilog is None:
             self._verilog = kept_verilog(self.params)
-        library = ctypes.CDLL(str(build_library(self._verilog, flags)))
+        built = build_library(self._verilog, flags)
+        try:
+            library = ctypes.CDLL(str(built))
+        except OSError:  # the cache's file is damaged
+            built.unlink()
+            library = ctypes.CDLL(str(build_library(self._verilog, flags)))
         pointer, size = ctypes.c_void_p, ctypes.c_uint64
         library.vdla_new.restype = pointer
         library.vdla_delete.argtypes = [pointer]
@@ -238,7 +243,7 @@ def build_library(verilog: str, flags: tuple[str, ...] = ()) -> Path:
     # Registers start with their initial values. As an input, the reset would make Verilator look
     # at the next state of every register twice a cycle.
     text = _RESET_PORT.sub(r"\1\2wire rst = 1'h0;", text, count=1)
-    parts = [text, HARNESS.read_text(), repr(toolchain.versions()), *flags]
+    parts = [text, HARNESS.read_text("utf-8"), repr(toolchain.versions()), *flags]
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
     target = toolchain.cache_dir() / f"{'waves' if waves else 'core'}_{key}.so"
     if target.exists():
@@ -254,7 +259,7 @@ def _build(text: str, target: Path, waves: bool, flags: tuple[str, ...]) -> None
     work = Path(tempfile.mkdtemp(prefix="build_", dir=target.parent))
     try:
         source = work / "core.v"
-        source.write_text(text)
+        source.write_text(text, "utf-8")
         toolchain.verilate(source, "vdla_core", work / "cpp", *(["--trace-vcd"] if waves else []))
         sources = [HARNESS, *sorted((work / "cpp").glob("*.cpp"))]
         if waves:

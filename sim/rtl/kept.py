@@ -47,6 +47,7 @@ def kept_text(what: str, params: HwParams, rooms: tuple[str, ...], make: Callabl
     with one_process(place):
         if (kept := read_checked(place)) is not None:
             return kept.decode()
+        toolchain.find_compiler()  # what simulates the Verilog; this is said before a minute's work
         toolchain.setup_yosys()
         text = make()
         keep_checked(place, text.encode())

@@ -78,15 +78,21 @@ def run_verilator(verilog: Path, directory: Path, *options: str) -> None:
     _run(command, env, "verilator")
 
 
+def find_compiler() -> str:
+    """The C++ compiler. Raises VdlaError where there is none."""
+    compiler = shutil.which("g++")
+    if compiler is None:
+        raise VdlaError("g++ is not installed; the RTL simulation is compiled C++")
+    return compiler
+
+
 def compile_shared(sources: list[Path], includes: list[Path], output: Path, *flags: str) -> None:
     """C++ sources to a shared library, on all cores; of contradicting flags the last one holds.
 
     All sources are one text, and Verilator's ``__Slow`` files, which run once at the start and are
     not optimised, another: to read Verilator's headers takes longer than to compile most files.
     """
-    compiler = shutil.which("g++")
-    if compiler is None:
-        raise VdlaError("g++ is not installed; the RTL simulation is compiled C++")
+    compiler = find_compiler()
     root = verilator_root() / "include"
     paths = [f"-I{p}" for p in (*includes, root, root / "vltstd")]
 
@@ -98,7 +104,7 @@ def compile_shared(sources: list[Path], includes: list[Path], output: Path, *fla
 
     def joined(name: str, level: str, parts: list[Path]) -> Path:
         whole = output.with_name(f"{name}.cpp")
-        whole.write_text("".join(f'#include "{part}"\n' for part in parts))
+        whole.write_text("".join(f'#include "{part}"\n' for part in parts), "utf-8")
         return compiled(whole, output.parent, level)
 
     def runtime(source: Path) -> Path:

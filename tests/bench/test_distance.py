@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import onnx
 import pytest
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
+from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 from vdla.bench.distance import STEPS, distances
 from vdla.bench.workloads import mobilenet_v2, resnet18
 from vdla.cli import run_app
@@ -73,8 +75,63 @@ def test_asymmetric_uint8(images: np.ndarray) -> None:
     assert len(rows) > 5 and all(row.largest <= 1 for row in rows)
 
 
+@pytest.mark.parametrize("kind", [QuantType.QUInt8, QuantType.QInt8])
+@pytest.mark.parametrize("form", [QuantFormat.QOperator, QuantFormat.QDQ])
+def test_every_integer_operator_is_compared(
+    form: QuantFormat, kind: QuantType, tmp_path: Path
+) -> None:
+    """Also operators that have integers as results themselves, and one behind a computed shape."""
+    rng = np.random.default_rng(0)
+    make = helper.make_node
+    nodes = [
+        make("Conv", ["x", "w", "b"], ["c"], "c", pads=[1, 1, 1, 1]),
+        make("Relu", ["c"], ["r"], "r"),
+        make("Conv", ["r", "w2"], ["d"], "d", pads=[1, 1, 1, 1]),
+        make("Add", ["d", "r"], ["s"], "s"),
+        make("Sigmoid", ["s"], ["g"], "g"),
+        make("MaxPool", ["g"], ["p"], "p", kernel_shape=[2, 2], strides=[2, 2]),
+        make("Shape", ["p"], ["sizes"], "sizes"),
+        make("Gather", ["sizes", "zero"], ["n"], "n", axis=0),
+        make("Concat", ["n", "rest"], ["shape"], "shape", axis=0),
+        make("Reshape", ["p", "shape"], ["f"], "f"),
+        make("MatMul", ["f", "m"], ["y"], "y"),
+    ]
+    constants = {
+        "w": rng.normal(0, 0.3, (8, 4, 3, 3)), "b": rng.normal(0, 0.3, 8),
+        "w2": rng.normal(0, 0.3, (8, 8, 3, 3)), "m": rng.normal(0, 0.3, (72, 10)),
+    }  # fmt: skip
+    stored = [numpy_helper.from_array(v.astype(np.float32), n) for n, v in constants.items()]
+    stored += [numpy_helper.from_array(np.array(v), n) for n, v in (("zero", [0]), ("rest", [-1]))]
+    x, y = (
+        helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
+        for name, shape in (("x", ["N", 4, 6, 6]), ("y", None))
+    )
+    model = helper.make_model(
+        helper.make_graph(nodes, "g", [x], [y], stored),
+        opset_imports=[helper.make_opsetid("", 17)], ir_version=8,
+    )  # fmt: skip
+    onnx.save(model, tmp_path / "float.onnx")
+    inputs = rng.normal(0, 1, (4, 1, 4, 6, 6)).astype(np.float32)
+
+    class Reader(CalibrationDataReader):
+        left: ClassVar[list[dict[str, np.ndarray]]] = [{"x": array} for array in inputs]
+
+        def get_next(self) -> dict[str, np.ndarray] | None:
+            return self.left.pop() if self.left else None
+
+    quantize_static(
+        tmp_path / "float.onnx", tmp_path / "q.onnx", Reader(), quant_format=form,
+        activation_type=kind, weight_type=QuantType.QInt8,
+    )  # fmt: skip
+    rows = distances(tmp_path / "q.onnx", [inputs[0]])
+    kinds = [row.op for row in rows]
+    assert {*kinds} >= {"Quantize", "QAdd", "QTable", "QMaxPool", "QDense"}
+    assert kinds.count("QConv2d") == 2
+    assert all(row.largest <= 1 for row in rows)
+
+
 def test_a_float_model_has_none(images: np.ndarray) -> None:
-    with pytest.raises(VdlaError, match="expected a model with QuantizeLinear"):
+    with pytest.raises(VdlaError, match="expected a quantised model"):
         distances(MODELS / "digits_float.onnx", [images])
 
 

@@ -19,7 +19,7 @@ import pytest
 import vdla
 from vdla.bench import sweep
 from vdla.bench.measure import random_inputs
-from vdla.bench.networks import network_rows
+from vdla.bench.networks import find_model, network_rows
 from vdla.bench.sweep import (
     Results,
     compared,
@@ -30,7 +30,6 @@ from vdla.bench.sweep import (
     measure_points,
     parse_sets,
 )
-from vdla.bench.workloads import find_model
 from vdla.cli import run_app
 from vdla.compiler.choose.records import Records, append
 from vdla.compiler.tune.sandbox import Sandbox, TrialFailed

@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import vdla
 from vdla.cli import run_app
@@ -16,7 +17,7 @@ from vdla.isa.params import HwParams
 
 from . import networks
 from .configurations import ROOMY, SMALLEST, Platform
-from .networks import DIGITS, differences, run
+from .networks import DIGITS, IMAGES, differences, run
 
 #: Those whose RTL builds in seconds; ``make verify`` does all.
 QUICK = [platform for platform in ROOMY if platform.params.block == 4][:1]
@@ -56,13 +57,33 @@ def test_differences_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert wrong[3] == "cycles of conv: sim 6, rtl 7"
 
 
-@pytest.mark.fast(1)
-@pytest.mark.parametrize(
-    ("vthreads", "reason"), [(1, "wgt needs 9 entries of 8"), (2, "par needs 6 entries of 4")]
-)
-def test_what_does_not_fit_is_refused(vthreads: int, reason: str) -> None:
-    with pytest.raises(VdlaError, match=f"layer '.*': convolution .x.: no tile fits .*{reason}"):
-        vdla.compile(DIGITS, "sim", SMALLEST, "vta", vthreads)
+@pytest.mark.slow
+@pytest.mark.parametrize("vthreads", [1, 2])
+def test_what_does_not_fit_runs_on_the_host(vthreads: int) -> None:
+    """Even with one virtual thread; the reason says what is too small."""
+    module = vdla.compile(DIGITS, "sim", SMALLEST, "vta", vthreads)
+    assert np.array_equal(module.run(IMAGES)[0], networks.logits())
+    layers = {layer.name: layer for layer in module.compiled.layers}
+    assert layers["down"].target == "cpu"
+    assert layers["down"].reason == (
+        "convolution 3x3: no tile fits with 1 virtual thread, wgt needs 9 entries of 8"
+    )
+    assert layers["stem"].target == layers["dense"].target == "accel"
+
+
+@pytest.mark.slow
+def test_what_does_not_fit_twice_has_one_virtual_thread() -> None:
+    """Parameters of one tile fill ``par``, and the dense layer has more tiles than one."""
+    module = vdla.compile(DIGITS, "sim", SMALLEST, "vta", 2)
+    assert np.array_equal(module.run(IMAGES)[0], networks.logits())
+    knobs = {layer.name: layer.knobs for layer in module.compiled.layers}
+    assert (knobs["dense"]["vthreads"], knobs["mean"]["vthreads"]) == (1, 2)
+
+
+def test_knobs_that_do_not_fit_are_refused() -> None:
+    """Whoever gives knobs gets these, and no other target."""
+    with pytest.raises(VdlaError, match=r"layer 'dense': .*no tile fits with 2 virtual threads"):
+        vdla.compile(DIGITS, "sim", SMALLEST, "vta", 2, knobs={"dense": {"vthreads": 2}})
 
 
 # ---- configurations that are none ----------------------------------------------------------------

@@ -44,6 +44,11 @@ APART = {
         "<value_ints=[1]>() c = Unsqueeze(f, u) y = Add(x, c)",
         0,
     ),
+    "looked up by its number": (
+        "s = Shape(x) i = Constant<value_int=0>() l = Gather(s, i) z = Constant<value_int=0>() "
+        "o = Constant<value_int=1>() p = Range(z, l, o) y = Gather(x, p)",
+        0,
+    ),
     "folded": (
         "s = Constant<value_ints=[-1, 2, 6]>() r = Reshape(x, s) t = Transpose<perm=[1, 2, 0]>(r) "
         "a = Constant<value_ints=[0]>() y = ReduceMax<keepdims=0>(t, a)",
@@ -67,6 +72,12 @@ MIXED = {
         "across the elements",
     ),
     "first image": ("i = Constant<value_int=0>() y = Gather(x, i)", ""),
+    "looked up by the next number": (
+        "s = Shape(x) i = Constant<value_int=0>() l = Gather(s, i) z = Constant<value_int=1>() "
+        "o = Constant<value_int=1>() n = Add(l, o) p = Range(z, n, o) q = Mod(p, l) "
+        "y = Gather(x, q)",
+        "",
+    ),
     "twice": ("y = Concat<axis=0>(x, x)", ""),
     "divided by their number": (
         "s = Shape(x) i = Constant<value_int=0>() n = Gather(s, i) f = Cast<to=1>(n) y = Div(x, f)",

@@ -85,3 +85,23 @@ def test_memory_of_every_step(model: str, capsys: pytest.CaptureFixture[str]) ->
     shown = capsys.readouterr().out
     table = shown[shown.index("memory between operators") :]
     assert "step 1, DRAM" in table and "step 2, host" in table
+
+
+@pytest.mark.slow
+def test_what_the_planner_chose_from(capsys: pytest.CaptureFixture[str]) -> None:
+    """The choice is one of the legal ones, and the best come in order."""
+    digits = Path(__file__).parents[2] / "examples" / "models" / "digits_int8.onnx"
+    assert run_app(["run", str(digits), "--explain", "--json", "-"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    chosen = {layer["name"]: layer for layer in report["layers"]}
+    assert {found["name"] for found in report["alternatives"]} == {
+        name for name, layer in chosen.items() if layer["target"] == "accel" and layer["knobs"]
+    }
+    for found in report["alternatives"]:
+        assert 0 < found["legal"] <= found["choices"]
+        cycles = [one["cycles"] for one in found["best"]]
+        assert cycles == sorted(cycles)
+        (choice,) = (one for one in found["best"] if one["chosen"])
+        layer = chosen[found["name"]]
+        assert choice["knobs"].items() <= layer["knobs"].items()
+        assert choice["cycles"] == layer["predicted_cycles"]

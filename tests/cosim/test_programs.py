@@ -14,6 +14,7 @@ import pytest
 from vdla.cli import run_app
 from vdla.cosim import BenchFailure, Coverage, Design, Session, Settings
 from vdla.cosim.check import ProgramCheck
+from vdla.cosim.signal_list import write_signal_list
 from vdla.hw.core.layouts import queued_insn
 from vdla.isa.insn import Vector
 from vdla.isa.memory import MEMORY_PRESETS, MemoryParams
@@ -92,6 +93,23 @@ def test_waves(core: Design, program: Program, tmp_path: Path) -> None:
     session.run(program, program.dram_image())
     text = path.read_text()
     assert "$enddefinitions" in text and "axi_arvalid" in text and len(text) > 10_000
+
+
+def test_a_list_of_signals_for_viewers(tmp_path: Path) -> None:
+    """Handshakes of the core and its units; what is deeper, or has no name of ours, is left out."""
+    waves = tmp_path / "w.vcd"
+    waves.write_text(
+        "$scope module $rootio $end\n$var wire 1 a clk $end\n$upscope $end\n"
+        "$scope module core $end\n$var wire 1 b clk $end\n$var wire 4 c ended [3:0] $end\n"
+        "$var wire 1 d $auto$7 $end\n$scope module gemm $end\n$var wire 1 e insn__valid $end\n"
+        "$var wire 8 f other [7:0] $end\n$scope module lane $end\n$var wire 1 g uop__ready $end\n"
+        "$upscope $end\n$upscope $end\n$upscope $end\n$enddefinitions $end\n#0\n"
+    )
+    write_signal_list(waves)
+    assert (tmp_path / "w.gtkw").read_text().splitlines()[1:] == [
+        "[timestart] 0", "-core", "core.clk", "core.ended[3:0]", "-core.gemm",
+        "core.gemm.insn__valid",
+    ]  # fmt: skip
 
 
 @pytest.mark.sweep

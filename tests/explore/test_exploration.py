@@ -249,6 +249,9 @@ def test_time_is_cycles_at_the_modelled_clock(
     (tmp_path / "ulx3s-85f.jsonl").write_text("".join(lines))
     found = explored(timed, tmp_path / "r.jsonl")
     assert found.front and "6 placed samples, off by 0.0 %" in found.ladder.marks()["time_us"]
+    windows = replace(timed, knobs={**timed.knobs, "vector_window": (0, 3)})
+    assert "of no sample with these vector_window" in Ladder(windows).marks()["lut"]
+    assert "of no sample" not in found.ladder.marks()["lut"]
     for one in found.outcomes:
         if one.rung == "exact":
             params = one.design.params

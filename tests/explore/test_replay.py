@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from vdla.bench.networks import find_model
 from vdla.bench.sweep import Results, measure_point
-from vdla.bench.workloads import find_model
 from vdla.explore import enumeration
 from vdla.explore.enumeration import Enumeration, enumerate_designs, possible
 from vdla.explore.exploration import Exploration

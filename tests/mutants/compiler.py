@@ -21,10 +21,11 @@ from vdla.compiler.graph.passes.drop_identities import _same_value
 from vdla.compiler.graph.passes.fold_activations import fold_activations
 from vdla.compiler.graph.passes.fold_pads import _folded
 from vdla.compiler.graph.passes.fuse_layer_norm import _Steps
-from vdla.compiler.graph.passes.fuse_qdq import _Fusion
+from vdla.compiler.graph.passes.fuse_qdq import QdqFusion
 from vdla.compiler.graph.passes.fuse_softmax import _Softmax, fuse_softmax
 from vdla.compiler.graph.passes.merge_transposes import merge_transposes
 from vdla.compiler.graph.passes.split_batch import _is_shared, _split_operator
+from vdla.compiler.partition import assign_targets
 from vdla.compiler.targets.common.fuse_elementwise import _ends, fuse_elementwise
 from vdla.compiler.targets.cpu import core, llvm_functions, micro_kernel_code
 from vdla.compiler.targets.cpu.core import Core
@@ -184,8 +185,8 @@ COMPILER = (
                  "::test_the_graph_whose_program_ends_first_is_taken",
                  "compiler/targets/vdla/templates/test_convolution_residual.py"
                  "::test_what_ends_first_is_taken")),
-    Mutant("layers that read other tensors are repeated", "compiler", repeats._reads_alike,
-           "!= period", "== -1", tests("compiler/targets/vdla/plan/test_repeats.py")),
+    Mutant("layers that read other tensors are repeated", "compiler", repeats._longest_repetition,
+           "(other - one == period)", "True", tests("compiler/targets/vdla/plan/test_repeats.py")),
     Mutant("operators with knobs of their own are fused", "compiler", program_plan.has_own_knobs,
            "bool(own) and", "False and",
            tests("compiler/targets/vdla/templates/test_convolution_residual.py"
@@ -292,6 +293,13 @@ COMPILER = (
            sharing.share_scratchpads, "maker_cycles=maker_cycles(node)", "maker_cycles=0",
            tests("compiler/targets/vdla/test_suits_reader.py"
                  "::test_small_tiles_follow_a_slow_maker")),
+    Mutant("a layer that does not fit keeps its virtual threads", "compiler",
+           sharing.share_scratchpads, "(machine.vthreads - 1) * (", "0 * (",
+           tests("campaign/test_networks.py"
+                 "::test_what_does_not_fit_twice_has_one_virtual_thread")),
+    Mutant("a layer that does not fit stays on the accelerator", "compiler", assign_targets,
+           "node.name in left", "not node.name",
+           tests("campaign/test_networks.py::test_what_does_not_fit_runs_on_the_host")),
     Mutant("columns of a border are skipped", "compiler", planner.skips_cols,
            " or any(window.pads)", "", SKIPPED_COLUMNS),
     Mutant("columns are skipped where that is slow", "compiler", planner.skips_cols,
@@ -369,7 +377,7 @@ COMPILER = (
            "stride)][::-1]", "stride)]",
            tests("compiler/targets/cpu/test_transposed_phases.py::test_the_same_bits")),
     # ---- products of two activations
-    Mutant("zero points of the other operand", "compiler", _Fusion.matmul,
+    Mutant("zero points of the other operand", "compiler", QdqFusion.matmul,
            "QMatMul(*zeros, rescale)", "QMatMul(*zeros[::-1], rescale)",
            tests("compiler/graph/ops/test_operators.py::test_integer_operator_agrees")),
     Mutant("zero points without their product", "compiler", Activations.constants,
@@ -735,7 +743,7 @@ COMPILER = (
     Mutant("an addition keeps the nearest numbers", "compiler", requant.defined_add_params,
            "count := wrong(*tried)) < least", "count := wrong(*tried)) > least",
            tests("compiler/graph/arithmetic/test_requant.py")),
-    Mutant("weights scaled along any axis", "compiler", _Fusion.weight,
+    Mutant("weights scaled along any axis", "compiler", QdqFusion.weight,
            "if quant.axis not in (None, axis):", "if False:",
            tests("compiler/test_reasons.py")),
     Mutant("clips what others read", "compiler", fold_activations,

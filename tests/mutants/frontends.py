@@ -34,7 +34,7 @@ from vdla.compiler.frontends.tflite.ops import (
 )
 from vdla.compiler.frontends.tflite.ops import linear as tflite_linear
 from vdla.compiler.frontends.tflite.ops import spectral as tflite_spectral
-from vdla.compiler.graph.passes.fuse_qdq import _Fusion
+from vdla.compiler.graph.passes.fuse_qdq import QdqFusion
 from vdla.compiler.graph.passes.split_batch import split_batch
 from vdla.compiler.quantize import damage, smooth
 from vdla.compiler.quantize import functions as steps
@@ -206,7 +206,7 @@ _ROWS = (
      tests(f"{_QUANTIZE}_tokens.py::test_masks_are_not_rounded")),
     ("positions are stored without their zero point", Scale.stored, " + self.zero_point", "",
      tests(f"{_QUANTIZE}_tokens.py::test_positions_are_added_in_integers")),
-    ("positions are not repeated for each image", _Fusion.addend, "known[1:] != shape[1:]", "True",
+    ("positions are not repeated for each image", QdqFusion.addend, "known[1:] != shape[1:]", "True",
      tests(f"{_QUANTIZE}_tokens.py::test_positions_of_a_batch")),
     ("weights of float nodes are rounded", damage._Gates.gate_operands,
      "node.input[1] = self.selected(head, known, node.input[1], node)", "node.input[1] = known",

@@ -12,7 +12,8 @@ from . import checks
 from .__main__ import MUTANTS, compile_quickly
 
 
-@pytest.mark.sweep  # `make mutants` does the same
+@pytest.mark.more
+@pytest.mark.slow
 @pytest.mark.parametrize("check", checks.DIRECTED, ids=lambda check: check.__name__)
 def test_nothing_is_found_without_a_mutant(check: Callable[[], str | None]) -> None:
     with patch.object(toolchain, "compile_shared", compile_quickly):

@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SWEEPS = (
     "programs", "verify", "processors", "mutants", "cosim", "campaign", "schedules", "fuzz",
     "operators", "gates", "board", "figures", "lines", "options", "docs-code", "docs-site",
-    "test-pages", "gpu-emulated", "test-torch",
+    "test-pages", "gpu-emulated", "test-torch", "test-doors",
 )  # fmt: skip
 FOLDER = Path(".vdla") / "sweeps"
 

@@ -8,6 +8,7 @@ import io
 import logging
 import operator
 import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,10 +40,13 @@ def open_program(source: Any) -> Callable[[Sizes], Graph]:
     for name in KEPT:
         packet, overload = name.removeprefix("aten.").split(".")
         table.pop(getattr(getattr(torch.ops.aten, packet), overload), None)
-    try:
-        program = program.run_decompositions(table)
-    except Exception as error:  # a program of unknown origin can make tracing fail in any way
-        raise VdlaError(f"{where}: torch cannot decompose the program: {_line(error)}") from None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of torch, about itself
+        try:
+            program = program.run_decompositions(table)
+        except Exception as error:  # a program of unknown origin can make tracing fail in any way
+            what = f"torch cannot decompose the program: {_line(error)}"
+            raise VdlaError(f"{where}: {what}") from None
 
     def read(sizes: Sizes) -> Graph:
         try:

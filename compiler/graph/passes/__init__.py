@@ -26,6 +26,7 @@ from .fuse_tables import fuse_tables
 from .make_signed import make_signed
 from .merge_transposes import merge_transposes
 from .quantise_concats import quantise_concats
+from .quantise_functions import quantise_functions
 from .raise_quantize import raise_quantize
 from .sink_conversions import sink_conversions
 from .unique_names import unique_names
@@ -40,6 +41,7 @@ GRAPH_PASSES: list[GraphPass] = [
     raise_quantize,
     drop_identities,
     fold_activations,
+    quantise_functions,
     fuse_qdq,
     fuse_softmax,
     fuse_layer_norm,
@@ -80,6 +82,6 @@ def register_pass(apply: GraphPass, before: str = "dead_code") -> None:
 def run_passes(graph: Graph, passes: Sequence[GraphPass] = GRAPH_PASSES) -> Graph:
     """Apply the passes, verifying after each."""
     for apply in passes:
-        graph = apply(graph)
-        verify(graph)
+        before, graph = graph, apply(graph)
+        verify(graph, before)
     return graph

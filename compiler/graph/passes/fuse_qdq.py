@@ -23,11 +23,12 @@ from ..ops.convolution import Conv2d, ConvTranspose2d, QConv2d, QConvTranspose2d
 from ..ops.elementwise import Add, Map
 from ..ops.integer import QAdd, QMul
 from ..ops.linear import Dense, MatMul, QDense, QMatMul
+from ..ops.movement import Pad
 from ..ops.pooling import AvgPool, MaxPool, QAvgPool, QMaxPool
 from ..ops.quantisation import Dequantize, Quant, Quantize
 
 INT32_LIMIT = 2**31
-FUSIBLE = (Conv2d, ConvTranspose2d, Dense, MatMul, Add, MaxPool, AvgPool)
+FUSIBLE = (Conv2d, ConvTranspose2d, Dense, MatMul, Add, MaxPool, AvgPool, Pad)
 
 
 def fuse_qdq(graph: Graph) -> Graph:
@@ -36,7 +37,7 @@ def fuse_qdq(graph: Graph) -> Graph:
     The float nodes lose their readers and fall to ``dead_code``. One that cannot be expressed in
     integers stays, and its ``reason`` says why.
     """
-    fusion = _Fusion(graph, graph.producers())
+    fusion = QdqFusion(graph, graph.producers())
     nodes: list[Node] = []
     reasons: dict[str, str] = {}
     for node in graph.nodes:
@@ -56,7 +57,7 @@ Fused = tuple[Op, tuple[str, ...]]
 
 
 @dataclass
-class _Fusion:
+class QdqFusion:
     """Matches operands; every refusal is a VdlaError whose text is the reason."""
 
     graph: Graph
@@ -83,6 +84,8 @@ class _Fusion:
                 return QMaxPool(op.kernel, op.strides, op.pads, *_bounds(op, out)), (name,)
             case AvgPool():
                 return self.average(node, node.op, out)
+            case Pad():
+                return self.padded(node, node.op, out)
             case _:
                 raise VdlaError(f"{type(node.op).__name__} has no integer form")
 
@@ -184,6 +187,19 @@ class _Fusion:
         zero = int(quant.zero_point[0])
         fused = QAvgPool(op.kernel, op.strides, op.pads, op.count_include_pad, zero, rescale)
         return fused, (x,)
+
+    def padded(self, node: Node, op: Pad, out: Quant) -> Fused:
+        """A border of zeros, or of a repeated image, which the scale of the result has exactly."""
+        name, quant = self.activation(node.inputs[0])
+        self.same_scale(quant, out)
+        if op.mode != "constant":
+            return op, (name,)
+        value = self.graph[node.inputs[1]].data
+        if value is None or value.any():
+            raise VdlaError("the border is not of zeros")
+        border = Tensor.constant(f"{node.output}.border", out.zero_point[0].astype(np.int8))
+        self.constants.append(border)
+        return op, (name, border.name)
 
     def activation(self, name: str) -> tuple[str, Quant]:
         """The int8 tensor behind a dequantised operand."""

@@ -37,6 +37,11 @@ def fuse_tables(graph: Graph) -> Graph:
     return graph.with_nodes(nodes)
 
 
+def is_step(node: Node) -> bool:
+    """Whether a node computes each element from those at the same index."""
+    return isinstance(node.op, ELEMENTWISE)
+
+
 def is_int8(quant: Quant) -> bool:
     """Whether all elements are int8 with one scale."""
     return quant.dtype == "int8" and quant.axis is None
@@ -75,7 +80,7 @@ class _Cone:
             self.source = node.inputs[0]
             if not (same and is_int8(node.op.quant)):
                 return False
-        elif not (isinstance(node.op, ELEMENTWISE) and all(self.add(i) for i in node.inputs)):
+        elif not (is_step(node) and all(self.add(i) for i in node.inputs)):
             return False
         self.nodes.append(node)
         return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import tempfile
 from pathlib import Path
@@ -9,6 +10,12 @@ from pathlib import Path
 from ....isa.errors import VdlaError
 
 LINKER = "g++"
+
+
+def find_linker() -> None:
+    """Raise VdlaError where there is no compiler driver."""
+    if shutil.which(LINKER) is None:
+        raise VdlaError(f"link: expected {LINKER} to make a shared object, found none; install it")
 
 
 def link(object_file: bytes, parallel: bool = False) -> bytes:
@@ -19,17 +26,13 @@ def link(object_file: bytes, parallel: bool = False) -> bytes:
     VdlaError
         Where g++ is missing, or when it fails; then with the first line of its message.
     """
+    find_linker()
     with tempfile.TemporaryDirectory() as folder:
         source, target = Path(folder) / "model.o", Path(folder) / "model.so"
         source.write_bytes(object_file)
         command = [LINKER, "-shared", "-Wl,--as-needed", "-o", target, source, "-lm"]
         command += ["-lgomp"] * parallel
-        try:
-            done = subprocess.run(command, capture_output=True, text=True)
-        except FileNotFoundError:
-            raise VdlaError(
-                f"link: expected {LINKER} to make a shared object, found none; install it"
-            ) from None
+        done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
             lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
             raise VdlaError(f"link: {LINKER} failed: {lines[0]}")

@@ -133,6 +133,8 @@ class Accelerator(Target):
 
     def _plan(self, chooser: Chooser, graph: Graph) -> Graph:
         """Fuse operators and divide the scratchpads among them, by the cycles of the program."""
+        if all(node.target != ACCELERATOR for node in graph.nodes):
+            return graph
         planner = self.planner(chooser, graph)
         plan = planner.find()
         planned, trial = planner.apply(plan)
@@ -142,7 +144,11 @@ class Accelerator(Target):
 
     def planner(self, chooser: Chooser, graph: Graph) -> Planner:
         """What plans the program of a graph."""
-        return Planner(graph, chooser, self._machine_of_programs, self._instructed, self.link)
+
+        def link(part: Part, chooser: Chooser, fewer_vthreads: bool) -> LinkedPart:
+            return self.link(part, chooser, fewer_vthreads=fewer_vthreads)
+
+        return Planner(graph, chooser, self._machine_of_programs, self._instructed, link)
 
     def _packs(self, chooser: Chooser, graph: Graph, node: Node) -> bool:
         """Whether the host packs a convolution's windows; False where there is no choice."""
@@ -173,11 +179,16 @@ class Accelerator(Target):
             cache.keep(place, compiled, chooser, time.perf_counter() - begin)
         return self._own(compiled)
 
-    def link(self, part: Part, chooser: Chooser, dumps: Dumps = _NO_DUMPS) -> LinkedPart:
-        """The program of a part, which is neither checked nor cached."""
+    def link(
+        self, part: Part, chooser: Chooser, dumps: Dumps = _NO_DUMPS, fewer_vthreads: bool = True
+    ) -> LinkedPart:
+        """The program of a part, which is neither checked nor cached. A layer for which no tile
+        fits may have ``fewer_vthreads`` than the machine."""
         machine = self._machine_of_programs
         ready = self._ready if dumps.directory is None else LoopPrograms(machine)
-        made = share_scratchpads(part, self._instructed, machine, chooser, dumps, ready)
+        made = share_scratchpads(
+            part, self._instructed, machine, chooser, dumps, ready, fewer_vthreads
+        )
         return LinkedPart(part, made, machine, chooser, dumps)
 
     @property

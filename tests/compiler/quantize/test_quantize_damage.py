@@ -94,7 +94,7 @@ def test_gates_are_the_quantised_model(model: onnx.ModelProto, bias_correction: 
     made = plan(draft)
     stored = tuple(made.groups)
     samples = {"x": x}
-    ranges = calibrate(Probe(draft.finish([*stored]), samples, stored), "minmax", 99.9, _nothing)
+    ranges = calibrate(Probe(draft, samples, stored), "minmax", 99.9, _nothing)
     job = _Job(draft, ranges, samples, bias_correction)
     damage = Damage.of(draft, made, *job.numbers(made, _nothing), samples)
     assert damage.sqnr_db(set()) == float("inf")
@@ -116,7 +116,7 @@ def test_only_what_must_stays_float() -> None:
     prepare(draft)
     made, samples = plan(draft), {"image": x}
     stored = tuple(made.groups)
-    probe = Probe(draft.finish([*stored]), samples, stored)
+    probe = Probe(draft, samples, stored)
     job = _Job(draft, calibrate(probe, "minmax", 99.9, _nothing), samples, False)
     damage = Damage.of(draft, made, *job.numbers(made, _nothing), samples)
     alone = damage.alone(_nothing)

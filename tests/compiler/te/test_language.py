@@ -250,6 +250,9 @@ def test_extern(golden: Golden) -> None:
 # ---- what is refused ----
 
 
+PAIRS = placeholder((4, 2), "int32", "pairs")
+
+
 def scanned(change: Callable[[Schedule, Tensor], object]) -> None:
     x, y = running_sum()
     s = create_schedule(y)
@@ -390,6 +393,33 @@ REFUSED: dict[str, tuple[str, Callable[[], object]]] = {
     "first value computed inside": (
         r"compute_at: b is attached in y at k\[3\], but its first value reads it",
         late_first_value,
+    ),
+    **{
+        f"Python's {name} in a rule": (
+            "expected no Python condition on an expression, .* use te.select for if",
+            lambda rule=rule: compute((4,), rule),
+        )
+        for name, rule in {
+            "if": lambda i: PAIRS[i, 0] if PAIRS[i, 0] > 0 else PAIRS[i, 1],
+            "max": lambda i: max(PAIRS[i, 0], PAIRS[i, 1]),
+            "and": lambda i: PAIRS[i, 0] and PAIRS[i, 1],
+            "not": lambda i: not PAIRS[i, 0],
+        }.items()
+    },
+    **{
+        f"Python's {name} in a rule": (
+            r"expected no == of expressions in a rule: .* use \.equal",
+            lambda rule=rule: compute((4,), rule),
+        )
+        for name, rule in {
+            "== of elements": lambda i: PAIRS[i, 0] == PAIRS[i, 1],
+            "== of an index": lambda i: PAIRS[0, 0] if i == 0 else PAIRS[i, 0],
+            "in": lambda i: PAIRS[i, 0] in (PAIRS[i, 1], Const(0)),
+        }.items()
+    },
+    "== of expressions outside of a rule": (
+        r"expected an expression or a number, got False: == compares expressions",
+        lambda: select(PAIRS[0, 0] == PAIRS[0, 1], PAIRS[0, 0], 1),
     ),
     "identity of another dtype": (
         "few: expected that identity gives int32, got int8",

@@ -13,7 +13,7 @@ from amaranth.lib.wiring import Component, In, Out
 from vdla.cosim import Design
 from vdla.hw.fpga import adder, ecp5
 from vdla.hw.fpga.adder import Term
-from vdla.hw.fpga.tool import run_tool
+from vdla.hw.tool import run_tool
 from vdla.isa.errors import VdlaError
 
 #: Below, at and above the width of the other term, in both directions.

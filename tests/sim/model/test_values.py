@@ -192,6 +192,20 @@ def test_kernels_are_kept(tmp_path: Path, fresh) -> None:
 
 
 @pytest.mark.slow
+def test_damaged_kernels_are_made_again(tmp_path: Path, fresh) -> None:
+    program = random_program(SMALL, 7100)
+    fresh(tmp_path / "new")
+    _assert_equal(program, program.dram_image())
+    (kept,) = (tmp_path / "new").iterdir()
+    whole = kept.read_bytes()
+    for damaged in (whole[: len(whole) // 2], b"", whole[:100] + b"?" + whole[101:]):
+        kept.write_bytes(damaged)
+        fresh(tmp_path / "new")
+        _assert_equal(program, program.dram_image())
+        assert kept.read_bytes() == whole
+
+
+@pytest.mark.slow
 def test_a_cache_that_cannot_be_written_does_not_matter(tmp_path: Path, fresh) -> None:
     (tmp_path / "file").touch()
     fresh(tmp_path / "file" / "cache")

@@ -540,7 +540,8 @@ def plan_tiles(
         least = make_tiling({**sizes, "order": orders[-1], "vthreads": vthreads, **dict(fixed)})
         reason = shape.misfit(least, context.budget)
         kernel = f"{shape.noun} {shape.kh}x{shape.kw}"
-        return f"{kernel}: no tile fits with {least.vthreads} virtual threads, {reason}"
+        threads = f"{least.vthreads} virtual thread{'s' * (least.vthreads > 1)}"
+        return f"{kernel}: no tile fits with {threads}, {reason}"
     if (delivering := shape.deliver(tiles, context)).any():
         tiles = _pick(tiles, delivering)
     work = shape.work(tiles, machine)

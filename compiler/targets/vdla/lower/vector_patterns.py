@@ -195,7 +195,7 @@ def match_accumulation(value: Expr, buffer: Buffer) -> Arithmetic | None:
             a, b = _operand(a), _operand(b)
             if isinstance(a, Read) and isinstance(b, Read):
                 return Arithmetic("mul", a, b)
-            if (found := _byte(b)) and (low := _low_byte(a)):
+            if (found := _byte(b)) and (low := _low_byte(a)) is not None:
                 return Arithmetic("window", low, found[0], slides=found[1])
         case Binary("+", Read(source=source), term) if source is buffer and (
             found := match_difference(term)

@@ -42,14 +42,16 @@ class Planner:
     Attributes
     ----------
     template_of : the template of a node on the accelerator; None where it has no instructions
-    link : the program of a part of a graph
+    link : the program of a part of a graph, whose layers may have fewer virtual threads if need be
+    fewer_vthreads : whether they may
     """
 
     graph: Graph
     chooser: Chooser
     machine: Machine
     template_of: Callable[[Graph, Node], AcceleratorTemplate | None]
-    link: Callable[[Part, Chooser], LinkedPart]
+    link: Callable[[Part, Chooser, bool], LinkedPart]
+    fewer_vthreads: bool = False
     _by_choices: dict[tuple, float] = field(default_factory=dict)
     _by_digest: dict[bytes, float] = field(default_factory=dict)
 
@@ -61,7 +63,10 @@ class Planner:
         if place is not None and (known := cache.read_plan(place)) is not None:
             return known
         begin = time.perf_counter()
-        found = find_plan(self._shortened().cycles)
+        planner = self._shortened()
+        found = find_plan(planner.cycles)
+        if planner.cycles(found) == inf:  # a layer does not fit, whatever the plan
+            found = find_plan(replace(planner, fewer_vthreads=True, _by_choices={}).cycles)
         if place is not None:
             cache.keep_plan(place, found, time.perf_counter() - begin)
         return found
@@ -93,7 +98,7 @@ class Planner:
         read = {*graph.outputs, *(name for node in others for name in node.inputs)}
         part = Part(graph, tuple(nodes), [n.output for n in nodes if n.output in read])
         try:
-            linked = self.link(part, chooser)
+            linked = self.link(part, chooser, self.fewer_vthreads)
             if linked.digest not in self._by_digest:
                 self._by_digest[linked.digest] = linked.count_cycles(self.machine.params)
             return self._by_digest[linked.digest]

@@ -22,7 +22,7 @@ from ....choose.space import Refusal, Workload
 from ....choose.steps import STEPS
 from ....dumps import Dumps
 from ....graph.ir import Graph, Node
-from ...base import Part
+from ...base import DoesNotFit, Part
 from ..cost.tiling import SCARCE_SHARE, read_cycles
 from ..lower.codegen import Code
 from ..lower.loop_programs import LoopPrograms
@@ -58,6 +58,7 @@ def share_scratchpads(
     chooser: Chooser,
     dumps: Dumps,
     ready: LoopPrograms,
+    fewer_vthreads: bool = True,
 ) -> dict[str, Operator]:
     """Choose for every node of a part that is ``instructed``, within its share of the scratchpads;
     the result is by output. ``dumps`` is told of each choice. ``ready`` has loop programs of
@@ -65,12 +66,15 @@ def share_scratchpads(
 
     An operator of the vector track gets its node's share, or its template's. An operator
     of the tensor track gets what its neighbours on the vector track leave. Where that is too
-    little, an operator gets everything, and its neighbours wait.
+    little, an operator gets everything, and its neighbours wait. Where that is too little, too, it
+    gets ``fewer_vthreads``, if it may.
 
     Raises
     ------
+    DoesNotFit
+        For an operator that does not fit at all.
     VdlaError
-        For an operator that does not fit at all, and a choice that is not legal.
+        For a choice that is not legal.
     """
     params, graph = machine.params, part.graph
     found = {node.output: instructed(graph, node) for node in part.nodes}
@@ -107,8 +111,15 @@ def share_scratchpads(
         if not isinstance(found, Choice):
             workload = usual.workload(graph, node, context)
             template, found = _attempt(chooser, usual, workload, node.name)
+        given = bool(chooser.given.get(node.name))
+        for vthreads in range((machine.vthreads - 1) * (fewer_vthreads and not given), 0, -1):
+            if not isinstance(found, Choice):
+                fewer = type(usual)(replace(usual.machine, vthreads=vthreads))
+                template, found = _attempt(chooser, fewer, workload, node.name)
         if not isinstance(found, Choice):
-            raise VdlaError(f"layer {node.name!r}: {found.reason}")
+            if given:
+                raise VdlaError(f"layer {node.name!r}: {found.reason}")
+            raise DoesNotFit(node.name, found.reason)
         eighths = node.shares.get(WGT_EIGHTHS, USUAL_EIGHTHS)
         parts = node.shares.get(IMAGE_CHUNKS, USUAL_CHUNKS)
         used = template.context_used(workload, found.knobs)

@@ -1,4 +1,4 @@
-"""Runs the tools of the FPGA flow."""
+"""Runs yosys and the tools of the FPGA flow."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from ...isa.errors import VdlaError
+from ..isa.errors import VdlaError
 
 
 def run_tool(

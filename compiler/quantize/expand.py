@@ -1,0 +1,171 @@
+"""What the plan does not know, in terms that it knows: fused operators of ONNX Runtime's optimiser
+become those of ONNX that they are made of, and float16 becomes float32.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
+from ..frontends.onnx.narrow import widened
+
+if TYPE_CHECKING:
+    from .draft import Draft
+
+#: Types that become float32.
+_HALVES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
+
+
+def in_float32(found: Any) -> Any:
+    """A node with its subgraphs, or a model's inputs and outputs, with float32 for half types;
+    constants are widened as they are read."""
+    if isinstance(found, onnx.ModelProto):
+        for value in (*found.graph.input, *found.graph.output):
+            if value.type.tensor_type.elem_type in _HALVES:
+                value.type.tensor_type.elem_type = TensorProto.FLOAT
+        return found
+    made = onnx.NodeProto()
+    made.CopyFrom(widened(found))
+    for item in made.attribute:
+        if item.HasField("g"):
+            inner = [in_float32(node) for node in item.g.node]
+            del item.g.node[:], item.g.value_info[:]
+            item.g.node.extend(inner)
+    return made
+
+
+def taken_apart(node: onnx.NodeProto, draft: Draft) -> list[onnx.NodeProto]:
+    """The nodes that a fused one stands for; the node itself, if it is none."""
+    rule = _RULES.get(node.op_type) if node.domain == "com.microsoft" else None
+    if rule is None:
+        return [node]
+    parts = _Parts(node, draft)
+    results = rule(parts)
+    renamed = {made: name for made, name in zip(results, node.output, strict=False) if name}
+    for part in parts.nodes:
+        for names in (part.input, part.output):
+            names[:] = [renamed.get(name, name) for name in names]
+    return parts.nodes
+
+
+class _Parts:
+    """The nodes that one stands for, while they are made."""
+
+    def __init__(self, node: onnx.NodeProto, draft: Draft) -> None:
+        self.node, self.draft = node, draft
+        self.nodes: list[onnx.NodeProto] = []
+        found = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+        self.attributes: dict[str, Any] = found
+
+    def operand(self, position: int) -> str:
+        """The name of an operand; "" where it is left out."""
+        return self.node.input[position] if position < len(self.node.input) else ""
+
+    def add(self, kind: str, *operands: str | float, **attributes: Any) -> str:
+        """A node of ONNX; numbers become constants. Returns the name of its result."""
+        base = f"{self.node.output[0]}.{kind} {len(self.nodes)}"
+        names = [
+            x if isinstance(x, str) else self.draft.constant(f"{base}.number", np.float32(x))
+            for x in operands
+        ]
+        self.nodes.append(helper.make_node(kind, names, [base], base, **attributes))
+        return base
+
+    def sum(self, *names: str) -> str:
+        """The sum of operands that are not left out."""
+        first, *others = (name for name in names if name)
+        for other in others:
+            first = self.add("Add", first, other)
+        return first
+
+    def activated(self, x: str, numbers: Sequence[float]) -> str:
+        """The activation that the node names; ``numbers`` come before the usual ones."""
+        kind = self.attributes.get("activation", b"").decode()
+        usual = {"LeakyRelu": (0.01,), "HardSigmoid": (0.2, 0.5)}.get(kind, ())
+        values = (*numbers, *usual[len(numbers) :])
+        if kind == "Clip":
+            return self.add("Clip", x, *values[:2])
+        names = dict(zip(("alpha", "beta"), values[: len(usual)], strict=False))
+        return self.add(kind, x, **names) if kind else x
+
+
+def _conv(parts: _Parts) -> list[str]:
+    own = ("activation", "activation_params")
+    others = {name: v for name, v in parts.attributes.items() if name not in own}
+    y = parts.add("Conv", *(name for name in parts.node.input[:3] if name), **others)
+    y = parts.sum(y, parts.operand(3))
+    return [parts.activated(y, parts.attributes.get("activation_params", ()))]
+
+
+def _gemm(parts: _Parts) -> list[str]:
+    own = [f"activation_{name}" for name in ("alpha", "beta", "gamma")]
+    others = {n: v for n, v in parts.attributes.items() if n not in ("activation", *own)}
+    y = parts.add("Gemm", *(name for name in parts.node.input[:3] if name), **others)
+    return [parts.activated(y, [parts.attributes[n] for n in own if n in parts.attributes])]
+
+
+def _matmul(parts: _Parts) -> list[str]:
+    """The number that the product is multiplied by goes into a constant operand, if there is one:
+    constants are folded."""
+    names, alpha = [], parts.attributes.get("alpha", 1.0)
+    for position, side in enumerate("AB"):
+        name = parts.operand(position)
+        order = [*range(len(parts.draft.shapes[name]))]
+        if parts.attributes.get(f"transBatch{side}", 0) and len(order) > 2:
+            order.insert(len(order) - 2, order.pop(0))
+        if parts.attributes.get(f"trans{side}", 0) and len(order) > 1:
+            order[-2:] = order[:-3:-1]
+        if order != sorted(order):
+            name = parts.add("Transpose", name, perm=order)
+        if alpha != 1 and parts.operand(position) in parts.draft.constants:
+            name, alpha = parts.add("Mul", name, alpha), 1.0
+        names.append(name)
+    y = parts.add("MatMul", *names)
+    return [y if alpha == 1 else parts.add("Mul", y, alpha)]
+
+
+def _gelu(parts: _Parts) -> list[str]:
+    x = parts.sum(parts.operand(0), parts.operand(1))
+    tail = parts.add("Erf", parts.add("Div", x, math.sqrt(2)))
+    return [parts.add("Mul", parts.add("Mul", x, parts.add("Add", tail, 1.0)), 0.5)]
+
+
+def _fast_gelu(parts: _Parts) -> list[str]:
+    x = parts.sum(parts.operand(0), parts.operand(1))
+    cube = parts.add("Mul", parts.add("Mul", x, x), x)
+    inner = parts.add("Add", x, parts.add("Mul", cube, 0.044715))
+    tail = parts.add("Tanh", parts.add("Mul", inner, math.sqrt(2 / math.pi)))
+    return [parts.add("Mul", parts.add("Mul", x, parts.add("Add", tail, 1.0)), 0.5)]
+
+
+def _quick_gelu(parts: _Parts) -> list[str]:
+    x, alpha = parts.operand(0), parts.attributes.get("alpha", 1.702)
+    return [parts.add("Mul", x, parts.add("Sigmoid", parts.add("Mul", x, alpha)))]
+
+
+def _skip_norm(parts: _Parts) -> list[str]:
+    """The fourth result is the sum that is normalised."""
+    is_whole = parts.node.op_type == "SkipLayerNormalization"
+    kind = "LayerNormalization" if is_whole else "SimplifiedLayerNormalization"
+    total = parts.sum(*map(parts.operand, (0, 1, 4 if is_whole else 3)))
+    scale = [name for name in parts.node.input[2 : 3 + is_whole] if name]
+    epsilon = parts.attributes.get("epsilon", 1e-12)
+    return [parts.add(kind, total, *scale, axis=-1, epsilon=epsilon), "", "", total]
+
+
+_RULES: dict[str, Callable[[_Parts], list[str]]] = {
+    "BiasGelu": _gelu,
+    "FastGelu": _fast_gelu,
+    "FusedConv": _conv,
+    "FusedGemm": _gemm,
+    "FusedMatMul": _matmul,
+    "Gelu": _gelu,
+    "QuickGelu": _quick_gelu,
+    "SkipLayerNormalization": _skip_norm,
+    "SkipSimplifiedLayerNormalization": _skip_norm,
+}
