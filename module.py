@@ -10,7 +10,7 @@ import io
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from os.path import isfile
+from os.path import exists, isfile
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
@@ -596,7 +596,7 @@ class Module:
 
 def _read_pipe(model: Model) -> Model:
     """What can be read once only, as bytes; anything else as it is."""
-    if isinstance(model, str | Path) and Path(model).is_fifo():
+    if isinstance(model, str | Path) and exists(model) and Path(model).is_fifo():
         return Path(model).read_bytes()
     return model
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import zipfile
 from collections.abc import Iterable
+from os.path import isdir, isfile
 from pathlib import Path, PurePosixPath
 
 from ...isa.errors import VdlaError
@@ -55,7 +56,7 @@ def refuse_other_kinds(source: object, where: str, *accepted: type) -> None:
         name = f"{cls.__module__}.{cls.__qualname__}".removeprefix("builtins.")
         raise VdlaError(f"expected a model (a path, a file's bytes, a loaded model), got a {name}")
     path = None if isinstance(source, bytes) else Path(source)
-    found = _folder(path) if path is not None and path.is_dir() else _kind_of(source)
+    found = _folder(path) if path is not None and isdir(path) else _kind_of(source)
     if found is not None:
         kind, remedy = found
         raise VdlaError(f"{where}: expected a model, got {kind}: {remedy}")
@@ -66,7 +67,7 @@ def head_of(source: str | Path | bytes) -> bytes | None:
     if isinstance(source, bytes):
         return source[:HEAD_BYTES]
     try:
-        if not Path(source).is_file():
+        if not isfile(source):
             return None
         with open(source, "rb") as file:
             return file.read(HEAD_BYTES)
@@ -85,7 +86,11 @@ def _folder(path: Path) -> tuple[str, str]:
     models = [name for name in names if name.endswith(SUFFIXES)]
     if models:
         return "a folder", f"give a file in it: {_listed(models)}"
-    return "a folder without a model in it", f"give a file ({', '.join(SUFFIXES)})"
+    return (
+        "a folder without saved_model.pb",
+        f"give a file ({', '.join(SUFFIXES)}) or the folder of a SavedModel; vdla.load loads a"
+        " compiled module",
+    )
 
 
 def _kind_of(source: str | Path | bytes) -> tuple[str, str] | None:
@@ -108,8 +113,6 @@ def _kind_of(source: str | Path | bytes) -> tuple[str, str] | None:
         return _archive(source, name)
     if head[8:10] == b'{"' and int.from_bytes(head[:8], "little") < 1 << 32:
         return "weights without a model (safetensors)", _EXPORT_LANGUAGE
-    if name == "saved_model.pb":
-        return "a part of a SavedModel", "give its folder"
     if name.endswith(".caffemodel"):
         return "a Caffe model", "convert it to ONNX"
     if head[0] == 0x0A and name.endswith(".pb"):  # the first field of a GraphDef, not of ONNX

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from os.path import isdir
 from pathlib import Path
 
 import onnx
@@ -64,11 +63,6 @@ def open_model(model: object, examples: Examples | None = None) -> object:
         )
     if is_saved_model(model):
         return convert_saved_model(model)  # type: ignore[arg-type]
-    if isinstance(model, str | Path) and isdir(model):
-        raise VdlaError(
-            f"{model}: expected a model's file, or the folder of a SavedModel, got a folder without"
-            " saved_model.pb; vdla.load loads a compiled module"
-        )
     return model
 
 

@@ -46,7 +46,6 @@ KINDS = [
     ("a.pth", b"\x80\x02\x8a\nl\xfc\x9cF", "a pickle", "torch.export.save"),
     ("a.pt", archive("a/archive_format", "a/models/m.json"), "a program of torch.export", ".pt2"),
     ("a.pb", b"\x0a\x0c\x0a\x01x\x12\x05Const", "a graph of TensorFlow 1", "tf2onnx"),
-    ("saved_model.pb", b"\x08\x01\x12\x00", "a part of a SavedModel", "give its folder"),
     ("a.safetensors", struct.pack("<Q", len(HEADER)) + HEADER, "safetensors", "to ONNX"),
     ("a.gguf", b"GGUF\x03\0\0\0", "a GGUF file", "to ONNX"),
     ("a.ort", b"\x18\0\0\0ORTM", "ONNX Runtime's own format", "made from"),
@@ -82,13 +81,13 @@ def test_a_file_of_another_kind_is_named(
 @pytest.mark.parametrize("model", [None, 3, {}, np.zeros(3), object()], ids=repr)
 def test_an_object_that_is_no_model_is_named(model: object) -> None:
     with pytest.raises(VdlaError, match=f"expected a model .*{type(model).__name__}"):
-        load_graph(model)
+        load_model(model)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     "files, said",
     [
-        ([], "a folder without a model in it: give a file"),
+        ([], "a folder without saved_model.pb: give a file"),
         (["config.json", "model.safetensors"], "Hugging Face.*optimum-cli"),
         (["a.onnx", "b.tflite", "read.me"], "give a file in it: a.onnx, b.tflite$"),
     ],
