@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import zipfile
 from collections.abc import Iterable
-from os.path import isdir
+from os.path import isdir, isfile
 from pathlib import Path, PurePosixPath
 
 from ...isa.errors import VdlaError
@@ -67,7 +67,7 @@ def head_of(source: str | Path | bytes) -> bytes | None:
     if isinstance(source, bytes):
         return source[:HEAD_BYTES]
     try:
-        if not Path(source).is_file():
+        if not isfile(source):
             return None
         with open(source, "rb") as file:
             return file.read(HEAD_BYTES)
@@ -88,7 +88,11 @@ def _folder(path: Path) -> tuple[str, str]:
     models = [name for name in names if name.endswith(SUFFIXES)]
     if models:
         return "a folder", f"give a file in it: {_listed(models)}"
-    return "a folder without a model in it", f"give a file ({', '.join(SUFFIXES)})"
+    return (
+        "a folder without saved_model.pb",
+        f"give a file ({', '.join(SUFFIXES)}) or the folder of a SavedModel; vdla.load loads a"
+        " compiled module",
+    )
 
 
 def _kind_of(source: str | Path | bytes) -> tuple[str, str] | None:

@@ -83,13 +83,13 @@ def test_a_file_of_another_kind_is_named(
 )
 def test_an_object_that_is_no_model_is_named(model: object) -> None:
     with pytest.raises(VdlaError, match=f"expected a model .*{type(model).__name__}"):
-        load_graph(model)
+        load_model(model)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     "files, said",
     [
-        ([], "a folder without a model in it: give a file"),
+        ([], "a folder without saved_model.pb: give a file"),
         (["config.json", "model.safetensors"], "Hugging Face.*optimum-cli"),
         (["manifest.json"], "got a compiled module: it is loaded by vdla.load"),
         (["a.onnx", "b.tflite", "read.me"], "give a file in it: a.onnx, b.tflite$"),

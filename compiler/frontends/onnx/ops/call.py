@@ -154,6 +154,14 @@ class Call(Builder):
             raise self.refuse(f"expected {len(default)} integers in {name}, got {value}")
         return tuple(value)
 
+    def array(self, name: str, dtype: str) -> np.ndarray:
+        """An attribute that is a list of any number of numbers; empty where it is absent."""
+        found = self.attributes.get(name, [])
+        kinds = (int, float) if dtype.startswith("float") else int
+        if not isinstance(found, list | tuple) or not all(isinstance(v, kinds) for v in found):
+            raise self.refuse(f"expected a list of {dtype} in {name}, got {found!r:.40}")
+        return np.array(found, dtype)
+
     def only(self, **supported: object) -> None:
         """Refuse attributes with other values than these (an absent one is fine)."""
         for name, value in supported.items():

@@ -21,7 +21,7 @@ def _setting(call: Call, name: str) -> int:
     if isinstance(found, onnx.TensorProto):
         array = numpy_helper.to_array(found)
         found = array.item() if array.size == 1 else None
-    if not isinstance(found, int | float) or found != int(found):
+    if not isinstance(found, int | float) or found % 1 != 0:
         raise call.refuse(f"expected a whole number {name}, got {found!r:.40}")
     return int(found)
 

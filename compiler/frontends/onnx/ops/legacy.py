@@ -24,7 +24,11 @@ def _function(rule: Callable[..., Expr], **defaults: float) -> Reader:
 
 def _image_scaler(call: Call) -> Outputs:
     x = call.operand(0)
-    bias = call.value(call.attributes.get("bias", [0.0] * x.shape[1]), x.dtype)
+    bias = call.value(call.array("bias", "float32"), x.dtype)
+    if bias.shape != x.shape[1:2]:
+        raise call.refuse(
+            f"expected a bias for each channel of {x.type_text}, got {bias.type_text}"
+        )
     column = call.reshape(bias, (*bias.shape, *[1] * (len(x.shape) - 2)))
     scale = call.number("scale", 1.0)
     return call.map(lambda v, b: v * number(scale, v) + b, x, column)

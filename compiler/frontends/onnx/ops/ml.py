@@ -20,17 +20,13 @@ from .trees import READERS as TREES
 from .trees import class_labels, emit_label, post_transform, two_classes
 
 
-def _floats(call: Call, name: str) -> np.ndarray:
-    return np.array(call.attributes.get(name, []), np.float32)
-
-
 def _real(call: Call, x: Tensor) -> Tensor:
     return call.cast(x, "float32")
 
 
 def _scaler(call: Call) -> Outputs:
     x = _real(call, call.operand(0))
-    operands = [call.value(_floats(call, name)) for name in ("offset", "scale")]
+    operands = [call.value(call.array(name, "float32")) for name in ("offset", "scale")]
     return call.map(lambda v, offset, scale: (v - offset) * scale, x, *operands)
 
 
@@ -66,8 +62,11 @@ def _imputer(call: Call) -> Outputs:
     for each column."""
     x = call.operand(0)
     kind = "float" if x.dtype in FLOAT_DTYPES else "int64"
-    missing = call.attributes.get(f"replaced_value_{kind}", 0)
-    values = call.value(call.attributes.get(f"imputed_value_{kind}s", []), x.dtype)
+    read = call.number if kind == "float" else call.integer
+    missing = read(f"replaced_value_{kind}", 0)
+    values = call.value(
+        call.array(f"imputed_value_{kind}s", "float32" if kind == "float" else kind), x.dtype
+    )
 
     def rule(v: Expr, other: Expr) -> Expr:
         gone = v.equal(number(missing, v)) if missing == missing else negate(v.equal(v))
@@ -92,7 +91,7 @@ def _vectorizer(call: Call) -> Outputs:
 def _one_hot(call: Call) -> Outputs:
     if call.attributes.get("cats_strings"):
         raise call.refuse("categories are strings, which are not supported")
-    x, categories = call.operand(0), call.value(call.attributes["cats_int64s"], "int64")
+    x, categories = call.operand(0), call.value(call.array("cats_int64s", "int64"))
     column = call.cast(call.reshape(x, (*x.shape, 1)), "int64")
     equal = call.map(lambda v, c: v.equal(c).astype("float32"), column, categories)
     return equal
@@ -105,10 +104,12 @@ def _label_encoder(call: Call) -> Outputs:
     if keys.size != values.size or not keys.size:
         raise call.refuse(f"expected as many values as keys, got {values.size} of {keys.size}")
     given = call.attributes.get("default_tensor")
-    default = call.attributes.get("default_float" if values.dtype.kind == "f" else "default_int64")
-    if given is not None:
-        default = numpy_helper.to_array(given).item()
-    fallback = default if default is not None else -0.0 if values.dtype.kind == "f" else -1
+    if isinstance(given, onnx.TensorProto) and list(given.dims) in ([], [1]):
+        fallback = numpy_helper.to_array(given).item()
+    elif values.dtype.kind == "f":
+        fallback = call.number("default_float", -0.0)
+    else:
+        fallback = call.integer("default_int64", -1)
     table = call.value(np.array([fallback, *values], values.dtype))
     column = call.reshape(x, (*x.shape, 1))
     numbers = call.value(np.arange(1, keys.size + 1), "int64")
@@ -123,10 +124,9 @@ def _label_encoder(call: Call) -> Outputs:
 
 def _column(call: Call, prefix: str) -> np.ndarray:
     """Keys or values, in whichever attribute they are."""
-    types = {"int64s": np.int64, "floats": np.float32}
-    for name, dtype in types.items():
+    for name, dtype in (("int64s", "int64"), ("floats", "float32")):
         if f"{prefix}{name}" in call.attributes:
-            return np.array(call.attributes[f"{prefix}{name}"], dtype)
+            return call.array(f"{prefix}{name}", dtype)
     tensor = call.attributes.get(f"{prefix}tensor")
     if isinstance(tensor, onnx.TensorProto) and tensor.data_type != onnx.TensorProto.STRING:
         return numpy_helper.to_array(tensor).reshape(-1)
@@ -136,12 +136,12 @@ def _column(call: Call, prefix: str) -> np.ndarray:
 def _product(call: Call, targets: int) -> Tensor:
     """Rows times coefficients, plus intercepts [rows, targets]. Of more coefficients than there are
     features the first ones count, as in ONNX Runtime, whose own example has twice as many."""
-    x, weights = _real(call, call.operand(0)), _floats(call, "coefficients")
-    if len(x.shape) != 2 or weights.size < targets * x.shape[1]:
+    x, weights = _real(call, call.operand(0)), call.array("coefficients", "float32")
+    if len(x.shape) != 2 or targets < 1 or weights.size < targets * x.shape[1]:
         raise call.refuse(f"expected {targets} rows of coefficients for {x.type_text}")
     used = weights[: targets * x.shape[1]].reshape(targets, -1)
     y = matmul(call, x, call.value(used.T))
-    intercepts = _floats(call, "intercepts")
+    intercepts = call.array("intercepts", "float32")
     return call.map(lambda v, b: v + b, y, call.value(intercepts)) if intercepts.size else y
 
 
@@ -153,7 +153,7 @@ def _linear_regressor(call: Call) -> Outputs:
 def _linear_classifier(call: Call) -> Outputs:
     labels = class_labels(call, "classlabels_ints")
     name = call.text("post_transform", "NONE")
-    scores = _product(call, max(len(call.attributes.get("intercepts", [])), 1))
+    scores = _product(call, max(call.array("intercepts", "float32").size, 1))
     if scores.shape[1] == 1:
         return two_classes(call, scores, labels, name, 0.0, sums_to_one=True)
     return emit_label(call, scores, labels), post_transform(call, scores, name)

@@ -139,8 +139,8 @@ def _float_quant(call: Call) -> Outputs:
         float(call.scalar(i, what))
         for i, what in enumerate(("exponent width", "mantissa width", "bias", "largest value"), 2)
     )
-    least, rounding = int(1 - bias - mantissa), _rounding(call, "ROUND")
-    if least < -126 or not 0 <= mantissa <= 23:
+    rounding, least = _rounding(call, "ROUND"), 1 - bias - mantissa
+    if not (-126 <= least <= 127 and 0 <= mantissa <= 23 and 0 <= width <= 8):
         raise call.refuse(f"expected floats within float32, got bias {bias}, mantissa {mantissa}")
     most = min((2 - 2.0**-mantissa) * 2.0 ** (2**width - 1 - bias), largest)
 

@@ -103,7 +103,9 @@ def _forest(call: Call, kind: str, targets: int) -> _Forest:
     size = trees.size
     ids = _numbers(call, "nodes_nodeids", size)
     place = {pair: i for i, pair in enumerate(zip(trees.tolist(), ids.tolist(), strict=True))}
-    modes = [m.decode() for m in call.attributes.get("nodes_modes", [])]
+    named = call.attributes.get("nodes_modes", [])
+    names = isinstance(named, list) and all(isinstance(name, bytes) for name in named)
+    modes = [name.decode() for name in named] if names else []
     if len(place) != size or len(modes) != size or not size:
         raise call.refuse(f"expected nodes with ids and modes, got {len(place)} of {size}")
     unknown = {*modes} - {*MODES, "LEAF"}
@@ -235,7 +237,7 @@ def class_labels(call: Call, integers: str = "classlabels_int64s") -> np.ndarray
             "its class labels are strings, which are not supported; train with classes that are"
             " integers, or remove the output of labels"
         )
-    return np.array(call.attributes.get(integers, []), np.int64)
+    return call.array(integers, "int64")
 
 
 def emit_label(call: Call, scores: Tensor, labels: np.ndarray) -> Tensor:
@@ -297,7 +299,7 @@ def _ensemble(call: Call) -> Outputs:
     targets = call.integer("n_targets", 1)
     values, codes = _numbers(call, "nodes_splits"), _numbers(call, "nodes_modes")
     size, added = values.size, _numbers(call, "leaf_weights")
-    _at(call, "nodes_modes", codes, len(NAMES))
+    codes = _at(call, "nodes_modes", codes, len(NAMES))
     features = _numbers(call, "nodes_featureids", size)
     missing = _numbers(call, "nodes_missing_value_tracks_true", size).astype(bool)
     branches = np.array([

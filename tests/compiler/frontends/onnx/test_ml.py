@@ -289,6 +289,24 @@ def test_rows_are_a_batch() -> None:
     np.testing.assert_allclose(vdla.compile(made, "cpu").run(X)[0], right, rtol=1e-5)
 
 
+@pytest.mark.parametrize(
+    "kind, attributes, said",
+    [
+        ("Scaler", {"scale": 2.0, "offset": [0.0]}, "expected a list of float32 in scale, got 2.0"),
+        ("OneHotEncoder", {"cats_int64s": [0.5]}, "expected a list of int64 in cats_int64s"),
+        ("LinearRegressor", {"coefficients": [1.0], "targets": 1}, "expected 1 rows of coeff"),
+        ("Normalizer", {"norm": "L3"}, "norm is one of MAX, L1, L2, got 'L3'"),
+        (
+            "TreeEnsembleRegressor",
+            {"nodes_treeids": [0], "nodes_modes": [1]},
+            "expected nodes with ids",
+        ),
+    ],
+)
+def test_attributes_of_other_types(kind: str, attributes: dict[str, Any], said: str) -> None:
+    assert said in refused(model(kind, [X], **attributes))
+
+
 def test_trees_in_a_circle_are_refused() -> None:
     circle = {
         "nodes_treeids": [0, 0, 0], "nodes_nodeids": [0, 1, 2], "nodes_featureids": [0, 0, 0],
