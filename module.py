@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     import onnx
     from torch.export import ExportedProgram  # pyright: ignore[reportMissingImports]
 
-    from .api.shapes import KeptShapes
     from .compiler.frontends.doors.package import Examples
+    from .compiler.kept import KeptShapes
 
 Progress = Callable[[int, int], None]
 #: Networks of PyTorch and Keras are callable, as functions of JAX are.
@@ -138,10 +138,10 @@ def compile(
         raise VdlaError(f"precision: expected target 'cuda' with {precision!r}, got {target!r}")
     if arch is not None and target != "cuda":
         raise VdlaError(f"arch: expected target 'cuda' with {arch!r}, got {target!r}")
-    from .api.shapes import KeptShapes
     from .compiler.build import CompiledModel, build
     from .compiler.frontends.doors.opening import open_model
     from .compiler.frontends.sizes import Sizes
+    from .compiler.kept import KeptShapes
     from .compiler.targets.base import Options
     from .compiler.targets.registry import find_target
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from ..compiler.batches import open_sizes
-from ..compiler.build import CompiledModel
-from ..compiler.frontends.sizes import Sizes
+from .batches import open_sizes
+from .build import CompiledModel
+from .frontends.sizes import Sizes
 
 Shapes = tuple[tuple[int, ...], ...]
 #: Combinations of shapes that are kept; each holds the weights as its code reads them.
