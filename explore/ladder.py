@@ -170,7 +170,7 @@ class Ladder:
         ):
             with suppress(VdlaError):  # not a machine with this value alone
                 found |= dict.fromkeys(model.beyond(self.spec.machine(knobs)[0]))
-        return f"; of no sample with these {', '.join(found)}" if found else ""
+        return f"; beyond its samples in {', '.join(found)}" if found else ""
 
     def over(self, values: Mapping[str, float]) -> float:
         """By how much values exceed limits, as parts of these and in all; 0 where they do not."""

@@ -241,7 +241,7 @@ def test_choices(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_app([*second[:4], "--explain"]) == 0
     lines = capsys.readouterr().out.splitlines()
     table = lines[next(i for i, line in enumerate(lines) if "what was chosen" in line) :]
-    (row,) = [line for line in table if "left" in line]
+    row, *_ = (line for line in table if "left" in line)
     assert "rows=1" in row and "user" in row
     knobs.write_text('{"left": {"rows": 5}}')
     assert run_app(first) == 2

@@ -68,7 +68,8 @@ def described(page: str) -> dict[str, set[str]]:
 @pytest.mark.slow
 def test_every_field_of_a_report_is_described(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
-    command = ["run", str(DIGITS), "--clock", "50", "--against", "onnxruntime"]
+    command = ["run", str(DIGITS), "--clock", "50", "--against", "onnxruntime", "--explain"]
+    command += ["--repeat", "2"]
     assert run_app([*command, "--json", str(path)]) == 0
     report, tables = json.loads(path.read_text()), described("reports.md")
     assert set(report) == tables["Reports"] | tables["Of a run"]

@@ -6,6 +6,7 @@ Most measure with a formula in the place of compiler and simulator, which has th
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations
@@ -250,8 +251,8 @@ def test_time_is_cycles_at_the_modelled_clock(
     found = explored(timed, tmp_path / "r.jsonl")
     assert found.front and "6 placed samples, off by 0.0 %" in found.ladder.marks()["time_us"]
     windows = replace(timed, knobs={**timed.knobs, "vector_window": (0, 3)})
-    assert "of no sample with these vector_window" in Ladder(windows).marks()["lut"]
-    assert "of no sample" not in found.ladder.marks()["lut"]
+    assert re.search("beyond its samples in .*vector_window", Ladder(windows).marks()["lut"])
+    assert "vector_window" not in found.ladder.marks()["lut"]
     for one in found.outcomes:
         if one.rung == "exact":
             params = one.design.params
