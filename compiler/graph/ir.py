@@ -61,7 +61,8 @@ class Node:
 
     ``target`` names the target that computes it, and ``reason`` says why there; both are empty
     until the graph is divided among targets. ``shares`` is what the target's plan lets it take of
-    what the operators of a program share.
+    what the operators of a program share. ``again`` says that it computes a product that the model
+    has once a second time, so that its multiplications are not the model's.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Node:
     target: str = ""
     reason: str = ""
     shares: Mapping[str, int] = field(default_factory=dict, hash=False)
+    again: bool = False
 
     def op_as(self, kind: type[Kind]) -> Kind:
         """The operator, which is of this class."""

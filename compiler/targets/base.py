@@ -193,8 +193,9 @@ def layer_info(
     """
     read = sum(tensor.size_bytes for tensor in graph.operands(node))
     written = graph.result(node).size_bytes
+    macs = 0 if node.again else graph.macs(node)
     layer = LayerInfo(
-        node.name, node.op.name, node.target, node.reason, graph.macs(node), read + written, runs,
+        node.name, node.op.name, node.target, node.reason, macs, read + written, runs,
         compulsory_written_bytes=written, computes=node.op.computes and not node.op.moves,
         window_macs=node.op.window_macs(*(tensor.shape for tensor in graph.operands(node))),
     )  # fmt: skip

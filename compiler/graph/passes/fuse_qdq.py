@@ -40,12 +40,15 @@ def fuse_qdq(graph: Graph) -> Graph:
     fusion = QdqFusion(graph, graph.producers())
     nodes: list[Node] = []
     reasons: dict[str, str] = {}
+    done: set[str] = set()
     for node in graph.nodes:
         source = fusion.producers.get(node.inputs[0])
         if isinstance(node.op, Quantize) and source and fusion.fusible(source):
             try:
                 op, inputs = fusion.fuse(source, node.op.quant)
-                node = replace(node, name=source.name, op=op, inputs=inputs)
+                again = source.output in done
+                done.add(source.output)
+                node = replace(node, name=source.name, op=op, inputs=inputs, again=again)
             except VdlaError as reason:
                 reasons[source.output] = str(reason)
         nodes.append(node)
