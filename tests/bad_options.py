@@ -88,6 +88,9 @@ BAD_TEXTS: dict[str, tuple[str, ...]] = {
     "--port": ("/dev/null",),  # without --target fpga
     "--hw": ("name", "", "{missing}", "{folder}", "{garbage}", "{unknown_knob}", "{illegal}"),
     "--memory": ("name", "", "{missing}", "{folder}", "{garbage}", "{unknown_knob}"),
+    "--shape": ("name", "", "=1", "image=1xq", "image=-1x2"),
+    "--dim": ("name", "", "=1", "N=", "N=a", "N=0", "N=3..2", "N=1..2..3"),
+    "--value": ("name", "", "=1", "image=", "image=a", "image={missing}.npy"),
     "--triple": ("name", "", "vax-dec-ultrix"),
     "--method": ("name", "", "MINMAX"),
     "--layers": ("name", "C2,name", "c2"),

@@ -122,10 +122,10 @@ def test_files_that_are_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[
         vdla.compile(tmp_path / "none.keras", "cpu")
     with pytest.raises(VdlaError, match="cannot read: "):
         vdla.compile("long" * 2000, "cpu")
-    with pytest.raises(VdlaError, match="got a folder without a model in it"):
+    with pytest.raises(VdlaError, match=r"got a folder without saved_model\.pb"):
         vdla.compile(tmp_path, "cpu")
     assert run_app(["compile", str(tmp_path), "--output", str(tmp_path / "new")]) == 2
-    assert "got a folder without a model in it" in capsys.readouterr().err
+    assert "got a folder without saved_model.pb" in capsys.readouterr().err
 
 
 def test_no_package_of_a_door_is_imported_without_need() -> None:

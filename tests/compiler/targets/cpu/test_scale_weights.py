@@ -47,7 +47,7 @@ def squeezed(
 )  # fmt: skip
 def test_it_equals_the_interpreter(options: dict, scales: int) -> None:
     """An image of 6 x 6 has fewer elements than the weight."""
-    graph = run_passes(load_graph(squeezed(**options), Sizes(options.get("batch"))))
+    graph = run_passes(load_graph(squeezed(**options), Sizes(options.get("batch", 1))))
     module = build_cpu(graph)
     x = np.random.default_rng(1).normal(0, 1, graph[graph.inputs[0]].shape).astype(np.float32)
     for got, expected in zip(module.run(x), interpret(graph, x), strict=True):
