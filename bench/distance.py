@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from ..compiler.frontends.onnx.importer import Importer
+from ..compiler.frontends.onnx.importer import Importer, input_names
 from ..compiler.frontends.onnx.model import load_model
 from ..compiler.frontends.sizes import Sizes
 from ..compiler.graph.arithmetic.requant import OFFSET
@@ -54,7 +55,11 @@ class Distance:
         return sum(self.counts)
 
 
-def distances(source: str | Path | onnx.ModelProto, inputs: Sequence[np.ndarray]) -> list[Distance]:
+def distances(
+    source: str | Path | onnx.ModelProto,
+    inputs: Sequence[np.ndarray],
+    values: Mapping[str, np.ndarray] = MappingProxyType({}),
+) -> list[Distance]:
     """Compare each integer operator of a model: QuantizeLinear with the float operators before it,
     and operators that have integer results themselves.
 
@@ -62,6 +67,7 @@ def distances(source: str | Path | onnx.ModelProto, inputs: Sequence[np.ndarray]
     ----------
     source : a quantised ONNX model, or its file
     inputs : one batch, in the order of the model's inputs
+    values : of inputs that are constants, which ``inputs`` leaves out
 
     Raises
     ------
@@ -71,8 +77,9 @@ def distances(source: str | Path | onnx.ModelProto, inputs: Sequence[np.ndarray]
     """
     session = runtime()
     model, where = load_model(source)
-    batch = inputs[0].shape[0] if inputs and inputs[0].ndim else 1
-    importer = Importer(where, Sizes(batch))
+    given = [name for name in input_names(model) if name not in values]
+    shapes = dict(zip(given, (array.shape for array in inputs), strict=False))
+    importer = Importer(where, Sizes(shapes=shapes, values=values))
     imported = importer.run(model)
     graph = run_passes(imported)
     values = evaluate(graph, dict(zip(graph.inputs, inputs, strict=True)))
@@ -184,7 +191,7 @@ def _part(
     known: Mapping[str, np.ndarray],
 ) -> onnx.ModelProto:
     """The model's nodes between some tensors and one that they make. What is ``known``, such as a
-    computed shape, is a constant."""
+    computed shape or an input whose value was given, is a constant."""
     constants = {i.name: i for i in model.graph.initializer}
     chosen: dict[int, onnx.NodeProto] = {}
     waiting, used = [output], set()
@@ -193,7 +200,7 @@ def _part(
         if not name or name in used:
             continue
         used.add(name)
-        if name in makers and name in known:
+        if name not in constants and name in known:
             constants[name] = numpy_helper.from_array(known[name], name)
         elif name in makers and name not in operands:
             chosen[id(makers[name])] = makers[name]

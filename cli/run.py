@@ -122,6 +122,7 @@ def run(
     from ..sim.trace import write_trace
 
     _check_against(against, model)
+    sizes = options.sizes_of(shapes, dims, values)
     if model.is_dir() and not is_saved_model(model):
         _check_not_given(context)
         module = load(model, port, target)
@@ -131,7 +132,7 @@ def run(
             module = compile(
                 _source(model, target, hw, memory), target, hw, memory, vthreads, dump_ir, port,
                 threads, knobs, records, emulate, precision, progress, arch, profile,
-                **options.sizes_of(shapes, dims, values),
+                **sizes,
             )  # fmt: skip
         _note_records(records, module)
         _note_sizes(module)
@@ -169,7 +170,7 @@ def run(
     if explain and module.target in PLACES and not model.is_dir():
         report["alternatives"] = _alternatives(module)
     if against is not None:
-        report["distance"] = _distances(model, module, arrays)
+        report["distance"] = _distances(model, module, arrays, sizes["values"])
     if profile:
         from ..bench.profile import profile as profiled
 
@@ -220,11 +221,13 @@ def _alternatives(module: Module) -> list[dict[str, Any]]:
     return list(find_alternatives(compiled, target)) if isinstance(compiled, CompiledModel) else []
 
 
-def _distances(model: Path, module: Module, arrays: list[Any]) -> list[dict[str, Any]]:
+def _distances(
+    model: Path, module: Module, arrays: list[Any], values: dict[str, Any]
+) -> list[dict[str, Any]]:
     """How far the operators are from their definitions, on the first batch."""
     from ..bench.distance import distances
 
-    return [asdict(found) for found in distances(model, module.batches(arrays)[0])]
+    return [asdict(found) for found in distances(model, module.batches(arrays)[0], values)]
 
 
 def _page(report: dict[str, Any], module: Module) -> str:

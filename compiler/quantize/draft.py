@@ -14,7 +14,7 @@ import onnx.version_converter
 from onnx import helper, numpy_helper
 
 from ...isa.errors import VdlaError
-from ..frontends.onnx.importer import Importer, import_onnx
+from ..frontends.onnx.importer import Importer, declared_size, import_onnx
 from ..frontends.onnx.model import load_model, opset_of
 from ..frontends.sizes import ONE, Sizes
 from .expand import in_float32, taken_apart
@@ -34,7 +34,7 @@ class Draft:
     """``model`` has neither nodes nor constants: these may be large, and are here once. ``shapes``
     and ``dtypes`` are those of one batch (the model's own batch, or 1). ``fused`` names the nodes
     that became part of other nodes, for the report. ``alike`` are groups of tensors that share a
-    scale, where they are quantised."""
+    scale, where they are quantised. ``dims`` are the sizes of open dimensions, by name."""
 
     model: onnx.ModelProto
     nodes: list[onnx.NodeProto]
@@ -43,10 +43,15 @@ class Draft:
     dtypes: dict[str, str]
     fused: list[str] = field(default_factory=list)
     alike: list[list[str]] = field(default_factory=list)
+    dims: dict[str, int] = field(default_factory=dict)
 
     @staticmethod
-    def load(source: str | Path | bytes | onnx.ModelProto) -> Draft:
-        """Read a float model; what the importer refuses is refused with its message.
+    def load(
+        source: str | Path | bytes | onnx.ModelProto,
+        samples: Mapping[str, np.ndarray] | np.ndarray | None = None,
+    ) -> Draft:
+        """Read a float model; what the importer refuses is refused with its message. Open
+        dimensions behind the first one have the sizes of the samples.
 
         Raises
         ------
@@ -64,6 +69,9 @@ class Draft:
         constants = {i.name: read(i) for i in model.graph.initializer}
         draft = Draft(in_float32(_outline(model)), [], constants, {}, {})
         draft.nodes = [in_float32(node) for node in model.graph.node]
+        if isinstance(samples, np.ndarray):
+            samples = dict.fromkeys(draft.inputs, samples)
+        draft.dims = _open_sizes(draft.model, samples or {})
         draft.infer()
         apart = [
             part
@@ -79,7 +87,7 @@ class Draft:
     def infer(self) -> None:
         """Find the shapes and dtypes of all tensors; the importer's refusals are raised."""
         model, constants = self.outline()
-        graph = import_onnx(model, Sizes(values=constants))
+        graph = import_onnx(model, Sizes(dims=self.dims, values=constants))
         self.shapes = {tensor.name: tensor.shape for tensor in graph.tensors.values()}
         self.dtypes = {tensor.name: tensor.dtype for tensor in graph.tensors.values()}
 
@@ -132,7 +140,7 @@ class Draft:
         """The shapes that a Reshape can name, by tensor: one dimension may be open, which is -1."""
         model, constants = self.outline()
         try:
-            graph = import_onnx(model, Sizes(2, values=constants))
+            graph = import_onnx(model, Sizes(2, dims=self.dims, values=constants))
             twice = {tensor.name: tensor.shape for tensor in graph.tensors.values()}
         except VdlaError:  # it takes one image at a time
             twice = self.shapes
@@ -223,6 +231,19 @@ def names_read(node: onnx.NodeProto) -> Iterator[str]:
             yield from names_read(inner)
         if item.HasField("g"):
             yield from (value.name for value in item.g.output)
+
+
+def _open_sizes(model: onnx.ModelProto, samples: Mapping[str, np.ndarray]) -> dict[str, int]:
+    """The sizes that samples have where inputs leave other dimensions than the first one open."""
+    found = {}
+    for value in model.graph.input:
+        dims = value.type.tensor_type.shape.dim
+        shape = samples[value.name].shape if value.name in samples else ()
+        for axis, (dim, size) in enumerate(zip(dims, shape, strict=False)):
+            name = declared_size(dim)
+            if axis and not isinstance(name, int):
+                found[f"{value.name}.{axis}" if name is None else name] = size
+    return found
 
 
 def _outline(model: onnx.ModelProto) -> onnx.ModelProto:

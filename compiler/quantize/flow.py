@@ -78,7 +78,7 @@ def quantize(
         A float32 model.
     samples : mapping of arrays by input, or the array of the only input
         Typical inputs, their first dimension any multiple of the model's batch. A few hundred
-        pictures do.
+        pictures do. Other dimensions that the model leaves open have the sizes of the samples.
     method : str
         How the range of a tensor follows from its values on the samples: ``minmax``, ``percentile``
         or ``entropy`` (the least Kullback-Leibler divergence).
@@ -110,7 +110,7 @@ def quantize(
         raise VdlaError(f"least SQNR: expected 0 to {MOST_SQNR} dB, got {least_sqnr!r}")
     if smoothing is not None and not 0 <= smoothing <= 1:
         raise VdlaError(f"smoothing: expected 0 to 1, got {smoothing!r}")
-    draft = Draft.load(model)
+    draft = Draft.load(model, samples)
     if isinstance(samples, np.ndarray):
         if len(draft.inputs) != 1:
             raise VdlaError(f"samples: expected arrays by input ({', '.join(draft.inputs)})")

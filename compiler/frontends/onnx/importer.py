@@ -210,7 +210,7 @@ class Importer:
                     f" one; give its shape with --shape {name}=NxN (in Python shapes=)"
                 )
             return dtype, tuple(map(int, getattr(given, "shape", given)))
-        sizes = [_declared(dim) for dim in kind.shape.dim]
+        sizes = [declared_size(dim) for dim in kind.shape.dim]
         if sizes and sizes[0] == 0:
             sizes[0] = None  # as some tools write an open one
         return dtype, tuple(sizes)
@@ -360,7 +360,7 @@ class Importer:
         raise VdlaError(f"{label}: expected a tensor or numbers, got {sorted(attributes)}")
 
 
-def _declared(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
+def declared_size(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
     """A size as a model declares it."""
     if dim.HasField("dim_value"):
         return dim.dim_value if dim.dim_value >= 0 else None

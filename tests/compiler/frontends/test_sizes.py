@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -100,3 +101,19 @@ def test_commands_take_sizes_and_values(tmp_path: Path, capsys: pytest.CaptureFi
     compiled = ["compile", str(tmp_path / "c.onnx"), "--target", "cpu", "-o", str(folder)]
     assert run_app([*compiled, "--value", "rate=16000"]) == 0
     assert [tensor.name for tensor in vdla.load(folder).inputs] == ["x"]
+
+
+def test_operators_of_a_model_with_open_sizes_are_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 18]> g (float[N, 4, length] x, float s) =>'
+        " (float[N, 4, length] y) {z = Constant<value = int8 {3}>() q = QuantizeLinear(x, s, z)"
+        " d = DequantizeLinear(q, s, z) r = MaxPool<kernel_shape=[3], pads=[1, 1]>(d)"
+        " p = QuantizeLinear(r, s, z) y = DequantizeLinear(p, s, z)}"
+    )
+    onnx.save(model, tmp_path / "m.onnx")
+    given = ["--dim", "length=6", "--value", "s=0.125", "--against", "onnxruntime"]
+    assert run_app(["run", str(tmp_path / "m.onnx"), *given, "--json", "-"]) == 0
+    rows = json.loads(capsys.readouterr().out)["distance"]
+    assert {row["name"] for row in rows} and all(row["counts"] for row in rows)
