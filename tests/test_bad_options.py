@@ -75,7 +75,7 @@ def test_every_command_and_option_is_in_the_table() -> None:
     assert len(set(command_lines())) >= LEAST
 
 
-@pytest.mark.more
+@pytest.mark.sweep
 @pytest.mark.parametrize("command", WORKING)
 def test_bad_options_get_one_line(command: str, made: dict[str, str], capsys) -> None:
     words = command.split()

@@ -48,10 +48,8 @@ def test_memory_and_registers() -> None:
             link.read_memory(SIZE_BYTES, 8)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "seed", [0, *(pytest.param(seed, marks=pytest.mark.sweep) for seed in (1, 2))]
-)
+@pytest.mark.sweep
+@pytest.mark.parametrize("seed", range(3))
 def test_programs_as_in_simulation(seed: int) -> None:
     """A board of its own for each: some read scratchpads that they have not written."""
     program = random_program(PARAMS, seed)
@@ -146,7 +144,7 @@ def test_no_port() -> None:
         Link("/dev/ttyNONE")
 
 
-@pytest.mark.slow
+@pytest.mark.sweep
 def test_a_network(tmp_path: Path) -> None:
     """``vdla run --target fpga`` on the board: outputs and cycles as in simulation."""
     knobs, memory = tmp_path / "hw.toml", tmp_path / "memory.toml"

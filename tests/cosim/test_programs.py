@@ -65,7 +65,7 @@ def test_a_window_leaves_results_out() -> None:
 @pytest.mark.parametrize("settings", [
     MODEL, Settings(replace(MEMORY_PRESETS["slow"], cycles_per_beat=3, outstanding=1)), RAM,
 ], ids=["vta", "slow", "ram"])  # fmt: skip
-@pytest.mark.more
+@pytest.mark.sweep
 def test_a_right_core(core: Design, program: Program, settings: Settings) -> None:
     dram, expected = program.dram_image(), program.dram_image()
     run_reference(program, expected)
@@ -77,7 +77,7 @@ def test_a_right_core(core: Design, program: Program, settings: Settings) -> Non
     assert told[-1] == (len(program.insns), len(program.insns))
 
 
-@pytest.mark.more
+@pytest.mark.sweep
 @pytest.mark.slow
 def test_until(core: Design, program: Program) -> None:
     result = Session(core, replace(MODEL, until=300)).run(program, program.dram_image())
@@ -143,7 +143,7 @@ def connected(core: Design, text: str, becomes: str) -> Design:
     pytest.param("inp", "load", RAM, id="inp-ram", marks=pytest.mark.sweep),
     pytest.param("tmp", "vector", MODEL, id="tmp-model", marks=pytest.mark.sweep),
 ])  # fmt: skip
-@pytest.mark.more
+@pytest.mark.sweep
 def test_a_stuck_bit(
     core: Design, program: Program, memory: str, unit: str, settings: Settings
 ) -> None:
@@ -158,7 +158,7 @@ def test_a_stuck_bit(
     assert int(divergence["expected"], 16) | 1 == int(divergence["got"], 16)
 
 
-@pytest.mark.more
+@pytest.mark.sweep
 @pytest.mark.slow
 def test_a_broken_rule_of_axi(core: Design, program: Program) -> None:
     wrong = connected(core, "address__valid(axi_awvalid)", "address__valid()")
@@ -199,7 +199,7 @@ def test_a_deadlock(core: Design, program: Program) -> None:
     pytest.param(replace(RAM, quiet_cycles=300), id="ram", marks=pytest.mark.sweep),
     pytest.param(replace(MODEL, quiet_cycles=1), id="model"),
 ])  # fmt: skip
-@pytest.mark.more
+@pytest.mark.sweep
 def test_a_core_that_never_answers(core: Design, program: Program, settings: Settings) -> None:
     """Its store unit never sees that an address is taken: the first store never ends, and it is
     waited for no longer than was said.
@@ -226,7 +226,7 @@ async def test(dut):
 """
 
 
-@pytest.mark.more
+@pytest.mark.sweep
 @pytest.mark.slow
 def test_a_bench_that_runs_nothing(core: Design, program: Program, tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(BENCH.format(body="pass"))
@@ -235,7 +235,7 @@ def test_a_bench_that_runs_nothing(core: Design, program: Program, tmp_path: Pat
         session.run(program, program.dram_image())
 
 
-@pytest.mark.more
+@pytest.mark.sweep
 @pytest.mark.slow
 def test_a_program_file_from_the_command_line(program: Program, tmp_path: Path) -> None:
     """And its coverage is that of the SimPy model's run."""
