@@ -31,7 +31,7 @@ WITHOUT_CASES = {"GlobalLpPool", "LpPool", "Not", "SimplifiedLayerNormalization"
 #: Some operators without a reader: ONNX defines them by others.
 FUNCTIONS = ("GroupNormalization", "MeanVarianceNormalization")
 #: All operators that have cases.
-OPERATORS = sorted({*READERS, *FUNCTIONS} - WITHOUT_CASES)
+OPERATORS = sorted(kind for kind in {*READERS, *FUNCTIONS} - WITHOUT_CASES if onnx.defs.has(kind))
 
 
 @cache

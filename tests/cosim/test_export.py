@@ -32,7 +32,7 @@ def run_pytest(folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, env=environment, text=True, capture_output=True)
 
 
-@pytest.mark.more
+@pytest.mark.sweep
 @pytest.mark.slow
 def test_the_bench_passes(tmp_path: Path) -> None:
     assert export(tmp_path, "--bench") == 0

@@ -52,6 +52,7 @@ def line_of(text: str) -> int:
     return first + next(i for i, line in enumerate(lines) if text in line)
 
 
+@pytest.mark.sweep
 @pytest.mark.slow
 def test_what_a_bench_has_not_executed(tmp_path: Path) -> None:
     (tmp_path / "bench.py").write_text(BENCH)

@@ -134,7 +134,7 @@ class Mine({name}):
 '''
 
 
-@pytest.mark.more
+@pytest.mark.sweep
 @pytest.mark.slow
 def test_an_amaranth_component(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(OWN.format(module="store", name="Store"))

@@ -205,7 +205,7 @@ def test_the_surrogate_begins_at_the_front_of_the_bounds(table: Enumeration) -> 
 @pytest.mark.short(1)
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "seeds"), [("dqn", 5), pytest.param("digits", 20, marks=pytest.mark.more)]
+    ("name", "seeds"), [("dqn", 5), pytest.param("digits", 20, marks=pytest.mark.sweep)]
 )
 def test_the_surrogate_is_ahead_on_the_tables_of_the_package(name: str, seeds: int) -> None:
     """A fourth of the designs that random search needs, and better than TPE at any number."""

@@ -94,7 +94,7 @@ def test_gates_are_the_quantised_model(model: onnx.ModelProto, bias_correction: 
     made = plan(draft)
     stored = tuple(made.groups)
     samples = {"x": x}
-    probe = Probe(draft, samples, stored)
+    probe = Probe(draft, samples, stored, tuple(draft.outputs))
     job = _Job(draft, calibrate(probe, "minmax", 99.9, _nothing), probe, bias_correction)
     damage = Damage.of(draft, made, *job.numbers(made, _nothing), samples)
     assert damage.sqnr_db(set()) == float("inf")

@@ -151,7 +151,7 @@ def test_report_of_the_clock_that_is_short() -> None:
     ]
 
 
-@pytest.mark.more
+@pytest.mark.sweep
 @pytest.mark.slow
 def test_a_build_ends_in_a_bitstream(tmp_path: Path) -> None:
     built = build(TINY, TINY.hw, tmp_path)

@@ -96,7 +96,7 @@ def images(kind: str) -> list[np.ndarray]:
     ]
 
 
-@pytest.mark.more
+@pytest.mark.sweep
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "arch"),

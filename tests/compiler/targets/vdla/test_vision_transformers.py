@@ -56,7 +56,7 @@ CASES = {
 }
 
 
-@pytest.mark.more
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("case", "by"),
     [*((case, "vdla") for case in CASES), *((case, "onnxruntime") for case in list(CASES)[:2])],
