@@ -35,7 +35,7 @@ test: $(STAMP)
 	@$(BIN)/python -m tests.suite test
 
 # What takes long and finds little that `make test` does not: more random cases, more machines, more builds of the RTL (tests marked
-# `more`). Continuous integration runs both.
+# `more`): before a merge, and the first of the sweeps.
 more: $(STAMP)
 	@$(BIN)/python -m tests.suite more
 

@@ -1,5 +1,5 @@
 """ULX3S 85F without its SDRAM: all memory is block RAM. Small, quickly built, and its cycles are
-those of simulation with ``hw/boards/block_ram.py``'s memory; continuous integration builds it.
+those of simulation with ``hw/boards/block_ram.py``'s memory; ``make board`` builds it.
 """
 
 from __future__ import annotations

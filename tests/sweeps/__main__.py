@@ -24,7 +24,7 @@ from rich.table import Table
 ROOT = Path(__file__).resolve().parents[2]
 #: Targets of the Makefile, in the order in which they run.
 SWEEPS = (
-    "programs", "verify", "processors", "mutants", "cosim", "campaign", "schedules", "fuzz",
+    "more", "programs", "verify", "processors", "mutants", "cosim", "campaign", "schedules", "fuzz",
     "operators", "gates", "board", "figures", "lines", "options", "docs-code", "docs-site",
     "test-pages", "gpu-emulated", "test-torch", "test-doors",
 )  # fmt: skip
