@@ -139,7 +139,7 @@ def compile(
     if arch is not None and target != "cuda":
         raise VdlaError(f"arch: expected target 'cuda' with {arch!r}, got {target!r}")
     from .compiler.build import CompiledModel, build
-    from .compiler.frontends.doors.opening import open_model
+    from .compiler.frontends.doors.opening import open_door
     from .compiler.frontends.sizes import Sizes
     from .compiler.kept import KeptShapes
     from .compiler.targets.base import Options
@@ -150,7 +150,7 @@ def compile(
     options = Options(params, memory, vthreads, threads, emulate, precision, arch, profile)
     found = find_target(target, options)
     choices = _choices(knobs, records)
-    opened: Any = open_model(model, example_inputs)
+    opened: Any = open_door(model, example_inputs)
     sizes = Sizes(shapes=shapes or {}, dims=dims or {}, values=values or {})
 
     def compile_for(sizes: Sizes) -> CompiledModel:
@@ -199,7 +199,7 @@ def cross_compile(
         module exists.
     """
     from .compiler.build import build
-    from .compiler.frontends.doors.opening import open_model
+    from .compiler.frontends.doors.opening import open_door
     from .compiler.frontends.sizes import Sizes
     from .compiler.targets.base import Options
     from .compiler.targets.cpu.processor import cross_processor
@@ -210,7 +210,7 @@ def cross_compile(
     processor = cross_processor(triple)
     params, memory = load_platform(hw, "vta")
     target = Cpu(Options(params, memory), processor)
-    opened = open_model(model)
+    opened = open_door(model)
     sizes = Sizes(shapes=shapes or {}, dims=dims or {}, values=values or {})
     compiled = build(opened, target, **_choices(knobs, records), progress=progress, sizes=sizes)
     features = tuple(name[1:] for name in processor.features if name[0] == "+")

@@ -1,9 +1,10 @@
 """Proof that a graph leaves the images of a batch apart, whatever its operators are.
 
-The model is read for two images and for another number of them. Where the images lie in each tensor
-follows, operator by operator, from its tensor expression: an element of a result reads elements of
-its own image, and nothing that differs from image to image otherwise. Both graphs must be the same
-but for the sizes that grow with the batch. So a run for n images is n runs for one.
+The model is read for two images. Where these lie in each tensor follows, operator by operator, from
+its tensor expression: an element of a result reads elements of its own image, and nothing else that
+differs from image to image. The graph that is compiled, for another number of images, must be the
+same but for sizes that grow with the batch; if it is for one image, for which operators such as
+Expand are left out, that of three images may take its place. So n images are n runs for one.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from .targets.base import expression_of
 from .te.expr import Binary, Cast, Const, Expr, Extern, Read, Var, children, walk
 from .te.tensor import Tensor as Stage
 
-#: Images of the graph in which operators are looked at, and of the one that it is compared with.
+#: Images of the graph whose operators are looked at, and of the one that stands in for one image.
 IMAGES, OTHERS = 2, 3
 
 
@@ -73,16 +74,21 @@ def find_batch(graph: Graph, sizes: Sizes, read: Callable[[Sizes], Graph]) -> Ba
         two = read_images(IMAGES)
         if any(two[name].shape[0] != IMAGES for name in opened):
             return Batch()
-        other = graph if counts.isdisjoint((1, IMAGES)) else read_images(OTHERS)
-    except VdlaError:
-        return Batch()
-    try:
         if len(counts) > 1:
             raise _Mixed(f"{' and '.join(map(repr, opened.values()))} are not one batch")
-        [images] = counts
-        inputs = _inputs(graph)
-        found = _Proof(two, other, images if other is graph else OTHERS).run(inputs)
+        [images], inputs = counts, _inputs(graph)
+        found = None
+        if images != IMAGES:
+            try:
+                found = _Proof(two, graph, images).run(inputs)
+            except _Mixed:
+                if images != 1:
+                    raise
+        if found is None:  # some operators are left out for a single image
+            found = _Proof(two, read_images(OTHERS), OTHERS).run(inputs)
         axes = {name: _axis(name, found.get(name), two, graph, images) for name in graph.results}
+    except VdlaError:
+        return Batch()
     except _Mixed as mixed:
         return Batch(dict.fromkeys((*graph.given, *graph.results)), str(mixed))
     given = {name: inputs[name].axis if name in inputs else None for name in graph.given}

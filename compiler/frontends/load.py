@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..graph.ir import Graph
-from .doors import opening
+from .doors.opening import open_door
 from .onnx.importer import open_onnx
 from .pytorch.importer import is_torch, open_torch
 from .sizes import ONE, Sizes
@@ -22,7 +22,7 @@ def open_model(model: object) -> Callable[[Sizes], Graph]:
     VdlaError
         For a model that cannot be read.
     """
-    model = opening.open_model(model)
+    model = open_door(model)
     if isinstance(model, Graph):
         return lambda sizes: model
     if is_tflite(model):

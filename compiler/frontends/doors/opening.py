@@ -30,7 +30,7 @@ ADVICE = {
 }
 
 
-def open_model(model: object, examples: Examples | None = None) -> object:
+def open_door(model: object, examples: Examples | None = None) -> object:
     """A model in a form that :func:`~..load.load_graph` reads: a file's path, bytes, a ModelProto,
     an ExportedProgram or a Graph. One that has such a form is returned as it is.
 

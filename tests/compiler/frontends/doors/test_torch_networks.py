@@ -13,6 +13,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 import vdla  # noqa: E402
+from torch import library  # noqa: E402  # pyright: ignore[reportMissingImports]
 from vdla.api.torch_backend import compile_graph  # noqa: E402
 
 pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.slow]  # warnings of torch's own
@@ -40,9 +41,9 @@ def import_timm() -> Any:
     except ImportError:
         pytest.skip("torchvision is not installed")
     except RuntimeError:
-        library = torch.library.Library("torchvision", "FRAGMENT")
+        operators = library.Library("torchvision", "FRAGMENT")
         for name in ("nms", "qnms"):
-            library.define(f"{name}(Tensor boxes, Tensor scores, float threshold) -> Tensor")
+            operators.define(f"{name}(Tensor boxes, Tensor scores, float threshold) -> Tensor")
     return pytest.importorskip("timm", reason="timm is not installed")
 
 
