@@ -9,6 +9,7 @@ from pathlib import Path
 
 from .errors import VdlaError
 from .params import PRESETS, HwParams, Legal, legal_text
+from .sdram import IDLE_CYCLES, PARTS, READ_BEAT
 from .text_files import read_toml
 
 #: Legal values of each field of :class:`MemoryParams`.
@@ -23,8 +24,8 @@ MEMORY_LEGAL: dict[str, Legal] = {
 
 @dataclass(frozen=True)
 class MemoryParams:
-    """Deterministic DRAM behaviour. Reads and writes are independent channels, each answered in
-    order.
+    """Deterministic DRAM behaviour. Without a part, reads and writes are independent channels, each
+    answered in order.
 
     Parameters
     ----------
@@ -40,6 +41,10 @@ class MemoryParams:
         Bursts per channel accepted and not yet finished, at most.
     cycles_per_beat : int
         Bandwidth divider: beats on a channel are at least this many cycles apart.
+    part : str
+        A part of ``isa/sdram.py``, behind the controller of the boards: its cycles follow from its
+        rows, banks and refreshes, and the latencies are those of an access to an open row when
+        nothing else is under way. Empty: none. Only a preset has one.
     """
 
     bus_bits: int = 64
@@ -47,8 +52,14 @@ class MemoryParams:
     write_latency_cycles: int = 4
     outstanding: int = 16
     cycles_per_beat: int = 1
+    part: str = ""
 
     def __post_init__(self) -> None:
+        if self.part and replace(self, part="") != _in_front_of(self.part):
+            raise VdlaError(
+                f"MemoryParams.part: expected {self.part} with its own numbers, which --memory "
+                f"{self.part} has, got others"
+            )
         for name, legal in MEMORY_LEGAL.items():
             value = getattr(self, name)
             if type(value) is not int or value not in legal:
@@ -56,9 +67,9 @@ class MemoryParams:
                     f"MemoryParams.{name}: expected an integer {legal_text(legal)}, got {value!r}"
                 )
 
-    def to_dict(self) -> dict[str, int]:
-        """Fields as a JSON-ready dictionary."""
-        return asdict(self)
+    def to_dict(self) -> dict[str, int | str]:
+        """Fields as a JSON-ready dictionary, without a part that there is not."""
+        return {name: value for name, value in asdict(self).items() if value != ""}
 
     def check_bus(self, params: HwParams) -> None:
         """Raise VdlaError unless the core's data bus has this memory's width."""
@@ -68,8 +79,18 @@ class MemoryParams:
                 f"got {self.bus_bits}; {_how_to_agree(params)}"
             )
 
+    def check(self, params: HwParams, dram_bytes: int) -> None:
+        """Raise VdlaError unless the core's data bus has this memory's width, and the memory has so
+        many bytes."""
+        self.check_bus(params)
+        if self.part and dram_bytes > PARTS[self.part].size_bytes:
+            raise VdlaError(
+                f"memory: expected a program of at most {PARTS[self.part].size_bytes:,} bytes, "
+                f"which {self.part} has, got {dram_bytes:,}"
+            )
+
     @property
-    def label(self) -> str | dict[str, int]:
+    def label(self) -> str | dict[str, int | str]:
         """The preset's name, or the fields where no preset equals this."""
         return next(
             (name for name, preset in MEMORY_PRESETS.items() if preset == self), self.to_dict()
@@ -93,10 +114,30 @@ class MemoryParams:
         return cls(**knobs)
 
 
+def _in_front_of(name: str) -> MemoryParams:
+    """What is said of a part beside its name.
+
+    Raises VdlaError for an unknown one.
+    """
+    if name not in PARTS:
+        raise VdlaError(
+            f"MemoryParams.part: expected one of {', '.join(PARTS)}, got {name!r}"
+        )
+    part = PARTS[name]
+    return MemoryParams(
+        bus_bits=part.bus_bits,
+        read_latency_cycles=IDLE_CYCLES + READ_BEAT,
+        write_latency_cycles=IDLE_CYCLES + 2,
+        outstanding=16,
+        cycles_per_beat=part.rules.beat,
+    )
+
+
 MEMORY_PRESETS: dict[str, MemoryParams] = {
     "vta": MemoryParams(bus_bits=64, read_latency_cycles=16, write_latency_cycles=4),
     "wide": MemoryParams(bus_bits=128, read_latency_cycles=64, write_latency_cycles=16),
     "slow": MemoryParams(bus_bits=64, read_latency_cycles=200, write_latency_cycles=50),
+    **{name: replace(_in_front_of(name), part=name) for name in PARTS},
 }
 
 

@@ -1,59 +1,34 @@
-"""A controller for a 16-bit SDR SDRAM behind an AXI4 port.
+"""The controller of an SDR SDRAM behind an AXI4 port: it streams.
 
-One burst at a time: its row is opened, every 64-bit word takes four accesses of 16 bits in as many
-cycles, the row is closed. There is one register between the state machine and each pin: commands
-leave a cycle after they are decided. The chip is clocked half a cycle later, so its data is in a
-register three cycles after the decision (CAS latency 2).
+Bursts come to the chip in the order in which they arrived: a read with its address, a write with
+its last beat. One half of the controller cuts them where rows end, and opens the row of a segment
+while those before it still move. The other half moves data, a beat of the bus every two cycles.
+A row stays open until another one of its bank is wanted or a refresh comes. ``docs/timing.md`` has
+the rules by cycle, ``isa/sdram.py`` the numbers.
+
+The chip's clock is twice the core's: of the two commands of a cycle the first moves data, the
+second is for rows. Who connects the pins brings both to the chip, one clock after the other.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
-from math import ceil
 
-from amaranth.hdl import Cat, Module, Mux, Signal, unsigned
-from amaranth.lib import data, wiring
+from amaranth.hdl import Array, Cat, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
+from ...isa.memory import MEMORY_PRESETS
 from ...isa.params import HwParams
-from ..core.dma import axi_signature
+from ...isa.sdram import BURST_WORDS, CLOCKS, OPENED, PARTS, PIN_CYCLES, Part
+from ..core.dma import AXI_LEN_BITS, RESP_OKAY, RESP_SLVERR, axi_signature
 from ..core.queue import Queue
 
-DATA_BITS, BANK_BITS = 16, 2
-#: From the decision for a read to its data in a register.
-READ_CYCLES = 3
-_QUEUE_DEPTH = 8
-_ADDRESS_BITS = 13
-_CLOSE_ALL = 1 << 10
-#: Burst length 1, sequential, CAS latency 2.
-MODE = 2 << 4
+MEMORY = MEMORY_PRESETS["ulx3s"]
 INIT_REFRESHES = 8
-
-
-@dataclass(frozen=True)
-class Chip:
-    """Geometry and timing; the defaults are those of the slowest part found on ULX3S boards."""
-
-    row_bits: int = 13
-    column_bits: int = 9
-    init_us: float = 200.0
-    refresh_us: float = 7.8  # 64 ms / 8192 rows
-    close_ns: float = 20.0  # tRP
-    open_ns: float = 20.0  # tRCD
-    cycle_ns: float = 70.0  # tRC, tRFC
-    write_ns: float = 20.0  # tWR (two clocks of 10 ns)
-    active_ns: float = 45.0  # tRAS
-
-    @property
-    def size_bytes(self) -> int:
-        """Capacity."""
-        return 2 << (self.row_bits + self.column_bits + BANK_BITS)
-
-
-def cycles(ns: float, freq_mhz: float) -> int:
-    """Clock cycles that last at least so long."""
-    return max(1, ceil(ns * freq_mhz / 1000 - 1e-9))
+#: The address of a CLOSE of all banks.
+ALL_BANKS = 1 << 10
 
 
 class Command(IntEnum):
@@ -68,173 +43,422 @@ class Command(IntEnum):
     SET_MODE = 0b000
 
 
-class Sdram(wiring.Component):
-    """Parameters
-    ----------
-    freq_mhz : the clock, from which delays in cycles follow
+def mode(part: Part) -> int:
+    """What SET_MODE writes: sequential bursts, their length, and the latency of reads."""
+    return part.cas_clocks << 4 | (BURST_WORDS - 1).bit_length()
+
+
+def word_bits(part: Part) -> int:
+    """Bits of the number of a word of the bus in the chip: column, bank and row, from the lowest
+    on."""
+    return (part.size_bytes * 8 // part.bus_bits - 1).bit_length()
+
+
+def burst_layout(part: Part) -> data.StructLayout:
+    """A burst on its way to the chip; ``bad``: it is beyond its end."""
+    return data.StructLayout(
+        {"word": word_bits(part), "beats": AXI_LEN_BITS + 1, "writes": 1, "bad": 1}
+    )
+
+
+def segment_layout(part: Part) -> data.StructLayout:
+    """What of a burst is in one row; ``last``: the burst ends with it."""
+    columns = (part.row_beats - 1).bit_length()
+    return data.StructLayout(
+        {"column": columns, "bank": part.bank_bits, "beats": columns + 1, "writes": 1, "bad": 1,
+         "last": 1}
+    )  # fmt: skip
+
+
+def pins_signature(part: Part) -> wiring.Signature:
+    """What goes to the pins and comes from them in a cycle of the core, for each clock of the chip
+    in it: ``command`` (as :class:`Command`), ``bank``, ``address``, ``mask``, ``data_o``;
+    ``data_oe`` is for all of them. ``data_i`` has the words of a READ
+    :data:`~vdla.isa.sdram.PIN_CYCLES` cycles after it, and in the cycle behind.
+    """
+    return wiring.Signature(
+        {
+            "command": Out(3, init=Command.NOP).array(CLOCKS),
+            "bank": Out(part.bank_bits).array(CLOCKS),
+            "address": Out(part.row_bits).array(CLOCKS),
+            "mask": Out(part.word_bits // 8).array(CLOCKS),
+            "data_o": Out(part.word_bits).array(CLOCKS),
+            "data_oe": Out(1),
+            "data_i": In(part.word_bits).array(CLOCKS),
+        }
+    )
+
+
+class Bus(wiring.Component):
+    """The AXI4 side: takes bursts, buffers their data, answers.
+
+    The buffers hold the data of all bursts that may be unfinished, so what has arrived never waits
+    for room.
 
     Attributes
     ----------
     axi : the port, seen from the master
-    command, bank, address, mask : to the chip (command as in :class:`Command`)
-    data_o, data_oe, data_i : the data pins
+    ready : addresses are taken
+    o : bursts in the order in which they arrived
+    beat, mask : the next beat to write, and its bytes that are kept; ``take`` takes it
+    give, read : a beat was read
+    answer : the oldest write was made
     """
 
-    def __init__(self, params: HwParams, freq_mhz: float, chip: Chip | None = None):
-        self.params, self.freq_mhz, self.chip = params, freq_mhz, chip or Chip()
+    def __init__(self, params: HwParams, part: Part):
+        self.params, self.part = params, part
         super().__init__(
             {
                 "axi": In(axi_signature(params)),
-                "command": Out(3, init=Command.NOP), "bank": Out(BANK_BITS),
-                "address": Out(_ADDRESS_BITS), "mask": Out(2, init=3),
-                "data_o": Out(DATA_BITS), "data_oe": Out(1), "data_i": In(DATA_BITS),
+                "ready": In(1),
+                "o": Out(stream.Signature(burst_layout(part))),
+                "beat": Out(params.bus_bits),
+                "mask": Out(params.bus_bytes),
+                "take": In(1),
+                "give": In(1),
+                "read": In(params.bus_bits),
+                "answer": In(1),
             }
-        )  # fmt: skip
-
-    def cycles(self, ns: float) -> int:
-        """Cycles that last at least so long."""
-        return cycles(ns, self.freq_mhz)
+        )
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        axi, chip = self.axi, self.chip
-        parts = self.params.bus_bits // DATA_BITS
-        part_bits = (parts - 1).bit_length()
-        place, left, part = Signal(32), Signal(9), Signal(part_bits)  # place: in words of 16 bits
-        writing, error, to_hand = Signal(), Signal(), Signal(9)
-        column = place[: chip.column_bits]
-        bank = place[chip.column_bits :][:BANK_BITS]
-        row = place[chip.column_bits + BANK_BITS :][: chip.row_bits]
-        outside = (place >> (chip.column_bits + BANK_BITS + chip.row_bits)) != 0
-
-        wait = Signal(range(self.cycles(1000 * chip.init_us) + 1),
-                      init=self.cycles(1000 * chip.init_us))  # fmt: skip
-        rested = Signal()  # wait is 0
-        refreshes = Signal(range(INIT_REFRESHES + 1))
-        since, due = Signal(range(self.cycles(1000 * chip.refresh_us) + 1)), Signal()
-        # A burst of 4 KiB delays a refresh; the interval is shorter by the time that it may take.
-        longest = (4096 // (DATA_BITS // 8)) + 200
-        interval = max(self.cycles(1000 * chip.refresh_us) - longest, 64)
-        m.d.sync += since.eq(since + 1)
-        with m.If(since == interval):
-            m.d.sync += [since.eq(0), due.eq(1)]
-
-        m.d.sync += [self.command.eq(Command.NOP), self.mask.eq(3), self.data_oe.eq(0)]
-        m.d.sync += [axi.awready.eq(0), axi.arready.eq(0)]
-        with m.If(~rested):
-            m.d.sync += [wait.eq(wait - 1), rested.eq(wait == 1)]
-
-        def rest(cycles: int) -> None:
-            m.d.sync += [wait.eq(cycles), rested.eq(cycles == 0)]
-
-        def give(command: Command, cycles: int, state: str) -> None:
-            """A command, and the state after so many cycles."""
-            m.d.sync += self.command.eq(command)
-            rest(cycles - 1)
-            m.next = state
-
-        ask = Signal()
-        beats, on_the_way, handed = self._beats(m, ask, to_hand)
-        room = Signal()  # of the cycle before, in which one word more may have come
-        m.d.sync += room.eq(beats.level + on_the_way < _QUEUE_DEPTH - 2)
-        last_part = part == parts - 1
-        row_ends = (column == (1 << chip.column_bits) - 1) & last_part
-
-        with m.FSM():
-            with m.State("POWER"), m.If(rested):
-                m.d.sync += [self.address.eq(_CLOSE_ALL), refreshes.eq(INIT_REFRESHES)]
-                give(Command.CLOSE, self.cycles(chip.close_ns), "WARM")
-            with m.State("WARM"), m.If(rested):
-                with m.If(refreshes != 0):
-                    m.d.sync += refreshes.eq(refreshes - 1)
-                    give(Command.REFRESH, self.cycles(chip.cycle_ns), "WARM")
-                with m.Else():
-                    m.d.sync += [self.address.eq(MODE), self.bank.eq(0)]
-                    give(Command.SET_MODE, 4, "IDLE")
-            with m.State("IDLE"), m.If(rested & (to_hand == 0) & handed & ~axi.bvalid):
-                with m.If(due):
-                    m.d.sync += due.eq(0)
-                    give(Command.REFRESH, self.cycles(chip.cycle_ns), "IDLE")
-                with m.Elif(axi.awvalid):
-                    m.d.sync += axi.awready.eq(1)
-                    m.next = "TAKE_WRITE"
-                with m.Elif(axi.arvalid):
-                    m.d.sync += axi.arready.eq(1)
-                    m.next = "TAKE_READ"
-            # In states of their own, because what the master does with `ready` makes a long path.
-            with m.State("TAKE_WRITE"):
-                m.next = "IDLE"
-                with m.If(axi.awvalid):
-                    m.d.sync += [writing.eq(1), place.eq(axi.awaddr >> 1), left.eq(axi.awlen + 1)]
-                    m.d.sync += [axi.bid.eq(axi.awid), error.eq(0)]
-                    m.next = "OPEN"
-            with m.State("TAKE_READ"):
-                m.next = "IDLE"
-                with m.If(axi.arvalid):
-                    m.d.sync += [writing.eq(0), place.eq(axi.araddr >> 1), left.eq(axi.arlen + 1)]
-                    m.d.sync += [axi.rid.eq(axi.arid), to_hand.eq(axi.arlen + 1), error.eq(0)]
-                    m.next = "OPEN"
-            with m.State("OPEN"), m.If(rested):
-                m.d.sync += [self.bank.eq(bank), self.address.eq(row), error.eq(error | outside)]
-                give(Command.OPEN, self.cycles(chip.open_ns), "MOVE")
-            with m.State("MOVE"), m.If(rested):
-                m.d.comb += axi.wready.eq(writing & last_part)
-                ready = Mux(writing, axi.wvalid, room | (part != 0))
-                with m.If(ready):
-                    m.d.sync += [
-                        self.command.eq(Mux(writing, Command.WRITE, Command.READ)),
-                        self.address.eq(column), self.data_oe.eq(writing),
-                        self.data_o.eq(axi.wdata.word_select(part, DATA_BITS)),
-                        self.mask.eq(Mux(writing,
-                            ~axi.wstrb.word_select(part, DATA_BITS // 8) | error.replicate(2), 0)),
-                        place.eq(place + 1), part.eq(part + 1),
-                    ]  # fmt: skip
-                    m.d.comb += ask.eq(~writing)
-                    with m.If(last_part):
-                        m.d.sync += left.eq(left - 1)
-                    with m.If((last_part & (left == 1)) | row_ends):
-                        rest(self.cycles(max(chip.write_ns, chip.active_ns)))
-                        m.next = "CLOSE"
-            with m.State("CLOSE"), m.If(rested):
-                m.d.sync += self.address.eq(_CLOSE_ALL)
-                give(Command.CLOSE, self.cycles(chip.close_ns), "IDLE")
-                with m.If(left != 0):
-                    m.next = "OPEN"
-                with m.Elif(writing):
-                    m.d.sync += axi.bvalid.eq(1)
-        with m.If(axi.bvalid & axi.bready):
-            m.d.sync += axi.bvalid.eq(0)
-        m.d.comb += axi.bresp.eq(error << 1)
-        m.d.comb += axi.rresp.eq(error << 1)
+        axi, bursts = self.axi, MEMORY.outstanding
+        m.submodules.order = order = Queue(burst_layout(self.part), 2 * bursts)
+        wiring.connect(m, order.o, wiring.flipped(self.o))
+        arrives, complete = Signal(), Signal(range(bursts + 1))
+        read, write = self._reads(m, arrives), self._writes(m)
+        # A write goes on when it is complete, and no read arrives in that cycle.
+        goes = Signal()
+        m.d.comb += [
+            goes.eq((complete != 0) & ~arrives), write.ready.eq(goes),
+            order.i.valid.eq(arrives | goes),
+            order.i.payload.eq(Mux(arrives, read.as_value(), write.payload.as_value())),
+        ]  # fmt: skip
+        m.d.sync += complete.eq(complete + (axi.wvalid & axi.wready & axi.wlast) - goes)
         return m
 
-    def _beats(self, m: Module, ask, to_hand):
-        """Data of reads: gathered to words, queued for the master. Returns the queue, whether reads
-        are on the way to it (two words at most), and whether the master has taken all that left the
-        queue.
-        """
-        axi, parts = self.axi, self.params.bus_bits // DATA_BITS
-        m.submodules.beats = beats = Queue(unsigned(self.params.bus_bits), _QUEUE_DEPTH)
-        asked = Signal(READ_CYCLES)  # bit k: a read was decided k + 1 cycles ago
-        count = Signal((parts - 1).bit_length())
-        word, pins = Signal(self.params.bus_bits), Signal(DATA_BITS)
-        gathered = Cat(word[DATA_BITS:], pins)
-        m.d.sync += [asked.eq(Cat(ask, asked)), pins.eq(self.data_i)]
-        arrives = asked[-1]
-        # This queue gives half of the long way from the pins to the core a cycle of its own; the
-        # master's `ready` goes no further than to here.
-        beat = data.StructLayout({"data": self.params.bus_bits, "last": 1})
-        m.submodules.crossing = crossing = Queue(beat, 2)
-        with m.If(arrives):
-            m.d.sync += [word.eq(gathered), count.eq(count + 1)]
+    def _fifo(self, width: int) -> SyncFIFOBuffered:
+        """Room for the beats of all bursts that may be unfinished."""
+        return SyncFIFOBuffered(
+            width=width, depth=MEMORY.outstanding * self.params.max_burst_beats
+        )
+
+    def _burst(self, m: Module, address, length, writes: int):
+        """What the chip is asked for."""
+        word, bits = address >> (self.params.bus_bytes.bit_length() - 1), word_bits(self.part)
+        burst = Signal(burst_layout(self.part), name="write" if writes else "read")
         m.d.comb += [
-            beats.i.valid.eq(arrives & (count == parts - 1)),
-            beats.i.payload.eq(gathered),
-            crossing.i.valid.eq(beats.o.valid), beats.o.ready.eq(crossing.i.ready),
-            crossing.i.payload.data.eq(beats.o.payload), crossing.i.payload.last.eq(to_hand == 1),
-            axi.rvalid.eq(crossing.o.valid), crossing.o.ready.eq(axi.rready),
-            axi.rdata.eq(crossing.o.payload.data), axi.rlast.eq(crossing.o.payload.last),
+            burst.word.eq(word[:bits]), burst.beats.eq(length + 1), burst.writes.eq(writes),
+            burst.bad.eq(word[bits:].any()),
         ]  # fmt: skip
-        with m.If(beats.o.valid & beats.o.ready):
-            m.d.sync += to_hand.eq(to_hand - 1)
-        return beats, asked.any() | (count != 0), crossing.level == 0
+        return burst
+
+    def _reads(self, m: Module, arrives):
+        """A read arrives with its address; its data come back in order."""
+        axi = self.axi
+        asked = data.StructLayout({"id": 1, "more": AXI_LEN_BITS, "bad": 1})
+        m.submodules.reads = reads = Queue(asked, MEMORY.outstanding)
+        m.submodules.beats = beats = self._fifo(self.params.bus_bits)
+        burst, sent = self._burst(m, axi.araddr, axi.arlen, 0), Signal(AXI_LEN_BITS)
+        oldest = reads.o.payload
+        m.d.comb += [
+            axi.arready.eq(reads.i.ready & self.ready), arrives.eq(axi.arvalid & axi.arready),
+            reads.i.valid.eq(arrives), reads.i.payload.id.eq(axi.arid),
+            reads.i.payload.more.eq(axi.arlen), reads.i.payload.bad.eq(burst.bad),
+            beats.w_en.eq(self.give), beats.w_data.eq(self.read),
+            axi.rvalid.eq(beats.r_rdy), beats.r_en.eq(axi.rready), axi.rdata.eq(beats.r_data),
+            axi.rid.eq(oldest.id), axi.rresp.eq(Mux(oldest.bad, RESP_SLVERR, RESP_OKAY)),
+            axi.rlast.eq(sent == oldest.more),
+            reads.o.ready.eq(axi.rvalid & axi.rready & axi.rlast),
+        ]  # fmt: skip
+        with m.If(axi.rvalid & axi.rready):
+            m.d.sync += sent.eq(Mux(axi.rlast, 0, sent + 1))
+        return burst
+
+    def _writes(self, m: Module):
+        """A write arrives with its last beat. Returns the addresses."""
+        axi, bursts = self.axi, MEMORY.outstanding
+        m.submodules.writes = writes = Queue(burst_layout(self.part), bursts)
+        m.submodules.faults = faults = Queue(1, bursts)
+        m.submodules.answers = answers = Queue(1, bursts)
+        m.submodules.stores = stores = self._fifo(self.params.bus_bits + self.params.bus_bytes)
+        burst = self._burst(m, axi.awaddr, axi.awlen, 1)
+        unanswered, free = Signal(range(bursts + 1)), Signal(init=1)
+        announced = axi.awvalid & axi.awready
+        left = unanswered + announced - (axi.bvalid & axi.bready)
+        m.d.sync += [unanswered.eq(left), free.eq(left < bursts)]
+        m.d.comb += [
+            axi.awready.eq(free & self.ready), axi.wready.eq(1),
+            writes.i.valid.eq(announced), writes.i.payload.eq(burst),
+            faults.i.valid.eq(announced), faults.i.payload.eq(burst.bad),
+            stores.w_en.eq(axi.wvalid), stores.w_data.eq(Cat(axi.wdata, ~axi.wstrb)),
+            Cat(self.beat, self.mask).eq(stores.r_data), stores.r_en.eq(self.take),
+            faults.o.ready.eq(self.answer),
+            answers.i.valid.eq(self.answer), answers.i.payload.eq(faults.o.payload),
+            axi.bvalid.eq(answers.o.valid), answers.o.ready.eq(axi.bready),
+            axi.bresp.eq(Mux(answers.o.payload, RESP_SLVERR, RESP_OKAY)),
+        ]  # fmt: skip
+        return writes.o
+
+
+class Opener(wiring.Component):
+    """Opens the rows of bursts, and refreshes.
+
+    Attributes
+    ----------
+    i : bursts;  o : their segments, each when its row is open
+    moves : data move in this cycle, in ``bank``, as ``writes`` says; ``ends``: of a segment the
+        last
+    restart, ready : as of :class:`Sdram`
+    command, address, at : for the chip, ``at`` is the bank
+    """
+
+    def __init__(self, part: Part):
+        self.part = part
+        super().__init__(
+            {
+                "i": In(stream.Signature(burst_layout(part))),
+                "o": Out(stream.Signature(segment_layout(part))),
+                "moves": In(1), "ends": In(1), "writes": In(1), "bank": In(part.bank_bits),
+                "restart": In(1), "ready": Out(1),
+                "command": Out(3, init=Command.NOP), "at": Out(part.bank_bits),
+                "address": Out(part.row_bits),
+            }
+        )  # fmt: skip
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        part, rules = self.part, self.part.rules
+        banks = range(1 << part.bank_bits)
+        burst, busy = Signal(burst_layout(part)), Signal()
+        # The segment became the next one in the cycle before: a refresh may come first.
+        fresh = Signal()
+        columns = (part.row_beats - 1).bit_length()
+        column, row = burst.word[:columns], burst.word[columns + part.bank_bits :]
+        bank = burst.word[columns:][: part.bank_bits]
+        in_row = Signal(columns + 1)
+        segment = self.o.payload
+        m.d.comb += [
+            in_row.eq(part.row_beats - column),
+            segment.column.eq(column), segment.bank.eq(bank), segment.writes.eq(burst.writes),
+            segment.bad.eq(burst.bad), segment.last.eq(burst.beats <= in_row),
+            segment.beats.eq(Mux(segment.last, burst.beats, in_row)),
+        ]  # fmt: skip
+        is_open = Array(Signal(name=f"is_open_{n}") for n in banks)
+        rows = Array(Signal(part.row_bits, name=f"row_{n}") for n in banks)
+        held = self._held(m, self.o.valid & self.o.ready, bank)
+        # Cycles until the next command to a row that is closed.
+        longest = self.part.clocks(1000 * part.init_us) // CLOCKS
+        rest = Signal(range(longest + 1), init=longest)
+        rested = rest == 0
+        with m.If(~rested):
+            m.d.sync += rest.eq(rest - 1)
+
+        def give(command: Command, cycles: int, address=0) -> None:
+            m.d.comb += [self.command.eq(command), self.address.eq(address)]
+            m.d.sync += rest.eq(cycles - 1)
+
+        handed = self.o.valid & self.o.ready
+        refreshes = Signal()
+        owed = self._owed(m, refreshes)
+        left = Signal(range(INIT_REFRESHES + 1), init=INIT_REFRESHES)
+        with m.FSM():
+            with m.State("POWER"), m.If(rested):
+                give(Command.CLOSE, rules.close_to_open, ALL_BANKS)
+                m.next = "SET_UP"
+            with m.State("SET_UP"), m.If(rested):
+                with m.If(left != 0):
+                    m.d.sync += left.eq(left - 1)
+                    give(Command.REFRESH, rules.refresh_to_open)
+                with m.Else():
+                    give(Command.SET_MODE, CLOCKS, mode(part))
+                    m.d.sync += self.ready.eq(1)
+                    m.next = "RUN"
+            with m.State("RUN"):
+                with m.If(self.restart):  # a refresh may just have gone out
+                    m.d.sync += rest.eq(rules.refresh_to_open - 1)
+                with m.Elif((owed != 0) & (~busy | fresh)):
+                    with m.If(rested & ~held.any()):
+                        m.d.sync += [each.eq(0) for each in is_open]
+                        give(Command.CLOSE, rules.close_to_open, ALL_BANKS)
+                        m.next = "CLOSED"
+                with m.Elif(busy):
+                    m.d.sync += fresh.eq(0)
+                    with m.If(is_open[bank] & (rows[bank] == row)):
+                        m.d.comb += self.o.valid.eq(1)
+                    with m.Elif(is_open[bank]):
+                        with m.If(~held.bit_select(bank, 1)):
+                            m.d.sync += is_open[bank].eq(0)
+                            give(Command.CLOSE, rules.close_to_open)
+                    with m.Elif(rested):
+                        m.d.sync += [is_open[bank].eq(1), rows[bank].eq(row)]
+                        give(Command.OPEN, 1, row)
+            with m.State("CLOSED"):
+                with m.If(self.restart):
+                    m.d.sync += rest.eq(rules.refresh_to_open - 1)
+                    m.next = "RUN"
+                with m.Elif(rested):
+                    m.d.comb += refreshes.eq(1)
+                    give(Command.REFRESH, rules.refresh_to_open)
+                    m.next = "RUN"
+        m.d.comb += [self.at.eq(bank), self.i.ready.eq(~busy | (handed & segment.last))]
+        with m.If(handed):
+            m.d.sync += [
+                burst.word.eq(burst.word + segment.beats),
+                burst.beats.eq(burst.beats - segment.beats),
+                busy.eq(~segment.last), fresh.eq(1),
+            ]  # fmt: skip
+        with m.If(self.i.valid & self.i.ready):
+            m.d.sync += [burst.eq(self.i.payload), busy.eq(1), fresh.eq(1)]
+        return m
+
+    def _held(self, m: Module, handed, bank):
+        """For each bank, whether it must not be closed yet."""
+        rules, held = self.part.rules, []
+        opens = self.command == Command.OPEN
+        for n in range(1 << self.part.bank_bits):
+            pending = Signal(range(OPENED + 2), name=f"pending_{n}")  # segments that still move
+            hold = Signal(range(max(rules.open_to_close, rules.write_to_close)), name=f"hold_{n}")
+            m.d.sync += pending.eq(
+                pending + (handed & (bank == n)) - (self.ends & (self.bank == n))
+            )
+            later = Mux(hold != 0, hold - 1, 0)
+            wanted = Mux(self.writes, rules.write_to_close, rules.read_to_close) - 1
+            with m.If(opens & (bank == n)):
+                m.d.sync += hold.eq(rules.open_to_close - 1)
+            with m.Elif(self.moves & (self.bank == n) & (later < wanted)):
+                m.d.sync += hold.eq(wanted)
+            with m.Else():
+                m.d.sync += hold.eq(later)
+            held.append((pending != 0) | (hold != 0))
+        return Cat(held)
+
+    def _owed(self, m: Module, refreshes):
+        """How many refreshes are owed."""
+        since, owed = Signal(range(self.part.rules.refresh)), Signal(3)
+        due = since == self.part.rules.refresh - 1
+        m.d.sync += [since.eq(Mux(due, 0, since + 1)), owed.eq(owed + due - refreshes)]
+        with m.If(self.restart):
+            m.d.sync += [since.eq(0), owed.eq(1)]
+        return owed
+
+
+class Mover(wiring.Component):
+    """Moves the data of segments.
+
+    Attributes
+    ----------
+    i : segments whose rows are open
+    moves : a command goes out, for ``bank`` and ``address``; it ``writes``, or is ``bad``
+    ends, ends_burst : with it the segment, or the burst, ends
+    """
+
+    def __init__(self, part: Part):
+        self.part = part
+        super().__init__(
+            {
+                "i": In(stream.Signature(segment_layout(part))),
+                "moves": Out(1), "writes": Out(1), "bad": Out(1),
+                "bank": Out(part.bank_bits), "address": Out(part.row_bits),
+                "ends": Out(1), "ends_burst": Out(1),
+            }
+        )  # fmt: skip
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        rules = self.part.rules
+        segment, active = Signal(segment_layout(self.part)), Signal()
+        # Cycles until the next command, and until one that writes.
+        gap, turn = Signal(range(rules.beat)), Signal(range(rules.read_to_write))
+        m.d.comb += [
+            self.moves.eq(active & (gap == 0) & (~segment.writes | (turn == 0))),
+            self.writes.eq(segment.writes), self.bad.eq(segment.bad), self.bank.eq(segment.bank),
+            self.address.eq(segment.column * BURST_WORDS),
+            self.ends.eq(self.moves & (segment.beats == 1)),
+            self.ends_burst.eq(self.ends & segment.last),
+            self.i.ready.eq(~active | self.ends),
+        ]  # fmt: skip
+        m.d.sync += [gap.eq(Mux(gap != 0, gap - 1, 0)), turn.eq(Mux(turn != 0, turn - 1, 0))]
+        with m.If(self.moves):
+            m.d.sync += [
+                gap.eq(rules.beat - 1), segment.column.eq(segment.column + 1),
+                segment.beats.eq(segment.beats - 1),
+            ]  # fmt: skip
+            with m.If(~segment.writes):
+                m.d.sync += turn.eq(rules.read_to_write - 1)
+        with m.If(self.i.ready):
+            m.d.sync += [active.eq(self.i.valid), segment.eq(self.i.payload)]
+        return m
+
+
+class Sdram(wiring.Component):
+    """Parameters
+    ----------
+    params : the core's configuration, whose bus must be as wide as what one READ brings
+
+    Attributes
+    ----------
+    axi : the port, seen from the master
+    restart : the core starts in this cycle, and nothing is under way. A refresh is made, and those
+        after it are counted from here, so that a program takes the same cycles in every run.
+    ready : the chip has been set up
+    pins : as of :func:`pins_signature`
+
+    Raises VdlaError for a bus of another width.
+    """
+
+    def __init__(self, params: HwParams, part: Part = PARTS["ulx3s"]):
+        MEMORY.check_bus(params)
+        self.params, self.part = params, part
+        super().__init__(
+            {
+                "axi": In(axi_signature(params)),
+                "restart": In(1),
+                "ready": Out(1),
+                "pins": Out(pins_signature(part)),
+            }
+        )
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        part, pins = self.part, self.pins
+        m.submodules.bus = bus = Bus(self.params, part)
+        m.submodules.opener = opener = Opener(part)
+        m.submodules.opened = opened = Queue(segment_layout(part), OPENED)
+        m.submodules.mover = mover = Mover(part)
+        wiring.connect(m, wiring.flipped(self.axi), bus.axi)
+        wiring.connect(m, bus.o, opener.i)
+        wiring.connect(m, opener.o, opened.i)
+        wiring.connect(m, opened.o, mover.i)
+        stores = mover.moves & mover.writes
+        m.d.comb += [
+            self.ready.eq(opener.ready), bus.ready.eq(opener.ready),
+            opener.restart.eq(self.restart), opener.moves.eq(mover.moves),
+            opener.ends.eq(mover.ends), opener.writes.eq(mover.writes),
+            opener.bank.eq(mover.bank),
+            bus.take.eq(stores), bus.answer.eq(mover.ends_burst & mover.writes),
+        ]  # fmt: skip
+        m.d.sync += [
+            pins.command[0].eq(
+                Mux(mover.moves, Mux(mover.writes, Command.WRITE, Command.READ), Command.NOP)
+            ),
+            pins.bank[0].eq(mover.bank), pins.address[0].eq(mover.address),
+            pins.command[1].eq(opener.command),
+            pins.bank[1].eq(opener.at), pins.address[1].eq(opener.address),
+        ]  # fmt: skip
+        # A beat goes out in two halves, and comes in so.
+        word, half = part.word_bits, part.bus_bits // 2
+        behind, mask_behind, second = Signal(half), Signal(half // 8), Signal()
+        mask = bus.mask | mover.bad.replicate(len(bus.mask))
+        m.d.sync += [
+            second.eq(stores), behind.eq(bus.beat[half:]), mask_behind.eq(mask[half // 8 :]),
+            Cat(pins.data_o).eq(Mux(second, behind, bus.beat[:half])),
+            Cat(pins.mask).eq(Mux(second, mask_behind, Mux(stores, mask[: half // 8], 0))),
+            pins.data_oe.eq(stores | second),
+        ]  # fmt: skip
+        asked, before = Signal(PIN_CYCLES + 2), Signal(half)
+        words = Cat(pins.data_i[n][:word] for n in range(CLOCKS))
+        m.d.sync += [asked.eq(Cat(mover.moves & ~mover.writes, asked)), before.eq(words)]
+        m.d.comb += [bus.give.eq(asked[-1]), bus.read.eq(Cat(before, words))]
+        return m

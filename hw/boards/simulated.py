@@ -1,51 +1,50 @@
-"""The design of the ULX3S with its SDRAM for a simulator: all of it but the chip, whose pins are
-ports in both directions apart.
-"""
+"""Designs with the controller of an SDRAM for a simulator: all but the chip, whose pins are ports."""
 
 from __future__ import annotations
+
+import re
+
+from amaranth.hdl import Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import Out, connect, flipped
 
 from ...isa.errors import VdlaError
 from ...isa.hostlink import WORD_BYTES
 from ...isa.params import HwParams
+from ...isa.sdram import PARTS
+from ..core.core import Core
+from ..core.verilog import TOP as CORE_TOP
 from ..core.verilog import to_verilog
 from ..fpga.devices import ECP5_85F
-from .sdram import DATA_BITS, Chip, Sdram
+from .sdram import Sdram
 from .system import System
-from .ulx3s import OSCILLATOR_MHZ
-from .ulx3s_85f import SDRAM_PORTS, Ulx3sWithSdram
+from .ulx3s import OSCILLATOR_MHZ, Ulx3s
 
 TOP = "vdla_board"
-#: At the oscillator's frequency the design needs no PLL, whose cell no simulator knows.
-FREQ_MHZ = OSCILLATOR_MHZ
+_PORT = re.compile(r"\b(pins|regs)__(\w+?)(?:__(\d))?\b")
 #: Clock cycles of a bit on the serial line: the fewest that the receiver takes.
 BIT_CYCLES = 4
-CHIP = Chip()
-_DESIGN = "ulx3s"
-_OUTPUTS = {"tx": 1, "led": 8, **{name: width for name, (width, _) in SDRAM_PORTS.items()}}
 
-_WRAPPER = """
-module BB (input I, T, output O, inout B);
-  assign B = T ? 1'bz : I;
-  assign O = B;
-endmodule
 
-module {top} (
-  input clk25, button, rx, chip_drives, input [{data}:0] chip_data,
-  {outputs},
-  output [{data}:0] pins
-);
-  wire [{data}:0] dq;
-  assign dq = chip_drives ? chip_data : {bits}'bz;
-  assign pins = dq;
-  {design} board (.clk25(clk25), .button(button), .rx(rx), .sdram_dq(dq),
-    {connected});
-endmodule
-"""
+class Board(Ulx3s):
+    """The design of the ULX3S at the oscillator's frequency, for which it needs no PLL; what goes
+    to the pins of the chip and comes from them are ports, as of ``pins_signature``."""
+
+    def __init__(self, params: HwParams):
+        memory = Sdram(params)
+        super().__init__(
+            System(params, memory, BIT_CYCLES, ECP5_85F.technology(params)), OSCILLATOR_MHZ,
+            pins=memory.signature.members["pins"],
+        )  # fmt: skip
+
+    def elaborate(self, platform) -> Module:
+        m = super().elaborate(platform)
+        connect(m, self.system.memory.pins, flipped(self.pins))
+        return m
 
 
 def board_verilog(params: HwParams) -> str:
-    """The design, the model of a pin, and a module around them: the chip's data go in at
-    ``chip_data`` while ``chip_drives`` is 1, and ``pins`` shows the data pins.
+    """The design as Verilog text; ports of the pins are flat: ``pins_command_0``, ...
 
     Raises VdlaError where the host link does not fit to the configuration.
     """
@@ -54,11 +53,47 @@ def board_verilog(params: HwParams) -> str:
             f"board: expected a bus of {8 * WORD_BYTES} bits, which the host link has, got "
             f"{params.bus_bits}"
         )
-    memory = Sdram(params, FREQ_MHZ, CHIP)
-    system = System(params, memory, BIT_CYCLES, ECP5_85F.technology(params))
-    wrapper = _WRAPPER.format(
-        top=TOP, design=_DESIGN, data=DATA_BITS - 1, bits=DATA_BITS,
-        outputs=", ".join(f"output [{width - 1}:0] {name}" for name, width in _OUTPUTS.items()),
-        connected=", ".join(f".{name}({name})" for name in _OUTPUTS),
-    )  # fmt: skip
-    return to_verilog(Ulx3sWithSdram(system, FREQ_MHZ), _DESIGN) + wrapper
+    return _flat(to_verilog(Board(params), TOP))
+
+
+class CoreWithSdram(wiring.Component):
+    """The core, and the controller of its memory in the place of its AXI4 port.
+
+    Attributes
+    ----------
+    pins, ready : as of :class:`~vdla.hw.boards.sdram.Sdram`
+    """
+
+    def __init__(self, params: HwParams, part: str):
+        self.core, self.memory = Core(params), Sdram(params, PARTS[part])
+        members = dict(self.core.signature.members)
+        del members["axi"]
+        pins = self.memory.signature.members["pins"]
+        super().__init__({**members, "pins": pins, "ready": Out(1)})
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        m.submodules.core, m.submodules.memory = core, memory = self.core, self.memory
+        connect(m, core.axi, memory.axi)
+        connect(m, flipped(self.regs), core.regs)
+        connect(m, memory.pins, flipped(self.pins))
+        ran = Signal()
+        m.d.sync += ran.eq(core.running)
+        m.d.comb += [
+            memory.restart.eq(core.running & ~ran), self.ready.eq(memory.ready),
+            self.started.eq(core.started), self.ended.eq(core.ended),
+            self.running.eq(core.running),
+        ]  # fmt: skip
+        return m
+
+
+def core_with_sdram_verilog(params: HwParams, part: str) -> str:
+    """It as Verilog text, with the name and the flat ports of a core: ``regs_addr``,
+    ``pins_command_0``, ..."""
+    text = to_verilog(CoreWithSdram(params, part), CORE_TOP)
+    return _flat(text)
+
+
+def _flat(verilog: str) -> str:
+    """With names of ports that simulators take as they are."""
+    return _PORT.sub(lambda port: "_".join(filter(None, port.groups())), verilog)

@@ -62,6 +62,8 @@ class Ulx3s(Component):
 
     def __init__(self, system: System, freq_mhz: float, **ports):
         self.system, self.freq_mhz = system, freq_mhz
+        #: A clock of twice the core's, for designs that want one.
+        self.double: Signal | None = None
         super().__init__(
             {"clk25": In(1), "button": In(1), "rx": In(1), "tx": Out(1), "led": Out(8), **ports}
         )
@@ -74,9 +76,8 @@ class Ulx3s(Component):
             m.d.comb += ClockSignal().eq(self.clk25)
         else:
             clock = Signal()
-            m.submodules.pll = find_pll(OSCILLATOR_MHZ, self.freq_mhz).instance(
-                self.clk25, clock, locked
-            )
+            pll = find_pll(OSCILLATOR_MHZ, self.freq_mhz, self.double is not None)
+            m.submodules.pll = pll.instance(self.clk25, clock, locked, self.double)
             m.d.comb += ClockSignal().eq(clock)
         # The reset takes effect at once, and is released with the clock.
         m.submodules.reset = AsyncFFSynchronizer(~locked | ~self.button, reset)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, ClockSignal, Instance, IOPort, Module, Signal
+from amaranth.hdl import Cat, ClockSignal, Instance, IOPort, Module, Signal, Value
 from amaranth.lib.wiring import Out
 
+from ...isa.errors import VdlaError
 from ...isa.params import PRESETS, HwParams
+from ...isa.sdram import PARTS
 from ..fpga.devices import ECP5_85F, Board
-from .sdram import DATA_BITS, Sdram
+from .sdram import Sdram
 from .system import System
 from .ulx3s import BUS_BITS, PINS, Ulx3s, constraints, system
 
@@ -24,33 +26,56 @@ class Ulx3sWithSdram(Ulx3s):
 
     def __init__(self, system: System, freq_mhz: float):
         super().__init__(system, freq_mhz, **{n: Out(w) for n, (w, _) in SDRAM_PORTS.items()})
-        self.dq = IOPort(DATA_BITS, name="sdram_dq")
+        self.dq = IOPort(PARTS["ulx3s"].word_bits, name="sdram_dq")
         self.io_ports = (self.dq,)
+        self.double = Signal(name="double")
 
     def elaborate(self, platform) -> Module:
         m = super().elaborate(platform)
-        memory = self.system.memory
-        inputs = Signal(DATA_BITS)
-        m.d.comb += [
-            # The chip's clock is half a cycle late, so that it samples signals in the middle of a
-            # cycle.
-            self.sdram_clk.eq(~ClockSignal()),
-            self.sdram_cke.eq(1), self.sdram_cs_n.eq(0),
-            Cat(self.sdram_we_n, self.sdram_cas_n, self.sdram_ras_n).eq(memory.command),
-            self.sdram_ba.eq(memory.bank), self.sdram_a.eq(memory.address),
-            self.sdram_dqm.eq(memory.mask), memory.data_i.eq(inputs),
-        ]  # fmt: skip
-        for bit in range(DATA_BITS):
+        pins = self.system.memory.pins
+        commands = [Cat(self.sdram_we_n, self.sdram_cas_n, self.sdram_ras_n), self.sdram_ba,
+                    self.sdram_a, self.sdram_dqm]  # fmt: skip
+        for port, (first, second) in zip(
+            commands, (pins.command, pins.bank, pins.address, pins.mask), strict=True
+        ):
+            for bit in range(len(port)):
+                m.submodules += _output(port[bit], first[bit], second[bit])
+        # The chip samples in the middle of each of its clocks.
+        m.d.comb += [self.sdram_clk.eq(self.double), self.sdram_cke.eq(1), self.sdram_cs_n.eq(0)]
+        driven = Signal()
+        m.d.sync += driven.eq(pins.data_oe)  # as late as the data
+        for bit in range(len(self.dq)):
+            goes, comes = Signal(name=f"goes_{bit}"), Signal(name=f"comes_{bit}")
+            m.submodules += _output(goes, pins.data_o[0][bit], pins.data_o[1][bit])
             m.submodules += Instance(
-                "BB", i_I=memory.data_o[bit], i_T=~memory.data_oe, o_O=inputs[bit],
-                io_B=self.dq[bit],
+                "IDDRX1F", i_D=comes, i_SCLK=ClockSignal(), i_RST=0,
+                o_Q0=pins.data_i[0][bit], o_Q1=pins.data_i[1][bit],
             )  # fmt: skip
+            m.submodules += Instance(
+                "BB", i_I=goes, i_T=~driven, o_O=comes, io_B=self.dq[bit]
+            )
         return m
 
 
+def _output(pin: Value, first: Value, second: Value) -> Instance:
+    """A pin that shows one value in each half of a cycle."""
+    return Instance(
+        "ODDRX1F", i_D0=first, i_D1=second, i_SCLK=ClockSignal(), i_RST=0, o_Q=pin
+    )
+
+
 def design(params: HwParams, freq_mhz: float) -> Ulx3sWithSdram:
-    """The top level."""
-    memory = Sdram(params, freq_mhz)
+    """The top level.
+
+    Raises VdlaError for a clock for which the numbers of the chip do not hold.
+    """
+    part = PARTS["ulx3s"]
+    if not part.lowest_mhz <= freq_mhz <= part.highest_mhz:
+        raise VdlaError(
+            f"clock: expected {part.lowest_mhz:g} to {part.highest_mhz:g} MHz, between which the "
+            f"SDRAM runs as its timing says, got {freq_mhz:g}"
+        )
+    memory = Sdram(params, part)
     return Ulx3sWithSdram(system(params, memory, freq_mhz), freq_mhz)
 
 

@@ -12,7 +12,7 @@ import shutil
 import tempfile
 import time
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +22,7 @@ from ...isa.memory import MemoryParams
 from ...isa.opcodes import Unit
 from ...isa.params import MEMORIES, HwParams
 from ...isa.program import Program
+from ...isa.sdram import CLOCKS, PARTS, PIN_CYCLES
 from ...isa.regmap import CONTROL_START, OFFSETS, read_causes
 from ...isa.status import Status
 from ...runtime.cache import one_process
@@ -30,7 +31,7 @@ from ..deadlock import waiting_report
 from . import toolchain
 from .kept import kept_text
 
-HARNESS = Path(__file__).with_name("harness.cpp")
+HARNESS, CHIP = (Path(__file__).with_name(name) for name in ("harness.cpp", "chip.h"))
 #: Where a program that never stops is cut off, unless the caller says otherwise.
 MAX_CYCLES = 2_000_000_000
 #: A netlist keeps its scratchpads in cells, which have no name that the harness knows.
@@ -79,6 +80,11 @@ class RtlSimulator:
     def _library(self) -> ctypes.CDLL:
         return self._load(NETLIST_FLAGS if self._netlist else ())
 
+    @cache
+    def _behind(self, part: str) -> ctypes.CDLL:
+        """The library with the controller of a part of SDRAM."""
+        return self._load((chip_flag(part),), kept_verilog(self.params, part))
+
     @cached_property
     def _wave_library(self) -> ctypes.CDLL:
         library = self._load(WAVE_FLAGS)
@@ -87,15 +93,15 @@ class RtlSimulator:
         ]  # fmt: skip
         return library
 
-    def _load(self, flags: tuple[str, ...]) -> ctypes.CDLL:
-        if self._verilog is None:
-            self._verilog = kept_verilog(self.params)
-        built = build_library(self._verilog, flags)
+    def _load(self, flags: tuple[str, ...], verilog: str | None = None) -> ctypes.CDLL:
+        if verilog is None:
+            self._verilog = verilog = self._verilog or kept_verilog(self.params)
+        built = build_library(verilog, flags)
         try:
             library = ctypes.CDLL(str(built))
         except OSError:  # the cache's file is damaged
             built.unlink()
-            library = ctypes.CDLL(str(build_library(self._verilog, flags)))
+            library = ctypes.CDLL(str(build_library(verilog, flags)))
         pointer, size = ctypes.c_void_p, ctypes.c_uint64
         library.vdla_new.restype = pointer
         library.vdla_delete.argtypes = [pointer]
@@ -108,6 +114,9 @@ class RtlSimulator:
         library.vdla_trace.restype = size
         library.vdla_memory.argtypes = [pointer, ctypes.c_char_p, pointer]
         library.vdla_memory.restype = pointer
+        if verilog is not self._verilog:
+            library.vdla_fault.argtypes = [pointer]
+            library.vdla_fault.restype = ctypes.c_char_p
         return library
 
     def build(self) -> None:
@@ -129,9 +138,12 @@ class RtlSimulator:
         Raises VdlaError for a memory of another bus width, HangError when ``max_cycles`` pass
         without an end.
         """
-        memory.check_bus(self.params)
+        memory.check(self.params, dram.size)
         started = time.perf_counter()
-        library = self._library if waves is None else self._wave_library
+        if memory.part:
+            library = self._behind(memory.part)
+        else:
+            library = self._library if waves is None else self._wave_library
         sim = library.vdla_new()
         try:
             if waves is not None:
@@ -158,6 +170,8 @@ class RtlSimulator:
         passed = library.vdla_run(
             sim, dram.ctypes.data, dram.size, settings.ctypes.data, max_cycles
         )
+        if memory.part and (fault := library.vdla_fault(sim)):
+            raise VdlaError(f"rtl: the memory {memory.part} was misused: {fault.decode()}")
         starts, ends = (self._trace(library, sim, program, which) for which in (0, 1))
         if passed >= max_cycles:
             raise HangError(max_cycles, starts, ends)
@@ -223,15 +237,33 @@ def _error_index(status: Status, register: int, program: Program, ends: list[int
             return register if status.is_error else None
 
 
-def kept_verilog(params: HwParams) -> str:
-    """The Verilog of a configuration's core, kept in the cache folder."""
+def kept_verilog(params: HwParams, part: str = "") -> str:
+    """The Verilog of a configuration's core, with the controller of a part of SDRAM if one is
+    named, kept in the cache folder."""
 
     def make() -> str:
+        if part:
+            from ...hw.boards.simulated import core_with_sdram_verilog
+
+            return core_with_sdram_verilog(params, part)
         from ...hw.core.verilog import core_verilog
 
         return core_verilog(params)
 
-    return kept_text("core", params, ("hw/core", "isa"), make)
+    rooms = ("hw/core", "hw/boards", "isa") if part else ("hw/core", "isa")
+    return kept_text(f"core {part}".strip(), params, rooms, make)
+
+
+def chip_flag(part: str) -> str:
+    """What tells the harness of a part: the fields of ``Part`` in ``chip.h``."""
+    p = PARTS[part]
+    clocks = [p.clocks(ns) for ns in (p.close_ns, p.open_ns, p.cycle_ns, p.write_ns, p.active_ns)]
+    refresh = p.rules.refresh * CLOCKS
+    fields = [
+        p.row_bits, p.column_bits, p.bank_bits, p.cas_clocks, PIN_CYCLES, CLOCKS,
+        p.clocks(1000 * p.init_us), refresh, *clocks,
+    ]  # fmt: skip
+    return f"-DVDLA_SDRAM=Part{{{','.join(map(str, fields))}}}"
 
 
 def build_library(verilog: str, flags: tuple[str, ...] = ()) -> Path:
@@ -243,7 +275,7 @@ def build_library(verilog: str, flags: tuple[str, ...] = ()) -> Path:
     # Registers start with their initial values. As an input, the reset would make Verilator look
     # at the next state of every register twice a cycle.
     text = _RESET_PORT.sub(r"\1\2wire rst = 1'h0;", text, count=1)
-    parts = [text, HARNESS.read_text("utf-8"), repr(toolchain.versions()), *flags]
+    parts = [text, HARNESS.read_text("utf-8"), CHIP.read_text("utf-8"), repr(toolchain.versions()), *flags]
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
     target = toolchain.cache_dir() / f"{'waves' if waves else 'core'}_{key}.so"
     if target.exists():

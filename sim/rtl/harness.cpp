@@ -1,5 +1,6 @@
 // Clock loop, registers and memory model of the RTL simulation. The memory model is that of docs/timing.md; all of its
-// state is registered: what happens in a cycle is seen in the next one.
+// state is registered: what happens in a cycle is seen in the next one. With VDLA_SDRAM the model is that of the chip
+// (chip.h), and its controller is part of the RTL.
 #include <cstdint>
 #include <cstring>
 #include <deque>
@@ -9,6 +10,9 @@
 #include "Vvdla_core.h"
 #include "Vvdla_core___024root.h"
 #include "verilated.h"
+#ifdef VDLA_SDRAM
+#include "chip.h"
+#endif
 #if VM_TRACE_VCD
 #include "verilated_vcd_c.h"
 #endif
@@ -18,6 +22,7 @@ namespace {
 constexpr int kUnits = 4;
 constexpr uint8_t kError = 2;  // SLVERR
 
+#ifndef VDLA_SDRAM
 struct MemoryParams {
     uint64_t bus_bytes, read_latency, write_latency, outstanding, cycles_per_beat;
 };
@@ -107,6 +112,7 @@ private:
     uint64_t beat_ = 0, write_beat_ = 0, writes_ = 0;
     uint64_t next_read_ = 0, next_write_ = 0, next_answer_ = 0;
 };
+#endif
 
 // The waveform of a range of cycles; nothing in a library built without.
 struct Waves {
@@ -128,13 +134,41 @@ struct Simulation {
     std::unique_ptr<Vvdla_core> top = std::make_unique<Vvdla_core>(context.get());
     std::vector<uint64_t> starts[kUnits], ends[kUnits];
     Waves waves;
+#ifdef VDLA_SDRAM
+    Chip chip{VDLA_SDRAM};
+
+    Simulation() {
+        while (!top->ready && chip.fault.empty()) clock();
+    }
+#endif
 
     void clock() {
+        drive();
         top->clk = 0;
         top->eval();
+        sample();
         top->clk = 1;
         top->eval();
     }
+
+#ifdef VDLA_SDRAM
+    // What the controller finds at the data pins in this cycle, and what it shows.
+    void drive() {
+        top->pins_data_i_0 = chip.late(0);
+        top->pins_data_i_1 = chip.late(1);
+    }
+    void sample() {
+        const Pins first{uint8_t(top->pins_command_0), uint8_t(top->pins_bank_0), uint16_t(top->pins_address_0),
+                         uint8_t(top->pins_mask_0), uint16_t(top->pins_data_o_0), bool(top->pins_data_oe)};
+        const Pins second{uint8_t(top->pins_command_1), uint8_t(top->pins_bank_1), uint16_t(top->pins_address_1),
+                          uint8_t(top->pins_mask_1), uint16_t(top->pins_data_o_1), bool(top->pins_data_oe)};
+        chip.clock(first);
+        chip.clock(second);
+    }
+#else
+    void drive() {}
+    void sample() {}
+#endif
 };
 
 }  // namespace
@@ -174,13 +208,26 @@ uint32_t vdla_read(Simulation* sim, uint32_t address) {
     return sim->top->regs_rdata;
 }
 
+#ifdef VDLA_SDRAM
+// What the chip was asked for that it must not be asked for; empty if nothing.
+const char* vdla_fault(Simulation* sim) { return sim->chip.fault.c_str(); }
+#endif
+
 // Run until the core stops; returns the cycles simulated. `params`: bus bytes, read latency, write latency, outstanding
 // bursts, cycles per beat.
 uint64_t vdla_run(Simulation* sim, uint8_t* dram, uint64_t size, const uint64_t* params, uint64_t max_cycles) {
+#ifdef VDLA_SDRAM
+    sim->chip.hold(dram, size);
+#else
     Memory memory(dram, size, {params[0], params[1], params[2], params[3], params[4]});
+#endif
     Vvdla_core* top = sim->top.get();
     for (uint64_t now = 0; now < max_cycles; ++now) {
+#ifdef VDLA_SDRAM
+        sim->drive();
+#else
         memory.drive(top, now);
+#endif
         top->clk = 0;
         top->eval();
         sim->waves.dump(now, 1);
@@ -194,7 +241,11 @@ uint64_t vdla_run(Simulation* sim, uint8_t* dram, uint64_t size, const uint64_t*
                 if (top->ended >> unit & 1) sim->ends[unit].push_back(now);
             }
         }
+#ifdef VDLA_SDRAM
+        sim->sample();
+#else
         memory.sample(top, now);
+#endif
         top->clk = 1;
         top->eval();
         sim->waves.dump(now + 1, 0);
@@ -213,10 +264,15 @@ uint64_t vdla_trace(Simulation* sim, int unit, int which, const uint64_t** value
 const void* vdla_memory(Simulation* sim, const char* name, uint64_t* bytes) {
 #ifndef VDLA_NETLIST  // cells hold the scratchpads of a netlist, by no name
     auto* root = sim->top->rootp;
+#ifdef VDLA_SDRAM
+#define STORAGE(n) root->vdla_core__DOT__core__DOT__##n##__DOT__storage
+#else
+#define STORAGE(n) root->vdla_core__DOT__##n##__DOT__storage
+#endif
 #define MEMORY(n) \
     if (!std::strcmp(name, #n)) { \
-        *bytes = sizeof(root->vdla_core__DOT__##n##__DOT__storage); \
-        return &root->vdla_core__DOT__##n##__DOT__storage; \
+        *bytes = sizeof(STORAGE(n)); \
+        return &STORAGE(n); \
     }
     MEMORY(inp)
     MEMORY(wgt)
