@@ -22,9 +22,13 @@ OPENED = 2
 #: ``PIN_CYCLES``, one for the second half of the beat, two through the buffer.
 PIN_CYCLES = 4
 READ_BEAT = 1 + PIN_CYCLES + 1 + 2
-#: From the arrival of a burst to its first READ or WRITE, if its row is open and nothing is under way:
-#: two cycles through the queue, two from the half that opens rows to the one that moves data.
-IDLE_CYCLES = 4
+#: A burst that arrives in cycle t is seen by the half that opens rows in t + TAKE_CYCLES; of a segment
+#: that this half hands over in t, data move from t + HAND_CYCLES on. The sum is what an access to an
+#: open row takes if nothing else is under way.
+TAKE_CYCLES, HAND_CYCLES = 2, 2
+IDLE_CYCLES = TAKE_CYCLES + HAND_CYCLES
+#: The cycle from which on the first refresh is owed: the core starts in cycle 0.
+FIRST_DUE = 1
 
 
 @dataclass(frozen=True)

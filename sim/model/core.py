@@ -31,7 +31,7 @@ class Core:
     """Simulates the timing of a program. Cycles never depend on values."""
 
     def __init__(self, program: Program, memory: MemoryParams):
-        self.shared = shared = Shared(program.table, memory)
+        self.shared = shared = Shared(program.table, memory, program.program_addr)
         self.units: dict[Unit, UnitProcess] = {
             unit.unit: unit for unit in (Load(shared), Gemm(shared), Vector(shared), Store(shared))
         }
@@ -72,7 +72,7 @@ def simulate(
     beyond a memory.
     """
     begun = time.perf_counter()
-    memory.check_bus(program.params)
+    memory.check(program.params, dram.size)
     core = Core(program, memory)
     core.run()
     moments = core.moments()
@@ -90,18 +90,19 @@ def simulate_cycles(program: Program, memory: MemoryParams) -> SimResult:
     Raises VdlaError for a memory of another width.
     """
     begun = time.perf_counter()
-    memory.check_bus(program.params)
-    shared = Shared(program.table, memory)
+    memory.check(program.params, program.dram_bytes)
+    shared = Shared(program.table, memory, program.program_addr)
     return _result(program, shared, run_loop(shared), {}, begun)
 
 
-def count_cycles(table: InsnTable, memory: MemoryParams) -> int:
-    """The cycles that :func:`simulate_cycles` finds, without accounts.
+def count_cycles(table: InsnTable, memory: MemoryParams, program_addr: int = 0) -> int:
+    """The cycles that :func:`simulate_cycles` finds, without accounts. An SDRAM counts where the
+    instructions lie.
 
     Raises VdlaError for a memory of another width.
     """
     memory.check_bus(table.params)
-    return _cycles(run_loop(Shared(table, memory)))
+    return _cycles(run_loop(Shared(table, memory, program_addr)))
 
 
 def _result(

@@ -9,7 +9,7 @@ beat.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Generic, NamedTuple, TypeVar
 
@@ -17,7 +17,7 @@ import numpy as np
 
 from ...isa.memory import MemoryParams
 from ...isa.params import HwParams
-from ...isa.timing import STORE_BURSTS
+from ...isa.timing import STORE_BURSTS, STORE_DATA
 from .queue import Environment
 
 PAGE_BYTES = 4096
@@ -26,13 +26,14 @@ Made = TypeVar("Made")
 NEVER = 1 << 62
 
 #: For each burst: cycles of padding before its first beat, cycles of padding during which its first
-#: beat may already come, and cycles from its first beat to its last.
-Pieces = tuple[tuple[int, int, int], ...]
+#: beat may already come, its beats, and its first word of the bus, counted from the beginning of
+#: the page in which the transfer begins.
+Pieces = tuple[tuple[int, int, int, int], ...]
 
 
 class Rows(NamedTuple):
-    """The rows of a transfer, as far as bursts depend on them: sizes, and the first address and the
-    strides modulo a page."""
+    """The rows of a transfer, as far as bursts depend on them: sizes, strides, and the first address
+    modulo a page."""
 
     address: int
     y_stride: int
@@ -44,17 +45,25 @@ class Rows(NamedTuple):
     @classmethod
     def of(cls, fields: dict[str, np.ndarray]) -> np.ndarray:
         """The rows of instructions, int64 [instructions, 6]."""
-        places = [fields[name] % PAGE_BYTES for name in ("dram_addr", "y_stride", "z_stride")]
-        return np.stack([*places, *(fields[name] for name in ("x_size", "y_size", "z_size"))], 1)
+        rest = ("y_stride", "z_stride", "x_size", "y_size", "z_size")
+        return np.stack([fields["dram_addr"] % PAGE_BYTES, *(fields[name] for name in rest)], 1)
 
-    def bursts(self, entry_bytes: int, params: HwParams) -> Iterator[tuple[int, tuple[int, ...]]]:
-        """For every row, plane by plane: its number in the plane, and the beats of each of its
-        bursts."""
+    def bursts(
+        self, entry_bytes: int, params: HwParams
+    ) -> Iterator[tuple[int, int, tuple[int, ...]]]:
+        """For every row, plane by plane: its number in the plane, its first word of the bus, and the
+        beats of each of its bursts."""
         bus_bytes, longest = params.bus_bytes, params.max_burst_beats
         for z in range(self.z_size):
             for y in range(self.y_size):
-                offset = (self.address + z * self.z_stride + y * self.y_stride) % PAGE_BYTES
-                yield y, cut_bursts(offset, self.x_size * entry_bytes, bus_bytes, longest)
+                at = self.address + z * self.z_stride + y * self.y_stride
+                beats = cut_bursts(at % PAGE_BYTES, self.x_size * entry_bytes, bus_bytes, longest)
+                yield y, at // bus_bytes, beats
+
+
+def page_words(fields: dict[str, np.ndarray], params: HwParams) -> np.ndarray:
+    """The first word of the bus of the page in which each transfer begins, int64 [transfers]."""
+    return fields["dram_addr"] // PAGE_BYTES * (PAGE_BYTES // params.bus_bytes)
 
 
 @lru_cache(maxsize=1 << 14)
@@ -102,25 +111,30 @@ class ReadPort:
     ----------
     present : the next burst is presented from this cycle on, ``NEVER`` if there is none
     pieces : the bursts left
+    page : the word of the bus from which they count
     ready : the receiver takes the next beat from this cycle on
     beat_cycles : how long a beat occupies the receiver
     overlaps : beats that came together with padding since the client last set this to 0
-    done : called with the cycle of the last grant and the value of ``ready`` after the last beat;
-        without bursts, with the cycle before ``present`` and ``ready`` as it was
+    valid, first : when the first beat of the latest burst was valid, and when it was transferred
+    granted : called with the cycle of the last grant
+    received : called with the value of ``ready`` after the last beat
     """
 
-    __slots__ = ("beat_cycles", "done", "overlaps", "pieces", "present", "ready")
+    __slots__ = (
+        "beat_cycles", "first", "granted", "overlaps", "page", "pieces", "present", "ready",
+        "received", "valid",
+    )  # fmt: skip
 
-    def __init__(self, done: Callable[[int, int], None]):
-        self.done = done
+    def __init__(self, granted: Callable[[int], None], received: Callable[[int], None]):
+        self.granted, self.received = granted, received
         self.present = NEVER
         self.pieces: Pieces = ()
-        self.ready = self.beat_cycles = self.overlaps = 0
+        self.page = self.ready = self.overlaps = self.valid = self.first = 0
+        self.beat_cycles = 1
 
-    def request(self, present: int, pieces: Pieces, ready: int, beat_cycles: int) -> None:
-        """Present bursts."""
-        self.present, self.pieces = present, pieces
-        self.ready, self.beat_cycles = ready, beat_cycles
+    def request(self, present: int, page: int, pieces: Pieces) -> None:
+        """Present bursts, at least one."""
+        self.present, self.page, self.pieces = present, page, pieces
 
 
 class ReadArbiter:
@@ -154,8 +168,10 @@ class ReadArbiter:
         latency, spacing = self.memory.read_latency_cycles, self.memory.cycles_per_beat
         last_beats, next_beat = self.last_beats, self.next_beat
         ready, beat_cycles = port.ready, port.beat_cycles
+        step = beat_cycles if beat_cycles > spacing else spacing
         grant, granted, count = max(port.present, self.free), port.present - 1, 0
-        for padding, beside, span in port.pieces:
+        first = 0
+        for padding, beside, beats, _ in port.pieces:
             if grant >= before:
                 break
             granted = grant
@@ -166,12 +182,13 @@ class ReadArbiter:
             first = grant + latency if grant + latency > ready else ready
             if next_beat > first:
                 first = next_beat
+            span = (beats - 1) * step
             last = first + span
             padded = ready + beside
             if first < padded:
                 port.overlaps += 1
                 if span:
-                    last = max(last, padded + span - max(beat_cycles, spacing))
+                    last = max(last, padded + span - step)
             last_beats.append(last)
             next_beat = last + spacing
             ready = last + beat_cycles
@@ -180,11 +197,13 @@ class ReadArbiter:
             count += 1
         if count:
             self.free, self.next_beat = grant, next_beat
+            port.ready, port.valid, port.first = ready, first, first
         if count < len(port.pieces):
-            port.present, port.pieces, port.ready = granted + 1, port.pieces[count:], ready
+            port.present, port.pieces = granted + 1, port.pieces[count:]
             return False
         port.present = NEVER
-        port.done(granted, ready)
+        port.granted(granted)
+        port.received(ready)
         return True
 
 
@@ -198,18 +217,22 @@ class WriteChannel:
         #: memory takes no more, or the store unit does not present it.
         unanswered = min(memory.outstanding, STORE_BURSTS)
         self.answers = deque([-1] * unanswered, maxlen=unanswered)
+        self.sent: Callable[[int], None]
+        self.answered: Callable[[int], None]
 
-    def accept(self, cycle: int) -> int:
-        """The cycle in which an address presented from ``cycle`` on is accepted."""
-        return max(cycle, self.answers[0] + 1)
+    def send(self, present: int, page: int, pieces: Sequence[tuple[int, int]], step: int) -> None:
+        """Send bursts of some beats to a first word, counted from a page's. The first address is
+        presented from a cycle on; a beat is made in ``step`` cycles.
 
-    def transfer(self, valid: int, beats: int, beat_cycles: int) -> tuple[int, int]:
-        """Cycles of the last beat and of the response of a burst whose first beat is valid from a
-        cycle on.
+        ``sent`` is called with the cycle from which on the next could be presented, ``answered``
+        with that of the last answer.
         """
-        memory = self.memory
-        first = max(valid, self.next_beat)
-        last = first + (beats - 1) * max(memory.cycles_per_beat, beat_cycles)
-        self.next_beat = last + memory.cycles_per_beat
-        self.answers.append(max(last + memory.write_latency_cycles, self.answers[-1] + 1))
-        return last, self.answers[-1]
+        memory, answers = self.memory, self.answers
+        for beats, _ in pieces:
+            valid = max(present, answers[0] + 1) + STORE_DATA + step - 1
+            last = max(valid, self.next_beat) + (beats - 1) * max(memory.cycles_per_beat, step)
+            self.next_beat = last + memory.cycles_per_beat
+            answers.append(max(last + memory.write_latency_cycles, answers[-1] + 1))
+            present = last + 1
+        self.answered(answers[-1])
+        self.sent(present)

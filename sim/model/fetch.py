@@ -23,11 +23,12 @@ class Fetch(Sequence):
         super().__init__(shared.env)
         params = shared.params
         self.buffer = Queue(shared.env, params.fetch_depth)
-        self.port = shared.arbiter.fetch = ReadPort(self._arrived)
+        self.port = shared.arbiter.fetch = ReadPort(self._granted, self._received)
         #: The cycle of each chunk's grant.
         self.granted = History(shared.env)
-        self.insn_cycles = params.insn_bytes // params.bus_bytes * shared.memory.cycles_per_beat
+        self.insn_beats = params.insn_bytes // params.bus_bytes
         self.spacing = shared.memory.cycles_per_beat
+        self.page, self.arrived = shared.program_addr // params.bus_bytes, 0
         count, chunk = len(shared.table), params.fetch_chunk
         #: Instructions of each chunk.
         self.chunks = [min(chunk, count - first) for first in range(0, count, chunk)]
@@ -40,14 +41,18 @@ class Fetch(Sequence):
 
     def step(self, number: int, cycle: int) -> None:
         """Present a burst."""
-        span = self.chunks[number] * self.insn_cycles - self.spacing
-        self.port.request(cycle, ((0, 0, span),), 0, 1)
+        word = number * self.chunks[0] * self.insn_beats
+        self.port.request(cycle, self.page, ((0, 0, self.chunks[number] * self.insn_beats, word),))
 
-    def _arrived(self, grant: int, ready: int) -> None:
-        last, step = ready - 1, self.insn_cycles
-        first = last - (self.chunks[len(self.granted)] - 1) * step
-        self.buffer.entered.put_all(range(first, last + 1, step))
+    def _granted(self, grant: int) -> None:
         self.granted.put(grant)
+
+    def _received(self, ready: int) -> None:
+        """A beat is transferred in the cycle in which it is valid, or after the one before."""
+        first, valid, spacing = self.port.first, self.port.valid, self.spacing
+        chunk, self.arrived = self.chunks[self.arrived], self.arrived + 1
+        lasts = range(self.insn_beats - 1, chunk * self.insn_beats, self.insn_beats)
+        self.buffer.entered.put_all(max(first + n, valid + n * spacing) for n in lasts)
 
 
 class Dispatch(Sequence):

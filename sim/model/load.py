@@ -12,7 +12,7 @@ import numpy as np
 from ...isa.opcodes import LOADABLE, Opcode, Unit
 from ...isa.params import HwParams
 from ...isa.timing import LOAD_END
-from .dma import Kinds, Pieces, ReadPort, Rows
+from .dma import NEVER, Kinds, Pieces, ReadPort, Rows, page_words
 from .shared import Shared
 from .unit import UnitProcess
 
@@ -27,43 +27,64 @@ class Load(UnitProcess):
     def __init__(self, shared: Shared):
         super().__init__(shared)
         self.plans = plans(shared).each()
+        self.pages = page_words(shared.table.columns(Opcode.LOAD), shared.params).tolist()
         self.busy = np.array([plan.busy for plan in self.plans], np.int64)
-        self.port = shared.arbiter.load = ReadPort(self._arrived)
+        self.port = shared.arbiter.load = ReadPort(self._granted, self._received)
         #: For each instruction that waits for the last grant of the one before, the cycle from
-        #: which it could start. The first is under way.
+        #: which it could start.
         self.begun: deque[int] = deque()
-        #: The placing half is idle from this cycle on.
+        self.in_flight = shared.params.loads_in_flight
+        #: When the placing half took descriptors, which frees their slots, and from when on it is
+        #: idle after the last of ``ends``.
+        self.taken: list[int] = []
         self.idle = 0
-        in_flight = shared.params.loads_in_flight
-        #: When the latest descriptors were taken, which frees their slots.
-        self.taken = deque([-1] * in_flight, maxlen=in_flight)
 
     def step(self, number: int, cycle: int) -> None:
         """Take an instruction when the last burst of the one before is granted."""
         self.begun.append(cycle)
-        if len(self.begun) == 1:
-            self._request()
+        self._request()
 
     def _request(self) -> None:
-        """Take the first instruction of those that can begin; the placing half takes its descriptor
-        when it is idle."""
-        start = max(self.ready, self.begun[0], self.taken[0] + 1)
-        plan = self.plans[len(self.queue.left)]
-        self.queue.left.put(start)
-        taken = max(self.idle, start + 1)
-        self.taken.append(taken)
-        self.port.request(start + 1, plan.pieces, taken + 1, plan.beat_cycles)
+        """Take the instructions that can begin; the placing half takes their descriptors when it is
+        idle."""
+        while self.begun and self.port.present == NEVER:
+            number = len(self.queue.left)
+            freed = number - self.in_flight
+            if freed >= len(self.taken):
+                break  # this is not known yet
+            start = max(self.ready, self.begun.popleft(), self.taken[freed] + 1 if freed >= 0 else 0)
+            self.queue.left.put(start)
+            self.ready = start + 1
+            if pieces := self.plans[number].pieces:
+                self.port.request(start + 1, self.pages[number], pieces)
+            self._take()
 
-    def _arrived(self, grant: int, ready: int) -> None:
-        number = len(self.ends)
-        self.busy[number] -= self.port.overlaps
-        self.port.overlaps = 0
+    def _take(self) -> None:
+        """Take descriptors as long as it is known when the one before was done."""
+        while len(self.taken) == len(self.ends) < len(self.queue.left):
+            number = len(self.taken)
+            plan = self.plans[number]
+            self.taken.append(max(self.idle, self.queue.left[number] + 1))
+            self.port.ready, self.port.beat_cycles = self.taken[-1] + 1, plan.beat_cycles
+            if not plan.pieces:
+                self._done(self.port.ready)
+
+    def _granted(self, grant: int) -> None:
         self.ready = grant + 1
+        self._request()
+
+    def _received(self, ready: int) -> None:
+        self.busy[len(self.ends)] -= self.port.overlaps
+        self.port.overlaps = 0
+        self._done(ready)
+        self._take()
+        self._request()
+
+    def _done(self, ready: int) -> None:
+        """The placing half has nothing left of an instruction but the padding behind its bursts."""
+        number = len(self.ends)
         self.idle = ready + self.plans[number].behind
         self.end(number, self.idle - 1 + LOAD_END)
-        self.begun.popleft()
-        if self.begun:
-            self._request()
 
 
 class Plan(NamedTuple):
@@ -92,15 +113,13 @@ def plans(shared: Shared) -> Kinds[Plan]:
     pads = [fields[f"pad_{side}"] for side in ("top", "bottom", "left", "right")]
 
     def make(*row: int) -> Plan:
-        return plan(Rows(*row[:6]), row[6:10], row[10], params, shared.memory.cycles_per_beat)
+        return plan(Rows(*row[:6]), row[6:10], row[10], params)
 
     rows = np.concatenate([Rows.of(fields), np.stack([*pads, entry_bytes], 1)], axis=1)
     return Kinds(make, rows)
 
 
-def plan(
-    rows: Rows, pads: tuple[int, ...], entry_bytes: int, params: HwParams, cycles_per_beat: int
-) -> Plan:
+def plan(rows: Rows, pads: tuple[int, ...], entry_bytes: int, params: HwParams) -> Plan:
     """What a LOAD with padding (top and bottom in rows, left and right in entries) costs."""
     top, bottom, left, right = pads
     row_entries = left + rows.x_size + right
@@ -110,14 +129,15 @@ def plan(
     if not rows.y_size:
         padding = rows.z_size * (top + bottom) * row_entries
         return Plan((), padding, padding, beat_cycles)
-    pieces: list[tuple[int, int, int]] = []
+    pieces: list[tuple[int, int, int, int]] = []
     padding = busy = 0
-    for y, bursts in rows.bursts(entry_bytes, params):
+    for y, word, bursts in rows.bursts(entry_bytes, params):
         padding += left - beside + (top * row_entries if y == 0 else 0)
         for number, beats in enumerate(bursts):
             first = beside if number == 0 else 0
-            pieces.append((padding, first, (beats - 1) * max(beat_cycles, cycles_per_beat)))
+            pieces.append((padding, first, beats, word))
             busy += padding + first + beats * beat_cycles
+            word += beats
             padding = 0
         padding = right + (bottom * row_entries if y == rows.y_size - 1 else 0)
     return Plan(tuple(pieces), padding, busy + padding, beat_cycles)

@@ -14,14 +14,26 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...isa.native import Ints, Table, native
-from ...isa.opcodes import Unit
+from ...isa.opcodes import Opcode, Unit
 from ...isa.timing import GEMM_DEPTH, LOAD_END, STORE_BURSTS, STORE_DATA, STORE_END, VECTOR_DEPTH
-from .dma import NEVER
+from .dma import NEVER, page_words
 from .gemm import iterations
 from .load import plans
 from .regs import Moments
+from .sdram import (
+    BEAT,
+    BESIDE,
+    FIRST_BEAT,
+    LAST_BEAT,
+    READY,
+    VALID,
+    controller,
+    last_move,
+    receive,
+    schedule,
+)
 from .shared import Shared
-from .store import beat_cycles, beats_of_bursts
+from .store import beat_cycles, bursts_of_stores
 from .vector import Pattern, patterns
 
 _UNITS = len(Unit)
@@ -34,13 +46,26 @@ _FREED_BY, _KIND = range(2)
 #: many beats came together with padding. The last row is an instruction that never happens.
 _ARRIVED, _DISPATCHED, _START, _END, _OVERLAPS = range(5)
 #: Rows of ``ports``, the read port's clients, and columns: from when on the next burst is
-#: presented, its number, the number after its last, when the receiver takes a beat, how long one
-#: occupies it, the latest grant, and how many beats have come together with padding.
+#: presented, its number, the number after its last, the word from which they count, when the
+#: receiver takes a beat, how long one occupies it, the latest grant, how many beats have come
+#: together with padding, and when the first beat of the latest burst was valid and transferred.
 _FETCH, _LOADS = range(2)
-_PRESENT, _BURST, _BEHIND, _READY, _BEAT_CYCLES, _GRANTED, _BESIDE = range(7)
-#: Of ``channel``, the read channel: the first cycle in which the next grant is possible, and the
-#: same for the next beat; how many bursts it has had.
-_FREE, _NEXT_BEAT, _BURSTS = range(3)
+(_PRESENT, _BURST, _BEHIND, _PAGE, _READY, _BEAT_CYCLES, _GRANTED, _BESIDE, _VALID,
+ _FIRST) = range(10)  # fmt: skip
+#: Columns of ``bursts``, of reads and of writes.
+_PADDING, _MEANWHILE, _BEATS, _WORD = range(4)
+#: Of ``channel``, the memory: the first cycle in which the next grant is possible, and the same for
+#: the next beat read; how many reads it has had, the latest arrival, how many writes have arrived.
+_FREE, _NEXT_BEAT, _BURSTS, _LATEST, _WRITTEN = range(5)
+#: Of ``held``, the latest read that was granted: its port; when it arrives, -1 if it has; its burst,
+#: the word from which that counts, whether it is the last.
+_HELD_PORT, _HELD_UNTIL, _HELD_BURST, _HELD_PAGE, _HELD_ENDS = range(5)
+#: Columns of ``complete``, writes that have not arrived: the cycle of the last beat, first word,
+#: beats, whether it is its STORE's last.
+_LAST_BEAT, _FIRST_WORD, _WRITE_BEATS, _ENDS = range(4)
+#: What an SDRAM says of what has happened: that nothing can any more; a port's last burst was
+#: granted, or its data have come; a STORE was answered; or something else.
+_NOTHING, _ELSE, _ALL_GRANTED, _ALL_RECEIVED, _ANSWERED = range(5)
 #: Columns of ``plans``, of LOADs: cycles of padding after the last burst, cycles of a beat.
 _PLAN_PADDING, _PLAN_BEAT_CYCLES = range(2)
 #: Columns of ``patterns``: as the attributes of ``Pattern``, with where the entries of each operand
@@ -54,7 +79,7 @@ def run_loop(shared: Shared) -> Moments:
     width."""
     params, memory, own = shared.params, shared.memory, shared.indices
     count = len(shared.unit_of)
-    loads, vectors, stores = plans(shared), patterns(shared), beats_of_bursts(shared)
+    loads, vectors, stores = plans(shared), patterns(shared), bursts_of_stores(shared)
     kinds = {
         Unit.LOAD: loads.of, Unit.GEMM: iterations(shared), Unit.VECTOR: vectors.of,
         Unit.STORE: stores.of,
@@ -63,35 +88,42 @@ def run_loop(shared: Shared) -> Moments:
     for unit in Unit:
         insns[own[unit], _KIND] = kinds[unit]
         insns[own[unit][params.queue_depth :], _FREED_BY] = own[unit][: -params.queue_depth]
-    chunk = params.fetch_chunk
-    insn_cycles = params.insn_bytes // params.bus_bytes * memory.cycles_per_beat
+    chunk, beats = params.fetch_chunk, params.insn_bytes // params.bus_bytes
     # The bursts of each plan, then that of a chunk of 1, 2, ... instructions.
     bursts = [plan.pieces for plan in loads.made]
-    bursts += [((0, 0, n * insn_cycles - memory.cycles_per_beat),) for n in range(1, chunk + 1)]
+    bursts += [((0, 0, n * beats, 0),) for n in range(1, chunk + 1)]
+    writes = [[(0, 0, *burst) for burst in each] for each in stores.made]
     known = np.full((count + 1, 5), -1, np.int64)
     known[:, _OVERLAPS] = 0
-    ports = np.full((2, 7), -1, np.int64)
-    ports[:, _PRESENT] = _NEVER
+    ports = np.full((2, 10), -1, np.int64)
+    ports[:, _PRESENT], ports[:, _BEAT_CYCLES], ports[:, _BESIDE] = _NEVER, 1, 0
+    pages = np.zeros(count, np.int64)
+    for opcode in (Opcode.LOAD, Opcode.STORE):
+        pages[own[opcode.unit]] = page_words(shared.table.columns(opcode), params)
+    unanswered = min(memory.outstanding, STORE_BURSTS)
     _settle(
         insns, shared.givers, np.concatenate([own[unit] for unit in Unit]),
-        _bounds([own[unit] for unit in Unit]), known,
-        _bounds(bursts), _table([burst for each in bursts for burst in each], 3),
+        _bounds([own[unit] for unit in Unit]), known, pages,
+        _bounds(bursts), _table([burst for each in bursts for burst in each], 4),
         _table([(plan.behind, plan.beat_cycles) for plan in loads.made], 2),
         *_flat(vectors.made),
-        _bounds(stores.made), np.array([n for each in stores.made for n in each], np.int64),
-        np.zeros(_UNITS, np.int64), np.zeros(_UNITS, np.int64), ports, np.zeros(3, np.int64),
-        np.full(memory.outstanding, -1, np.int64),
-        np.full(min(memory.outstanding, STORE_BURSTS), -1, np.int64),
+        _bounds(writes), _table([burst for each in writes for burst in each], 4),
+        np.zeros(_UNITS, np.int64), np.zeros(_UNITS, np.int64), ports,
+        np.array([0, 0, 0, -1, 0], np.int64),
+        np.full(memory.outstanding, -1, np.int64), np.full(unanswered, -1, np.int64),
         np.full(params.loads_in_flight, -1, np.int64),
         np.full(params.stores_in_flight, -1, np.int64),
         np.full(params.tmp_depth, -VECTOR_DEPTH - 1, np.int64),
-        chunk, params.fetch_depth, insn_cycles, beat_cycles(params),
-        memory.read_latency_cycles, memory.write_latency_cycles, memory.cycles_per_beat,
+        *controller(memory), np.zeros(5, np.int64), np.full(5, -1, np.int64),
+        np.zeros((unanswered, 4), np.int64),
+        chunk, params.fetch_depth, beats, shared.program_addr // params.bus_bytes,
+        beat_cycles(params), memory.read_latency_cycles, memory.write_latency_cycles,
+        memory.cycles_per_beat, int(bool(memory.part)),
     )  # fmt: skip
     costs = {
         Unit.LOAD: [plan.busy for plan in loads.made],
         Unit.VECTOR: [pattern.passes * pattern.iterations for pattern in vectors.made],
-        Unit.STORE: [sum(each) for each in stores.made],
+        Unit.STORE: [sum(beats for beats, _ in each) for each in stores.made],
     }
     busy = insns[:, _KIND].copy()  # right for GEMM
     for unit, cycles in costs.items():
@@ -128,27 +160,34 @@ def _flat(made: Sequence[Pattern]) -> tuple[np.ndarray, np.ndarray]:
 
 @native
 def _settle(
-    insns: Table, givers: Table, of_unit: Ints, first_of: Ints, known: Table,
+    insns: Table, givers: Table, of_unit: Ints, first_of: Ints, known: Table, pages: Ints,
     burst_bounds: Ints, bursts: Table, plans: Table, patterns: Table, entries: Ints,
-    store_bounds: Ints, beats: Ints,
+    store_bounds: Ints, stores: Table,
     taken: Ints, ready: Ints, ports: Table, channel: Ints, last_beats: Ints, answers: Ints,
     descriptors: Ints, responses: Ints, written: Ints,
-    chunk: int, fetch_depth: int, insn_cycles: int, store_beat_cycles: int,
-    read_latency: int, write_latency: int, spacing: int,
+    state: Ints, rows: Ints, closable: Ints, rules: Ints, segments: Table, received: Ints,
+    held: Ints, complete: Table,
+    chunk: int, fetch_depth: int, insn_beats: int, program: int, store_beat_cycles: int,
+    read_latency: int, write_latency: int, spacing: int, sdram: int,
 ):  # fmt: skip
     """Fill ``known``.
 
     Of each unit, ``of_unit`` has the instructions, ``taken`` how many it has taken, ``ready`` from
     when on it can take the next. ``written`` has the cycle of the last pass that wrote each entry
     of tmp. The others hold the latest cycles of a kind, as rings: last beats of reads, answers of
-    writes, when the placing half took descriptors, and ends of stores.
+    writes, when the placing half took descriptors, and ends of stores. ``state`` and what follows
+    it are of ``sdram.py``.
     """
     count = len(insns)
-    presented = 0  # instructions of the chunks that fetch has presented
+    presented, fetched = 0, 0  # instructions of the chunks that fetch has presented, and has
     dispatched, dispatch_cycle = 0, -1
-    placed = 0  # loads that have ended
+    # LOADs whose bursts are all granted, whose descriptor the placing half has taken, that ended.
+    granted, described, placed = 0, 0, 0
     idle = 0  # the placing half of the load unit is idle from this cycle on
-    next_beat, writes = 0, 0  # of the write channel: when a beat is possible; bursts so far
+    # Of the write channel: when a beat is possible; bursts sent, and answered; STOREs that ended;
+    # bursts of the STORE that is under way, and when its next one is presented.
+    next_beat, writes, answered, stored = 0, 0, 0, 0
+    burst, behind, present, page = 0, 0, 0, 0
     moved = 1
     while moved:
         moved = 0
@@ -160,7 +199,8 @@ def _settle(
                 cycle = ports[_FETCH, _GRANTED] + 1
                 if frees >= 0:
                     cycle = max(cycle, known[frees, _DISPATCHED] + 1)
-                _request(ports, burst_bounds, _FETCH, cycle, len(plans) + size - 1, 0, 1)
+                word = program + presented * insn_beats
+                _request(ports, burst_bounds, _FETCH, cycle, len(plans) + size - 1, word)
                 presented += size
                 moved = 1
         # Dispatch: in order, at most one a cycle, when the unit's queue has room.
@@ -177,8 +217,12 @@ def _settle(
             moved = 1
         for unit in range(_UNITS):
             while first_of[unit] + taken[unit] < first_of[unit + 1]:
-                if unit == _LOAD and placed < taken[_LOAD]:
-                    break  # bursts of the one before are not granted yet
+                if unit == _LOAD:
+                    if granted < taken[_LOAD] or described <= taken[_LOAD] - len(descriptors):
+                        break
+                if unit == _STORE:
+                    if burst < behind or stored <= taken[_STORE] - len(responses):
+                        break
                 index = of_unit[first_of[unit] + taken[unit]]
                 start = _startable(givers, known, index)
                 if start < 0:
@@ -186,13 +230,12 @@ def _settle(
                 start = max(start, ready[unit])
                 kind = insns[index, _KIND]
                 if unit == _LOAD:
-                    slot = taken[_LOAD] % len(descriptors)
-                    start = max(start, descriptors[slot] + 1)
-                    descriptors[slot] = max(idle, start + 1)
-                    _request(
-                        ports, burst_bounds, _LOADS, start + 1, kind, descriptors[slot] + 1,
-                        plans[kind, _PLAN_BEAT_CYCLES],
-                    )  # fmt: skip
+                    start = max(start, descriptors[taken[_LOAD] % len(descriptors)] + 1)
+                    ready[_LOAD] = start + 1
+                    if burst_bounds[kind] < burst_bounds[kind + 1]:
+                        _request(ports, burst_bounds, _LOADS, start + 1, kind, pages[index])
+                    else:
+                        granted += 1
                 elif unit == _GEMM:
                     ready[_GEMM] = start + kind
                     known[index, _END] = ready[_GEMM] + GEMM_DEPTH
@@ -200,45 +243,115 @@ def _settle(
                     ready[_VECTOR] = _last_pass(patterns, entries, kind, start, written)
                     known[index, _END] = ready[_VECTOR] + VECTOR_DEPTH
                 else:
-                    slot = taken[_STORE] % len(responses)
-                    start = max(start, responses[slot] + 1)
-                    present = start + 1
-                    for burst in range(store_bounds[kind], store_bounds[kind + 1]):
-                        accepted = max(present, answers[writes % len(answers)] + 1)
-                        first = max(next_beat, accepted + STORE_DATA + store_beat_cycles - 1)
-                        last = first + (beats[burst] - 1) * max(spacing, store_beat_cycles)
-                        answer = answers[(writes - 1) % len(answers)] + 1
-                        answers[writes % len(answers)] = max(last + write_latency, answer)
-                        writes += 1
-                        next_beat, present = last + spacing, last + 1
-                    ready[_STORE] = present
-                    responses[slot] = answers[(writes - 1) % len(answers)] + STORE_END
-                    known[index, _END] = responses[slot]
+                    start = max(start, responses[taken[_STORE] % len(responses)] + 1)
+                    burst, behind = store_bounds[kind], store_bounds[kind + 1]
+                    present, page = start + 1, pages[index]
                 known[index, _START] = start
                 taken[unit] += 1
                 moved = 1
+                if unit == _LOAD and described == placed:
+                    break  # its descriptor is taken first
+                if unit == _STORE:
+                    break  # its data are sent first
+        # The placing half takes a descriptor when it is known when it was done with the one before.
+        if described == placed and placed < taken[_LOAD]:
+            index = of_unit[first_of[_LOAD] + described]
+            kind = insns[index, _KIND]
+            cycle = max(idle, known[index, _START] + 1)
+            descriptors[described % len(descriptors)] = cycle
+            ports[_LOADS, _READY] = cycle + 1
+            ports[_LOADS, _BEAT_CYCLES] = plans[kind, _PLAN_BEAT_CYCLES]
+            described += 1
+            if burst_bounds[kind] == burst_bounds[kind + 1]:
+                idle = cycle + 1 + plans[kind, _PLAN_PADDING]
+                known[index, _END] = idle - 1 + LOAD_END
+                placed += 1
+            moved = 1
+        # The store unit sends data, as far as it is known when addresses are accepted.
+        while burst < behind and writes - answered < len(answers):
+            slot = writes % len(answers)
+            accepted = max(present, answers[slot] + 1)
+            first = max(next_beat, accepted + STORE_DATA + store_beat_cycles - 1)
+            beats = stores[burst, _BEATS]
+            burst += 1
+            writes += 1
+            if sdram:
+                last = first + (beats - 1) * store_beat_cycles
+                next_beat = last + 1
+                complete[slot, _LAST_BEAT] = last
+                complete[slot, _FIRST_WORD] = page + stores[burst - 1, _WORD]
+                complete[slot, _WRITE_BEATS] = beats
+                complete[slot, _ENDS] = 0
+                if burst == behind:
+                    complete[slot, _ENDS] = 1
+            else:
+                last = first + (beats - 1) * max(spacing, store_beat_cycles)
+                next_beat = last + spacing
+                answer = answers[(writes - 2) % len(answers)] + 1
+                answers[slot] = max(last + write_latency, answer)
+                answered += 1
+                if burst == behind:
+                    cycle = answers[slot] + STORE_END
+                    responses[stored % len(responses)] = cycle
+                    known[of_unit[first_of[_STORE] + stored], _END] = cycle
+                    stored += 1
+            present = last + 1
+            ready[_STORE] = present
+            moved = 1
         if moved:
             continue
-        # Every process waits: the arbiter grants bursts of load, as far as they come before that
-        # of fetch, and then that one.
-        before = ports[_FETCH, _PRESENT]
-        if ports[_LOADS, _PRESENT] < _NEVER and _grant(
-            ports, bursts, channel, last_beats, _LOADS, before, read_latency, spacing
-        ):
+        # Every process waits: something happens at the memory.
+        port = _LOADS
+        if sdram:
+            what = _happen(
+                ports, bursts, channel, last_beats, answers, state, rows, closable, rules,
+                segments, received, held, complete, writes,
+            )  # fmt: skip
+            if what == _NOTHING:
+                break
+            moved = 1
+            port = held[_HELD_PORT]
+            if channel[_WRITTEN] > answered:
+                answered += 1
+            if what == _ANSWERED:
+                cycle = answers[(answered - 1) % len(answers)] + STORE_END
+                responses[stored % len(responses)] = cycle
+                known[of_unit[first_of[_STORE] + stored], _END] = cycle
+                stored += 1
+            if what == _ALL_GRANTED and port == _LOADS:
+                granted += 1
+                ready[_LOAD] = ports[_LOADS, _GRANTED] + 1
+            if what != _ALL_RECEIVED:
+                continue
+        else:
+            # The arbiter grants bursts of load, as far as they come before that of fetch, and then
+            # that one.
+            before = ports[_FETCH, _PRESENT]
+            if ports[_LOADS, _PRESENT] == _NEVER or not _grant(
+                ports, bursts, channel, last_beats, _LOADS, before, read_latency, spacing
+            ):
+                if before == _NEVER:
+                    break
+                port = _FETCH
+                _grant(ports, bursts, channel, last_beats, _FETCH, _NEVER, read_latency, spacing)
+            else:
+                granted += 1
+                ready[_LOAD] = ports[_LOADS, _GRANTED] + 1
+        moved = 1
+        if port == _LOADS:
             index = of_unit[first_of[_LOAD] + placed]
-            ready[_LOAD] = ports[_LOADS, _GRANTED] + 1
             idle = ports[_LOADS, _READY] + plans[insns[index, _KIND], _PLAN_PADDING]
             known[index, _END] = idle - 1 + LOAD_END
             known[index, _OVERLAPS] = ports[_LOADS, _BESIDE]
+            ports[_LOADS, _BESIDE] = 0
             placed += 1
-            moved = 1
-        elif before < _NEVER:
-            _grant(ports, bursts, channel, last_beats, _FETCH, _NEVER, read_latency, spacing)
-            cycle = ports[_FETCH, _READY] - 1
-            for index in range(presented - 1, (presented - 1) // chunk * chunk - 1, -1):
-                known[index, _ARRIVED] = cycle
-                cycle -= insn_cycles
-            moved = 1
+        else:
+            for number in range(min(chunk, count - fetched)):
+                beat = (number + 1) * insn_beats - 1
+                known[fetched + number, _ARRIVED] = max(
+                    ports[_FETCH, _FIRST] + beat, ports[_FETCH, _VALID] + beat * spacing
+                )
+            fetched += min(chunk, count - fetched)
 
 
 @native
@@ -256,17 +369,13 @@ def _startable(givers: Table, known: Table, index: int) -> int:
 
 
 @native
-def _request(
-    ports: Table, bounds: Ints, port: int, present: int, kind: int, ready: int, beat_cycles: int
-):
+def _request(ports: Table, bounds: Ints, port: int, present: int, kind: int, page: int):
     """Present the bursts of a kind from a cycle on."""
     ports[port, _PRESENT] = present
     ports[port, _BURST] = bounds[kind]
     ports[port, _BEHIND] = bounds[kind + 1]
-    ports[port, _READY] = ready
-    ports[port, _BEAT_CYCLES] = beat_cycles
+    ports[port, _PAGE] = page
     ports[port, _GRANTED] = present - 1
-    ports[port, _BESIDE] = 0
 
 
 @native
@@ -276,22 +385,26 @@ def _grant(
 ) -> int:  # fmt: skip
     """Grant the bursts of a port whose turn comes before a cycle; return whether these were all."""
     ready, beat_cycles = ports[port, _READY], ports[port, _BEAT_CYCLES]
+    step = max(beat_cycles, spacing)
     grant = max(ports[port, _PRESENT], channel[_FREE])
     while ports[port, _BURST] < ports[port, _BEHIND] and grant < before:
         burst = ports[port, _BURST]
-        padding, beside, span = bursts[burst, 0], bursts[burst, 1], bursts[burst, 2]
+        ready += bursts[burst, _PADDING]
+        span = (bursts[burst, _BEATS] - 1) * step
         ports[port, _GRANTED] = grant
         oldest = channel[_BURSTS] % len(last_beats)
         grant = 1 + max(grant, last_beats[oldest])
-        first = max(max(grant + latency, ready + padding), channel[_NEXT_BEAT])
-        padded = ready + padding + beside
+        first = max(max(grant + latency, ready), channel[_NEXT_BEAT])
+        padded = ready + bursts[burst, _MEANWHILE]
         last = first + span
         if first < padded:
             ports[port, _BESIDE] += 1
             if span > 0:
-                last = max(last, padded + span - max(beat_cycles, spacing))
+                last = max(last, padded + span - step)
         last_beats[oldest] = last
         ready = max(last + beat_cycles, padded)
+        ports[port, _VALID] = first
+        ports[port, _FIRST] = first
         channel[_FREE] = grant
         channel[_NEXT_BEAT] = last + spacing
         channel[_BURSTS] += 1
@@ -302,6 +415,79 @@ def _grant(
         return 0
     ports[port, _PRESENT] = _NEVER
     return 1
+
+
+@native
+def _happen(
+    ports: Table, bursts: Table, channel: Ints, last_beats: Ints, answers: Ints,
+    state: Ints, rows: Ints, closable: Ints, rules: Ints, segments: Table, received: Ints,
+    held: Ints, complete: Table, writes: int,
+) -> int:  # fmt: skip
+    """Let the next thing happen at an SDRAM, of a grant, a read that arrives, and a write that
+    does."""
+    port, reads = _LOADS, _NEVER
+    arrives = held[_HELD_UNTIL] >= 0
+    if arrives:
+        reads = held[_HELD_UNTIL]
+    else:
+        if ports[_FETCH, _PRESENT] <= max(ports[_LOADS, _PRESENT], channel[_FREE]):
+            port = _FETCH
+        if ports[port, _PRESENT] < _NEVER:
+            reads = max(ports[port, _PRESENT], channel[_FREE])
+    if channel[_WRITTEN] < writes:
+        slot = channel[_WRITTEN] % len(answers)
+        cycle = max(complete[slot, _LAST_BEAT], channel[_LATEST]) + 1
+        if cycle < reads:
+            channel[_LATEST] = cycle
+            channel[_WRITTEN] += 1
+            count = schedule(
+                state, rows, closable, rules, segments, cycle, complete[slot, _FIRST_WORD],
+                complete[slot, _WRITE_BEATS], 1,
+            )  # fmt: skip
+            answers[slot] = last_move(segments, count, rules) + 1
+            if complete[slot, _ENDS]:
+                return _ANSWERED
+            return _ELSE
+    if reads == _NEVER:
+        return _NOTHING
+    oldest = channel[_BURSTS] % len(last_beats)
+    if not arrives:
+        burst = ports[port, _BURST]
+        held[_HELD_PORT] = port
+        held[_HELD_BURST] = burst
+        held[_HELD_PAGE] = ports[port, _PAGE]
+        held[_HELD_UNTIL] = 1 + max(reads, last_beats[oldest])
+        channel[_FREE] = held[_HELD_UNTIL]
+        ports[port, _GRANTED] = reads
+        ports[port, _PRESENT] = reads + 1
+        ports[port, _BURST] = burst + 1
+        if burst + 1 < ports[port, _BEHIND]:
+            held[_HELD_ENDS] = 0
+            return _ELSE
+        held[_HELD_ENDS] = 1
+        ports[port, _PRESENT] = _NEVER
+        return _ALL_GRANTED
+    port, burst = held[_HELD_PORT], held[_HELD_BURST]
+    held[_HELD_UNTIL] = -1
+    channel[_LATEST] = reads
+    count = schedule(
+        state, rows, closable, rules, segments, reads, held[_HELD_PAGE] + bursts[burst, _WORD],
+        bursts[burst, _BEATS], 0,
+    )  # fmt: skip
+    receive(
+        segments, count, rules[BEAT], ports[port, _READY] + bursts[burst, _PADDING],
+        bursts[burst, _MEANWHILE], ports[port, _BEAT_CYCLES], channel[_NEXT_BEAT], received,
+    )  # fmt: skip
+    ports[port, _VALID] = received[VALID]
+    ports[port, _FIRST] = received[FIRST_BEAT]
+    ports[port, _READY] = received[READY]
+    ports[port, _BESIDE] += received[BESIDE]
+    last_beats[oldest] = received[LAST_BEAT]
+    channel[_NEXT_BEAT] = received[LAST_BEAT] + 1
+    channel[_BURSTS] += 1
+    if held[_HELD_ENDS]:
+        return _ALL_RECEIVED
+    return _ELSE
 
 
 @native

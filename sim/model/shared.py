@@ -10,8 +10,9 @@ from ...isa.encoding import HEADER
 from ...isa.insn_table import InsnTable
 from ...isa.memory import MemoryParams
 from ...isa.opcodes import Unit
-from .dma import ReadArbiter
+from .dma import ReadArbiter, WriteChannel
 from .queue import Environment
+from .sdram import SdramArbiter
 from .token import TokenBank
 
 
@@ -22,13 +23,18 @@ class Shared:
     ----------
     unit_of : the unit of each instruction
     indices : the instructions of each unit, int64 [their number]
+    arbiter, writes : the memory's side: of reads, and of writes
     """
 
-    def __init__(self, table: InsnTable, memory: MemoryParams):
+    def __init__(self, table: InsnTable, memory: MemoryParams, program_addr: int = 0):
         self.table, self.params, self.memory = table, table.params, memory
+        self.program_addr = program_addr
         self.env = Environment()
         self.tokens = TokenBank(self.env)
-        self.arbiter = ReadArbiter(self.env, memory)
+        if memory.part:
+            self.arbiter = self.writes = SdramArbiter(self.env, memory)
+        else:
+            self.arbiter, self.writes = ReadArbiter(self.env, memory), WriteChannel(memory)
         self.unit_of: list[Unit] = table.units.tolist()
         self.indices = {unit: np.flatnonzero(table.units == unit) for unit in Unit}
 

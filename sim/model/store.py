@@ -8,8 +8,8 @@ import numpy as np
 
 from ...isa.opcodes import Opcode, Unit
 from ...isa.params import HwParams
-from ...isa.timing import STORE_DATA, STORE_END
-from .dma import Kinds, Rows, WriteChannel
+from ...isa.timing import STORE_END
+from .dma import Kinds, Rows, page_words
 from .shared import Shared
 from .unit import UnitProcess
 
@@ -21,36 +21,55 @@ class Store(UnitProcess):
 
     def __init__(self, shared: Shared):
         super().__init__(shared)
-        #: Beats of every burst of each instruction.
-        self.bursts = beats_of_bursts(shared).each()
-        self.busy = np.array([sum(beats) for beats in self.bursts], np.int64)
+        #: Bursts of each instruction: their beats, and their first words in the page.
+        self.bursts = bursts_of_stores(shared).each()
+        self.pages = page_words(shared.table.columns(Opcode.STORE), shared.params).tolist()
+        self.busy = np.array([sum(beats for beats, _ in each) for each in self.bursts], np.int64)
         self.beat_cycles = beat_cycles(shared.params)
-        self.channel = WriteChannel(shared.memory)
-        in_flight = shared.params.stores_in_flight
-        #: Ends of the latest instructions, which free their slots.
-        self.responded = deque([-1] * in_flight, maxlen=in_flight)
+        self.channel = shared.writes
+        self.channel.sent, self.channel.answered = self._sent, self._answered
+        self.begun: deque[int] = deque()
+        self.sending = False
+        self.in_flight = shared.params.stores_in_flight
 
     def step(self, number: int, cycle: int) -> None:
         """Take an instruction when all data of the one before has been sent."""
-        start = max(self.ready, cycle, self.responded[0] + 1)
+        self.begun.append(cycle)
+        self._request()
+
+    def _request(self) -> None:
+        """Take the next instruction, if it can begin and the end of the one whose slot it takes is
+        known."""
+        number = len(self.queue.left)
+        freed = number - self.in_flight
+        if not self.begun or self.sending or freed >= len(self.ends):
+            return
+        start = max(self.ready, self.begun.popleft(), self.ends[freed] + 1 if freed >= 0 else 0)
         self.queue.left.put(start)
-        present, answered = start + 1, 0
-        for beats in self.bursts[number]:
-            valid = self.channel.accept(present) + STORE_DATA + self.beat_cycles - 1
-            last, answered = self.channel.transfer(valid, beats, self.beat_cycles)
-            present = last + 1
-        self.ready = present
-        self.responded.append(answered + STORE_END)
-        self.end(number, answered + STORE_END)
+        self.sending = True
+        self.channel.send(start + 1, self.pages[number], self.bursts[number], self.beat_cycles)
+
+    def _sent(self, cycle: int) -> None:
+        self.ready, self.sending = cycle, False
+        self._request()
+
+    def _answered(self, cycle: int) -> None:
+        self.end(len(self.ends), cycle + STORE_END)
+        self._request()
 
 
-def beats_of_bursts(shared: Shared) -> Kinds[list[int]]:
-    """Beats of every burst of the STOREs of a program."""
+def bursts_of_stores(shared: Shared) -> Kinds[list[tuple[int, int]]]:
+    """Of every burst of the STOREs of a program its beats, and its first word of the bus, counted
+    from the page in which the instruction's data begin."""
     entry_bytes = shared.params.entry_bytes("out")
 
-    def bursts(*row: int) -> list[int]:
-        rows = Rows(*row).bursts(entry_bytes, shared.params)
-        return [beats for _, bursts in rows for beats in bursts]
+    def bursts(*row: int) -> list[tuple[int, int]]:
+        found = []
+        for _, word, each in Rows(*row).bursts(entry_bytes, shared.params):
+            for beats in each:
+                found.append((beats, word))
+                word += beats
+        return found
 
     return Kinds(bursts, Rows.of(shared.table.columns(Opcode.STORE)))
 
