@@ -74,7 +74,7 @@ def compile_program(layer: Layer, knobs: Knobs) -> Program:
 
 def simulated_cycles(layer: Layer, program: Program) -> int:
     """Its cycles by the SimPy model."""
-    return count_cycles(program.table, layer.machine.memory)
+    return count_cycles(program.table, layer.machine.memory, program.program_addr)
 
 
 def rtl_cycles(layer: Layer, program: Program) -> int:
@@ -480,7 +480,10 @@ class _Tuning:
         """The cycles of all programs of the model."""
         compiled = build(self.model, self.target, records=records)
         memory = self.tasks[0].layer.machine.memory  # type: ignore[attr-defined]
-        return sum(count_cycles(program.table, memory) for program in compiled.programs)
+        return sum(
+            count_cycles(program.table, memory, program.program_addr)
+            for program in compiled.programs
+        )
 
     # ---- the best trials again, on a processor
 

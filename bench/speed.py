@@ -74,7 +74,7 @@ def _row(name: str, hw: HwParams, memory: MemoryParams, rounds: int) -> dict[str
             seconds[simulator].append(time.process_time() - begin)
             seconds[f"{simulator}_wall"].append(results[simulator].wall_s)
         begin = time.process_time()
-        cycles = count_cycles(compiled.program.table, memory)
+        cycles = count_cycles(compiled.program.table, memory, compiled.program.program_addr)
         seconds["timing"].append(time.process_time() - begin)
         if cycles != results["sim"].cycles:
             raise VdlaError(

@@ -210,7 +210,8 @@ def _planner_cycles(task: Task) -> int:
     """The cycles of the planner's choice."""
     plan, layer = task.plan(), task.layer
     assert plan is not None and isinstance(layer, Layer)
-    return count_cycles(layer.program(plan.knobs).table, layer.machine.memory)
+    program = layer.program(plan.knobs)
+    return count_cycles(program.table, layer.machine.memory, program.program_addr)
 
 
 def program_digest(program: Program) -> str:
@@ -232,7 +233,8 @@ def _trial(task: Task, knobs: Knobs) -> tuple[str, int | None]:
         program = layer.program(knobs)
     except VdlaError:
         return "", None
-    return program_digest(program), count_cycles(program.table, layer.machine.memory)
+    cycles = count_cycles(program.table, layer.machine.memory, program.program_addr)
+    return program_digest(program), cycles
 
 
 def _finished(part: Path, header: dict[str, Any]) -> dict[int, tuple[str, int | None]]:

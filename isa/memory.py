@@ -120,9 +120,7 @@ def _in_front_of(name: str) -> MemoryParams:
     Raises VdlaError for an unknown one.
     """
     if name not in PARTS:
-        raise VdlaError(
-            f"MemoryParams.part: expected one of {', '.join(PARTS)}, got {name!r}"
-        )
+        raise VdlaError(f"MemoryParams.part: expected one of {', '.join(PARTS)}, got {name!r}")
     part = PARTS[name]
     return MemoryParams(
         bus_bits=part.bus_bits,

@@ -16,7 +16,7 @@ from math import ceil
 CLOCKS = 2
 #: Words that a READ or a WRITE moves, one a clock: a word of the bus.
 BURST_WORDS = 4
-#: Segments that wait between the half of the controller that opens rows and the one that moves data.
+#: Segments that wait between the half of the controller that opens rows and that which moves data.
 OPENED = 2
 #: Read decided in cycle t: its beat is valid on the bus from t + READ_BEAT on. A cycle to the pins,
 #: ``PIN_CYCLES``, one for the second half of the beat, two through the buffer.

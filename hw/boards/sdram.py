@@ -140,9 +140,7 @@ class Bus(wiring.Component):
 
     def _fifo(self, width: int) -> SyncFIFOBuffered:
         """Room for the beats of all bursts that may be unfinished."""
-        return SyncFIFOBuffered(
-            width=width, depth=MEMORY.outstanding * self.params.max_burst_beats
-        )
+        return SyncFIFOBuffered(width=width, depth=MEMORY.outstanding * self.params.max_burst_beats)
 
     def _burst(self, m: Module, address, length, writes: int):
         """What the chip is asked for."""

@@ -52,7 +52,9 @@ class Load(UnitProcess):
             freed = number - self.in_flight
             if freed >= len(self.taken):
                 break  # this is not known yet
-            start = max(self.ready, self.begun.popleft(), self.taken[freed] + 1 if freed >= 0 else 0)
+            start = max(
+                self.ready, self.begun.popleft(), self.taken[freed] + 1 if freed >= 0 else 0
+            )
             self.queue.left.put(start)
             self.ready = start + 1
             if pieces := self.plans[number].pieces:

@@ -12,7 +12,6 @@ import shutil
 import tempfile
 import time
 from dataclasses import dataclass
-from functools import cache, cached_property
 from pathlib import Path
 
 import numpy as np
@@ -22,8 +21,8 @@ from ...isa.memory import MemoryParams
 from ...isa.opcodes import Unit
 from ...isa.params import MEMORIES, HwParams
 from ...isa.program import Program
-from ...isa.sdram import CLOCKS, PARTS, PIN_CYCLES
 from ...isa.regmap import CONTROL_START, OFFSETS, read_causes
+from ...isa.sdram import CLOCKS, PARTS, PIN_CYCLES
 from ...isa.status import Status
 from ...runtime.cache import one_process
 from ...runtime.result import NO_CAUSES, SimResult
@@ -75,27 +74,21 @@ class RtlSimulator:
     def __init__(self, params: HwParams, verilog: str | None = None, netlist: bool = False):
         self.params = params
         self._verilog, self._netlist = verilog, netlist
+        self._libraries: dict[tuple[str, bool], ctypes.CDLL] = {}
 
-    @cached_property
-    def _library(self) -> ctypes.CDLL:
-        return self._load(NETLIST_FLAGS if self._netlist else ())
+    def _library(self, part: str = "", waves: bool = False) -> ctypes.CDLL:
+        """The library with the controller of a part of SDRAM, or with a memory that the harness
+        models; ``waves``: one that writes waveforms."""
+        if (part, waves) not in self._libraries:
+            self._libraries[part, waves] = self._load(part, waves)
+        return self._libraries[part, waves]
 
-    @cache
-    def _behind(self, part: str) -> ctypes.CDLL:
-        """The library with the controller of a part of SDRAM."""
-        return self._load((chip_flag(part),), kept_verilog(self.params, part))
-
-    @cached_property
-    def _wave_library(self) -> ctypes.CDLL:
-        library = self._load(WAVE_FLAGS)
-        library.vdla_waves.argtypes = [
-            ctypes.c_void_p, ctypes.c_char_p, ctypes.c_uint64, ctypes.c_uint64
-        ]  # fmt: skip
-        return library
-
-    def _load(self, flags: tuple[str, ...], verilog: str | None = None) -> ctypes.CDLL:
-        if verilog is None:
-            self._verilog = verilog = self._verilog or kept_verilog(self.params)
+    def _load(self, part: str, waves: bool) -> ctypes.CDLL:
+        if part and self._verilog:
+            raise VdlaError(f"rtl: expected no Verilog of one's own with the memory {part}")
+        verilog = self._verilog or kept_verilog(self.params, part)
+        flags = WAVE_FLAGS if waves else NETLIST_FLAGS if self._netlist else ()
+        flags += (chip_flag(part),) if part else ()
         built = build_library(verilog, flags)
         try:
             library = ctypes.CDLL(str(built))
@@ -114,14 +107,16 @@ class RtlSimulator:
         library.vdla_trace.restype = size
         library.vdla_memory.argtypes = [pointer, ctypes.c_char_p, pointer]
         library.vdla_memory.restype = pointer
-        if verilog is not self._verilog:
+        if part:
             library.vdla_fault.argtypes = [pointer]
             library.vdla_fault.restype = ctypes.c_char_p
+        if waves:
+            library.vdla_waves.argtypes = [pointer, ctypes.c_char_p, size, size]
         return library
 
     def build(self) -> None:
         """Build or load the simulator now rather than on the first run."""
-        _ = self._library
+        self._library()
 
     def run(
         self,
@@ -135,15 +130,12 @@ class RtlSimulator:
 
         ``waves`` asks for a waveform of a few cycles, for which a slower simulator is built.
 
-        Raises VdlaError for a memory of another bus width, HangError when ``max_cycles`` pass
+        Raises VdlaError for a memory of another bus width or one that is too small, HangError when ``max_cycles`` pass
         without an end.
         """
         memory.check(self.params, dram.size)
         started = time.perf_counter()
-        if memory.part:
-            library = self._behind(memory.part)
-        else:
-            library = self._library if waves is None else self._wave_library
+        library = self._library(memory.part, waves is not None)
         sim = library.vdla_new()
         try:
             if waves is not None:
@@ -270,12 +262,18 @@ def build_library(verilog: str, flags: tuple[str, ...] = ()) -> Path:
     """The shared library of a core, able to write waveforms with WAVE_FLAGS, built unless the cache
     has it. Several processes that want the same one build it once.
     """
-    waves = flags == WAVE_FLAGS
+    waves = flags[: len(WAVE_FLAGS)] == WAVE_FLAGS
     text = _STORAGE.sub(r"\1 /*verilator public_flat_rd*/;", verilog)
     # Registers start with their initial values. As an input, the reset would make Verilator look
     # at the next state of every register twice a cycle.
     text = _RESET_PORT.sub(r"\1\2wire rst = 1'h0;", text, count=1)
-    parts = [text, HARNESS.read_text("utf-8"), CHIP.read_text("utf-8"), repr(toolchain.versions()), *flags]
+    parts = [
+        text,
+        HARNESS.read_text("utf-8"),
+        CHIP.read_text("utf-8"),
+        repr(toolchain.versions()),
+        *flags,
+    ]
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
     target = toolchain.cache_dir() / f"{'waves' if waves else 'core'}_{key}.so"
     if target.exists():

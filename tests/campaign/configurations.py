@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from vdla.isa.memory import MEMORY_PRESETS, MemoryParams
 from vdla.isa.params import PRESETS, HwParams
 
-VTA, WIDE, SLOW = (MEMORY_PRESETS[name] for name in ("vta", "wide", "slow"))
+VTA, WIDE, SLOW, ULX3S = (MEMORY_PRESETS[name] for name in ("vta", "wide", "slow", "ulx3s"))
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,7 @@ ODD = {
 
 PLATFORMS = (
     Platform("4x4 smallest, vta", SMALLEST, VTA),
+    Platform("4x4 smallest, ulx3s", SMALLEST, ULX3S),
     Platform("4x4 odd, slow and narrow",
              HwParams(block_in=4, block_out=4, queue_depth=3, fetch_depth=2, loads_in_flight=1,
                       token_bits=6, vector_passes=4, **ODD),
@@ -56,6 +57,7 @@ PLATFORMS = (
     Platform("8x8, bus 256, 2 outstanding",
              replace(PRESETS["8x8-plain"], bus_bits=256, fetch_depth=32),
              MemoryParams(256, read_latency_cycles=30, write_latency_cycles=7, outstanding=2)),
+    Platform("8x8, ulx3s", PRESETS["8x8"], ULX3S),
     Platform("16x16, vta", HwParams(), VTA),
     Platform("16x16, table of int16, slow",
              HwParams(loads_in_flight=16, stores_in_flight=16, fetch_depth=16, vector_passes=2,

@@ -155,7 +155,7 @@ def test_memory_files(tmp_path: Path) -> None:
     path.write_text("latency = 99\n")
     with pytest.raises(VdlaError, match="unknown field 'latency'"):
         MemoryParams.load(path)
-    with pytest.raises(VdlaError, match="expected a TOML file or one of vta, wide, slow"):
+    with pytest.raises(VdlaError, match="expected a TOML file or one of vta, wide, slow, ulx3s"):
         MemoryParams.load("fast")
     with pytest.raises(VdlaError, match=r"MemoryParams.outstanding: expected an integer 1..256"):
         MemoryParams(outstanding=0)
@@ -163,4 +163,4 @@ def test_memory_files(tmp_path: Path) -> None:
 
 def test_presets_of_memory() -> None:
     found = {n: (m.bus_bits, m.read_latency_cycles) for n, m in MEMORY_PRESETS.items()}
-    assert found == {"vta": (64, 16), "wide": (128, 64), "slow": (64, 200)}
+    assert found == {"vta": (64, 16), "wide": (128, 64), "slow": (64, 200), "ulx3s": (64, 12)}

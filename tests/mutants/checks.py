@@ -146,7 +146,7 @@ def second_run() -> str | None:
     )
     program = Program(PARAMS, insns)
     simulator = build_rtl()
-    library = simulator._library
+    library = simulator._library()
     handle = library.vdla_new()
     results: list[SimResult] = []
     for _ in range(2):

@@ -35,6 +35,7 @@ MEMORIES = (
     MemoryParams(read_latency_cycles=200, write_latency_cycles=90, outstanding=3),
     # So slow that the first beat of a burst waits for the last of the one before.
     MemoryParams(outstanding=8, cycles_per_beat=11),
+    MEMORY_PRESETS["ulx3s"],
 )
 
 
@@ -47,10 +48,14 @@ def _assert_equal(program: Program, memory: MemoryParams) -> None:
 
 @pytest.mark.fast(1)
 @pytest.mark.short(12)
-@pytest.mark.parametrize("memory", MEMORIES, ids=lambda memory: f"outstanding {memory.outstanding}")
+@pytest.mark.parametrize(
+    "memory", MEMORIES, ids=lambda memory: memory.part or f"outstanding {memory.outstanding}"
+)
 @pytest.mark.parametrize("name", list(CONFIGS))
 def test_random_programs(name: str, memory: MemoryParams):
     params = CONFIGS[name]
+    if memory.part:  # whose bus has one width
+        params = replace(params, bus_bits=memory.bus_bits)
     for seed in range(20):
         program = random_program(params, 9000 + seed)
         _assert_equal(program, replace(memory, bus_bits=params.bus_bits))

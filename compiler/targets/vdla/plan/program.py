@@ -76,7 +76,7 @@ def build_func(func: PrimFunc, machine: Machine, dumps: Dumps) -> Program:
         "inputs": [region for p, region in regions.items() if p not in results],
         "outputs": [region for p, region in regions.items() if p in results],
     }
-    return checked(_program(linker, insns, order, meta), dumps)
+    return checked(_program(linker, insns, order, meta, _place(linker, insns)), dumps)
 
 
 def _ordered(linker: Linker, tracks: np.ndarray, machine: Machine) -> tuple[InsnTable, np.ndarray]:
@@ -96,12 +96,18 @@ def _ordered(linker: Linker, tracks: np.ndarray, machine: Machine) -> tuple[Insn
     return insns.with_tokens(*find_tokens(insns.units, needs.by_unit())), late[order]
 
 
-def _program(linker: Linker, insns: InsnTable, order: np.ndarray, meta: dict) -> Program:
-    """The program of ordered instructions, which lie behind everything else in DRAM."""
+def _place(linker: Linker, insns: InsnTable) -> int:
+    """The address of the instructions, behind everything else in DRAM."""
+    return linker.dram.allocate(len(insns) * linker.params.insn_bytes, PROGRAM_ALIGN_BYTES)
+
+
+def _program(
+    linker: Linker, insns: InsnTable, order: np.ndarray, meta: dict, address: int
+) -> Program:
+    """The program of ordered instructions, which lie at an address."""
     params, image = linker.params, dict(linker.dram.image)
     notes = [linker.notes[i] for i in linker.note_of()[order].tolist()]
     size_bytes = len(insns) * params.insn_bytes
-    address = linker.dram.allocate(size_bytes, PROGRAM_ALIGN_BYTES)
     dram_bytes = max(1, -(-linker.dram.end // PROGRAM_ALIGN_BYTES)) * PROGRAM_ALIGN_BYTES
     names = _names(notes, linker.dram, address, size_bytes)
     meta = {"dram_bytes": dram_bytes, **meta, "names": names}
@@ -227,7 +233,7 @@ class LinkedPart:
     def count_cycles(self, params: HwParams) -> int:
         """The exact cycles on a configuration for which this is the program."""
         insns, _ = self._ordered
-        return count_cycles(replace(insns, params=params), self.machine.memory)
+        return count_cycles(replace(insns, params=params), self.machine.memory, self._address)
 
     def compiled(self, dumps: Dumps) -> Compiled:
         """The checked program, and its layers with the places of their instructions.
@@ -236,8 +242,12 @@ class LinkedPart:
         """
         insns, order = self._ordered
         layers = [_placed_layer(layer, order) for layer in self.layers]
-        program = _program(self.linker, insns, order, self._meta(layers))
+        program = _program(self.linker, insns, order, self._meta(layers), self._address)
         return Compiled(checked(program, dumps), layers)
+
+    @cached_property
+    def _address(self) -> int:
+        return _place(self.linker, self._ordered[0])
 
     @cached_property
     def _ordered(self) -> tuple[InsnTable, np.ndarray]:
