@@ -19,7 +19,7 @@ from vdla.hw.core.vector.controls import Controls
 from vdla.hw.core.vector.interlock import Interlock
 from vdla.hw.core.vector.issue import Issue
 from vdla.hw.core.vector.kits import rounds_up
-from vdla.hw.core.vector.lane import Operands, Reduction
+from vdla.hw.core.vector.lane import LookUp, Reduction
 from vdla.hw.core.vector.parameters import Parameters
 from vdla.hw.core.vector.requantize import Requantizer
 from vdla.hw.core.vector.window import Unwritten, Window
@@ -77,16 +77,16 @@ RTL = (
            "params.block.bit_length() - 1)", "params.block.bit_length())", NEIGHBOURS),
     Mutant("table's row of another word", "rtl vector", Vector._write_table,
            "its.imm[:bits], ", "its.imm[1 : bits + 1], ", NEIGHBOURS),
-    Mutant("byte for the next operand", "rtl vector", Operands._look_up,
-           "late[:place_bits]", "index[:place_bits]", NEIGHBOURS),
-    Mutant("difference the other way round", "rtl vector", Operands._index,
-           "(b - a)", "(a - b)", NEIGHBOURS),
-    Mutant("every look-up is of a difference", "rtl vector", Operands._index,
-           "Mux(self.told.difference, difference, a[:INDEX_BITS])", "difference", NEIGHBOURS),
-    Mutant("index of the next look-up", "rtl vector", Operands._index,
-           "return index, late", "return index, index", NEIGHBOURS),
+    Mutant("byte for the next operand", "rtl vector", LookUp.elaborate,
+           "word_select(place, bits)", "word_select(index[:place_bits], bits)", NEIGHBOURS),
+    Mutant("difference the other way round", "rtl vector", LookUp.elaborate,
+           "self.b - self.a", "self.a - self.b", NEIGHBOURS),
+    Mutant("every look-up is of a difference", "rtl vector", LookUp.elaborate,
+           "If(self.told.difference)", "If(self.told.difference | 1)", NEIGHBOURS),
+    Mutant("the table's value counts for the next operands", "rtl vector", Controls._table,
+           "choices, Stage.ADD", "choices, Stage.OPERATE", NEIGHBOURS),
     Mutant("the operator that asks for differences is the other one", "rtl vector",
-           Controls._sources, "issued.op == code", "issued.op != code",
+           Controls._table, "op == code", "op != code",
            tests("hw/core/vector/test_controls.py")),
     Mutant("a table beyond par is legal", "rtl vector", Issue._beyond,
            "either(is_table, self.params.table_entries, ", "either(is_table, 0, ",

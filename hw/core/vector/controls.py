@@ -14,7 +14,7 @@ from ....isa.opcodes import SRC0_MEMORIES, SRC1_MEMORIES
 from ....isa.params import HwParams
 from ..pipeline import delayed
 from ..technology import SIMULATION, Technology
-from .kits import Case, Choices, difference_codes, merge_choices, operator_choices
+from .kits import Case, Choices, Source, difference_codes, merge_choices, operator_choices
 from .parameters import shared_signature
 from .stages import FLAGS, Stage, Tag, iteration_signature
 
@@ -56,7 +56,8 @@ def lane_signature(params: HwParams) -> wiring.Signature:
     signals that choose between the data of the lane.
 
     ``src0``, ``src1``: a bit for each of :func:`source_legs`. ``difference``: the table is asked
-    for the difference of the operands, where there is such an operator. ``x``, ``y``, ``upper``,
+    for the difference of the operands, where there is such an operator; ``looks_up``: its value
+    counts. ``x``, ``y``, ``upper``,
     ``up``, ``merge``: a bit for each leg of ``kits.operator_choices`` and ``kits.merge_choices``.
     ``low``, ``top``: what the result is clamped to, if ``saturates``. Where there is a window:
     ``moves``: its sums move on; ``sums``: a bit for each sum, of which the result's is set.
@@ -72,9 +73,10 @@ def lane_signature(params: HwParams) -> wiring.Signature:
         Stage.CLAMP: {"low": int8, "top": int8, "saturates": Out(1)},
     }
     if difference_codes(params):
-        selects[Stage.READ]["difference"] = Out(1)
+        selects[Stage.OPERATE]["difference"] = Out(1)
+    selects[Stage.ADD] = {"looks_up": Out(1)} if params.vector_table else {}
     if params.vector_window:
-        selects[Stage.ADD] = {"moves": Out(1)}
+        selects[Stage.ADD]["moves"] = Out(1)
         selects[Stage.REDUCE]["sums"] = Out(params.vector_window)
     iteration = iteration_signature(params).members
     told = {}
@@ -118,6 +120,8 @@ class Controls(wiring.Component):
             m.d.comb += getattr(self.lane.operate, name).eq(chosen)
         merges = self._chosen(m, "merge", merge_choices(self.params), Stage.REDUCE)
         m.d.comb += self.lane.reduce.merge.eq(merges)
+        if self.params.vector_table:
+            self._table(m)
         if self.params.vector_window:
             self._window(m)
         self._limits(m)
@@ -148,9 +152,6 @@ class Controls(wiring.Component):
                     chosen &= issued.part == part
                 bits.append(self._delayed(m, chosen, f"{name}_{memory}_{part}"))
             m.d.comb += getattr(self.lane.read, name).eq(Cat(bits))
-        if codes := difference_codes(self.params):
-            asked = Cat(issued.op == code for code in codes).any()
-            m.d.comb += self.lane.read.difference.eq(self._delayed(m, asked, "difference"))
 
     def _chosen(self, m: Module, name: str, choices: Choices, stage: Stage) -> Value:
         """For every leg whether it is chosen in a stage, decoded in the stage before."""
@@ -160,6 +161,17 @@ class Controls(wiring.Component):
             chosen = Cat(_applies(case, before) for case in cases).any()
             bits.append(self._delayed(m, chosen, f"{name}_{number}"))
         return Cat(bits)
+
+    def _table(self, m: Module) -> None:
+        """Whether the table is asked for a difference, and whether its value counts."""
+        if codes := difference_codes(self.params):
+            op = self.stages[Stage.OPERATE - 1].op
+            asked = Cat(op == code for code in codes).any()
+            m.d.comb += self.lane.operate.difference.eq(self._delayed(m, asked, "difference"))
+        legs = operator_choices(self.params)["x"].items()
+        choices = {leg: cases for leg, cases in legs if leg.source is Source.TABLE}
+        looks_up = self._chosen(m, "looks_up", choices, Stage.ADD)
+        m.d.comb += self.lane.add.looks_up.eq(looks_up)
 
     def _window(self, m: Module) -> None:
         """Whether the sums of the window move on, and which of them is the result."""

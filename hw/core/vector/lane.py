@@ -85,7 +85,6 @@ class Operands(wiring.Component):
     ----------
     told : controls of the stage;  words : what the memories have
     a, b : the operands, a cycle later
-    looked_up : the table's value for ``a`` or ``b - a``, with them; ``table`` : writes the table
     """
 
     def __init__(self, params: HwParams, technology: Technology = SIMULATION):
@@ -96,8 +95,6 @@ class Operands(wiring.Component):
                 "words": In(words_signature(params)),
                 "a": Out(signed(INT32_BITS)),
                 "b": Out(signed(INT32_BITS)),
-                **table_members(params),
-                **value_members(params, Out),
             }
         )
 
@@ -109,33 +106,42 @@ class Operands(wiring.Component):
             (SRC0_MEMORIES, self.told.src0, words | {"tmp": [self.words.tmp0]}),
             (SRC1_MEMORIES, self.told.src1, words | {"tmp": [self.words.tmp1]}),
         )
-        reads = []
-        for memories, chosen, its in sides:
+        for (memories, chosen, its), name, port in zip(sides, "ab", (self.a, self.b), strict=True):
             legs = enumerate(source_legs(memories, self.params))
-            reads.append(any_of(Mux(chosen[n], its[memory][part], 0) for n, (memory, part) in legs))
-        for name, port, read in zip("ab", (self.a, self.b), reads, strict=True):
+            read = any_of(Mux(chosen[n], its[memory][part], 0) for n, (memory, part) in legs)
             operand = register(name, INT32_BITS)
             m.d.comb += port.eq(operand)
             with self.technology.when(m, self.told.valid):
                 m.d.sync += operand.eq(read)
-            if name == "a" and self.params.vector_table:
-                self._look_up(m, *self._index(m, *reads))
         return m
 
-    def _index(self, m: Module, a: Value, b: Value) -> tuple[Value, Value]:
-        """The index of the look-up in the table, and its value one cycle later."""
-        if not difference_codes(self.params):
-            return a, self.a
-        difference = (b - a)[:INDEX_BITS]
-        index = Signal(INDEX_BITS, name="index")
-        m.d.comb += index.eq(Mux(self.told.difference, difference, a[:INDEX_BITS]))
-        late = Signal(INDEX_BITS, name="index_late", reset_less=True)
-        m.d.sync += late.eq(index)
-        return index, late
 
-    def _look_up(self, m: Module, index: Value, late: Value) -> None:
-        """The table is read while the operands are registered, so that its value comes with
-        them."""
+class LookUp(wiring.Component):
+    """Stage OPERATE: the table.
+
+    Its value comes in stage ADD, because the way from a memory through the choice of the operands to
+    the table's address would be the longest of the core.
+
+    Attributes
+    ----------
+    told : controls of the stage;  a, b : the operands;  table : writes the table
+    looked_up : its value for ``a`` or ``b - a``, a cycle later
+    """
+
+    def __init__(self, params: HwParams):
+        self.params = params
+        super().__init__(
+            {
+                "told": In(lane_signature(params).members["operate"].signature),
+                "a": In(signed(INT32_BITS)),
+                "b": In(signed(INT32_BITS)),
+                **table_members(params),
+                **value_members(params, Out),
+            }
+        )
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
         bits = value_bits(self.params)
         m.submodules.table = memory = Memory(
             shape=unsigned(TABLE_WORD), depth=table_words(self.params), init=[],
@@ -143,14 +149,22 @@ class Operands(wiring.Component):
         )  # fmt: skip
         write, read = memory.write_port(), memory.read_port(domain="sync")
         place_bits = (TABLE_WORD // bits - 1).bit_length()
+        index = Signal(INDEX_BITS)
+        m.d.comb += index.eq(self.a)
+        if difference_codes(self.params):
+            with m.If(self.told.difference):
+                m.d.comb += index.eq(self.b - self.a)
+        place = Signal(place_bits, reset_less=True)
+        m.d.sync += place.eq(index)
         m.d.comb += [
             write.en.eq(self.table.en),
             write.addr.eq(self.table.addr),
             write.data.eq(self.table.data),
             read.en.eq(1),
             read.addr.eq(index[place_bits:]),
-            self.looked_up.eq(read.data.word_select(late[:place_bits], bits)),
+            self.looked_up.eq(read.data.word_select(place, bits)),
         ]
+        return m
 
 
 class Operator(wiring.Component):
@@ -158,8 +172,8 @@ class Operator(wiring.Component):
 
     Attributes
     ----------
-    told : controls of the stage;  a, b : the operands;  looked_up : the table's value
-    x, y, upper, up : the parts, a cycle later, as of ``kits.Parts``
+    told : controls of the stage;  a, b : the operands
+    x, y, upper, up : the parts, a cycle later, as of ``kits.Parts``, without the table's value
     """
 
     def __init__(self, params: HwParams, technology: Technology = SIMULATION):
@@ -170,7 +184,6 @@ class Operator(wiring.Component):
                 "a": In(signed(INT32_BITS)),
                 "b": In(signed(INT32_BITS)),
                 **{name: Out(bits) for name, bits in PART_BITS.items()},
-                **value_members(params, In),
             }
         )
 
@@ -194,7 +207,7 @@ class Operator(wiring.Component):
             Source.HIGH: named(m, (a[HALF:] * factor[:HALF])[:HALF], "high", HALF),
         }
         if self.params.vector_table:
-            has[Source.TABLE] = named(m, self.looked_up, "looked_up_wide", INT32_BITS)
+            has[Source.TABLE] = Const(0, 1)  # comes in the next stage
         kit = ValueKit(m)
         has |= {leg.source: leg.source(kit, a, b) for leg in choices["x"] if callable(leg.source)}
         less = Signal()
@@ -213,6 +226,7 @@ class Reduction(wiring.Component):
     Attributes
     ----------
     add, reduce : controls of the stages;  x, y, upper, up : the parts
+    looked_up : the table's value, in stage ADD
     window : the sum of the sliding window, in stage REDUCE
     result : what was reduced so far, with the pass that was in REDUCE a cycle ago
     """
@@ -225,6 +239,7 @@ class Reduction(wiring.Component):
                 "add": In(told["add"].signature),
                 "reduce": In(told["reduce"].signature),
                 **{name: In(bits) for name, bits in PART_BITS.items()},
+                **value_members(params, In),
                 **sum_members(params),
                 "result": Out(signed(INT32_BITS)),
             }
@@ -234,8 +249,12 @@ class Reduction(wiring.Component):
         m = Module()
         value = register("value", INT32_BITS)
         rest = Cat(self.y[:HALF], (self.y[HALF:] + self.upper)[:HALF])
+        x = self.x
+        if self.params.vector_table:
+            wide = named(m, self.looked_up, "looked_up_wide", INT32_BITS)
+            x |= wide & self.add.looks_up.replicate(INT32_BITS)
         # One adder for all: `up` comes in as the carry of the lowest bits.
-        joined = named(m, Cat(Const(1, 1), self.x) + Cat(self.up, rest), "joined", INT32_BITS + 2)
+        joined = named(m, Cat(Const(1, 1), x) + Cat(self.up, rest), "joined", INT32_BITS + 2)
         with self.technology.when(m, self.add.valid):
             m.d.sync += value.eq(joined[1 : INT32_BITS + 1])
         # Passes come one after the other: the oldest of these is the last result of the same pass.
@@ -291,8 +310,13 @@ class Lane(wiring.Component):
         connect(m, told.operate, operator.told)
         m.d.comb += [operator.a.eq(operands.a), operator.b.eq(operands.b)]
         if params.vector_table:
-            connect(m, flipped(self.table), operands.table)
-            m.d.comb += operator.looked_up.eq(operands.looked_up)
+            m.submodules.look_up = look_up = LookUp(params)
+            connect(m, told.operate, look_up.told)
+            connect(m, flipped(self.table), look_up.table)
+            m.d.comb += [
+                look_up.a.eq(operands.a), look_up.b.eq(operands.b),
+                reduction.looked_up.eq(look_up.looked_up),
+            ]  # fmt: skip
         connect(m, told.add, reduction.add)
         connect(m, told.reduce, reduction.reduce)
         m.d.comb += [getattr(reduction, n).eq(getattr(operator, n)) for n in PART_BITS]

@@ -93,8 +93,8 @@ class Vector(wiring.Component):
 
     def _write_table(self, m: Module, pipeline: Pipeline, lanes: list[Lane]) -> None:
         """Each word of a table that comes from par goes to all lanes, from a register: it is
-        written in stage OPERATE, in which nothing is looked up for the instructions before, and
-        the iteration behind the last word keeps those after from looking up too early.
+        written in stage OPERATE, in which look-ups read. Those of the instructions before have
+        read then, those of the instructions after come later.
         """
         its, bits = pipeline.stages[Stage.READ], word_bits(self.params)
         is_word = its.imm[: bits + 1] < table_words(self.params)

@@ -100,8 +100,12 @@ def test_lanes_are_told(params: HwParams, copies: bool) -> None:
                     bits = int(ctx.get(getattr(lane.read, name)))
                     check_sources(bits, read[name], read["part"], memories, params)
                 if params.vector_table == 2:
-                    differs = BY_CODE[read["op"]].name == "table_diff"
-                    assert ctx.get(lane.read.difference) == differs
+                    differs = BY_CODE[stages[Stage.OPERATE]["op"]].name == "table_diff"
+                    assert ctx.get(lane.operate.difference) == differs
+                if params.vector_table:
+                    part = parts_of(stages[Stage.ADD]).x
+                    looks_up = part is not None and part.source is Source.TABLE
+                    assert ctx.get(lane.add.looks_up) == looks_up
                 if params.vector_window:
                     assert ctx.get(lane.add.moves) == stages[Stage.ADD]["first"]
                     number = reduced["imm"] % 256

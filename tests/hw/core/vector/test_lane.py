@@ -9,7 +9,7 @@ import pytest
 from vdla.hw.core.vector import kits
 from vdla.hw.core.vector.controls import source_legs
 from vdla.hw.core.vector.kits import PART_BITS, Choices, merge_choices, operator_choices
-from vdla.hw.core.vector.lane import Operands, Operator, Reduction
+from vdla.hw.core.vector.lane import LookUp, Operands, Operator, Reduction
 from vdla.isa.opcodes import SRC0_MEMORIES, SRC1_MEMORIES
 from vdla.isa.params import HwParams
 from vdla.isa.vector_ops import NumpyKit, VectorOp, operators
@@ -82,9 +82,6 @@ def check_operator(params: HwParams, ops: tuple[VectorOp, ...]) -> None:
     async def result(ctx, op: VectorOp, first: bool, a: int, b: int) -> int:
         ctx.set(operator.a, a)
         ctx.set(operator.b, b)
-        if params.vector_table:
-            asked = b - a if op.name == "table_diff" else a
-            ctx.set(operator.looked_up, int(TABLE[asked % 256]))
         ctx.set(operator.told.valid, 1)
         ctx.set(operator.told.by_power, int(op.name == "shl"))
         for name, legs in choices.items():
@@ -92,6 +89,11 @@ def check_operator(params: HwParams, ops: tuple[VectorOp, ...]) -> None:
             ctx.set(getattr(operator.told, name), chosen)
         await ctx.tick()
         x, y, upper, up = (ctx.get(getattr(operator, name)) for name in PART_BITS)
+        facts = {"parameter": False, "op": op.code, "first": first}
+        for leg, cases in choices["x"].items():
+            if leg.source is kits.Source.TABLE and bits({leg: cases}, **facts):
+                assert x == 0
+                x = int(TABLE[(b - a if op.name == "table_diff" else a) % 256])
         total = x + y + (upper << 16) + up
         return (total + (1 << 31)) % (1 << 32) - (1 << 31)
 
@@ -106,6 +108,37 @@ def check_operator(params: HwParams, ops: tuple[VectorOp, ...]) -> None:
                     assert await result(ctx, op, False, a, b) == value(op.term, a, b), op.name
 
     simulate(operator, bench)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["with a table", "with a table of int16"])
+def test_look_ups(name: str) -> None:
+    """Of the first operand, and of the second less the first."""
+    params, rng = CONFIGS[name], random.Random(4)
+    look_up = LookUp(params)
+    table = [rng.randrange(-(1 << 7), 1 << 7) for _ in range(256)]
+    each = params.vector_table
+
+    async def bench(ctx) -> None:
+        ctx.set(look_up.table.en, 1)
+        raw = b"".join(n.to_bytes(each, "little", signed=True) for n in table)
+        for at in range(len(raw) // 4):
+            ctx.set(look_up.table.addr, at)
+            ctx.set(look_up.table.data, int.from_bytes(raw[4 * at : 4 * at + 4], "little"))
+            await ctx.tick()
+        ctx.set(look_up.table.en, 0)
+        for _ in range(200):
+            a, b, differs = random_word(rng), random_word(rng), rng.randrange(2)
+            ctx.set(look_up.a, a)
+            ctx.set(look_up.b, b)
+            if kits.difference_codes(params):
+                ctx.set(look_up.told.difference, differs)
+            else:
+                differs = 0
+            await ctx.tick()
+            assert ctx.get(look_up.looked_up) == table[(b - a if differs else a) % 256]
+
+    simulate(look_up, bench)
 
 
 @pytest.mark.short(1)
