@@ -51,17 +51,13 @@ class Ulx3sWithSdram(Ulx3s):
                 "IDDRX1F", i_D=comes, i_SCLK=ClockSignal(), i_RST=0,
                 o_Q0=pins.data_i[0][bit], o_Q1=pins.data_i[1][bit],
             )  # fmt: skip
-            m.submodules += Instance(
-                "BB", i_I=goes, i_T=~driven, o_O=comes, io_B=self.dq[bit]
-            )
+            m.submodules += Instance("BB", i_I=goes, i_T=~driven, o_O=comes, io_B=self.dq[bit])
         return m
 
 
 def _output(pin: Value, first: Value, second: Value) -> Instance:
     """A pin that shows one value in each half of a cycle."""
-    return Instance(
-        "ODDRX1F", i_D0=first, i_D1=second, i_SCLK=ClockSignal(), i_RST=0, o_Q=pin
-    )
+    return Instance("ODDRX1F", i_D0=first, i_D1=second, i_SCLK=ClockSignal(), i_RST=0, o_Q=pin)
 
 
 def design(params: HwParams, freq_mhz: float) -> Ulx3sWithSdram:
