@@ -16,6 +16,7 @@ from ..isa.errors import VdlaError
 from ..isa.memory import MemoryParams
 from ..isa.params import HwParams
 from ..isa.program import Program
+from ..isa.sdram import PARTS
 from .arrays import model_inputs
 from .coverage import show_lines, show_summary, summary
 from .files import Merges, Reads, Writes
@@ -35,6 +36,8 @@ PROGRAM_SUFFIX = ".vdla"
 _BEFORE_CYCLES, _AFTER_CYCLES = 200, 20
 #: Where the core is: each a method of ``Design``.
 PLACES = ("core", "ip", "board", "gates")
+#: The memory of the place ``board``.
+BOARD_MEMORY = "ulx3s"
 
 
 def cosim(
@@ -146,9 +149,9 @@ def cosim(
         "replace": replace, "record": record, "line-coverage": line_coverage, "from": waves_from,
     }  # fmt: skip
     _check_place(on, axi_ram, inside)
+    memory = _memory_of(on, memory, context)
     params, memory_params, run_all = _load(source, hw, memory, input_file, seed)
-    modelled = memory_params if not axi_ram and on != "board" else None
-    settings = Settings(modelled, pauses, seed, until, record=block)
+    settings = Settings(None if axi_ram else memory_params, pauses, seed, until, record=block)
     if quiet_cycles is not None:
         settings = dataclasses.replace(settings, quiet_cycles=quiet_cycles)
     if (blocks := replacements(replace, params)) is None:
@@ -215,6 +218,21 @@ def _check_place(on: str, axi_ram: bool, inside: dict[str, object]) -> None:
     for name, value in inside.items():
         if on != "core" and value:
             raise VdlaError(f"on: expected 'core' with --{name}, got {on!r}")
+
+
+def _memory_of(on: str, memory: str, context: typer.Context) -> str:
+    """The memory of a place: the board has one of its own, no other place has it.
+
+    Raises VdlaError where another one is asked for.
+    """
+    if on != "board":
+        if memory in PARTS:
+            raise VdlaError(f"memory: expected --on board with {memory!r}, got --on {on}")
+        return memory
+    given = context.get_parameter_source("memory")
+    if given is not None and given.name == "COMMANDLINE" and memory != BOARD_MEMORY:
+        raise VdlaError(f"memory: expected {BOARD_MEMORY} with --on board, got {memory!r}")
+    return BOARD_MEMORY
 
 
 def _design(params: HwParams, on: str, blocks: Sequence[Replacement], sources: bool) -> Design:

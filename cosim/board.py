@@ -14,21 +14,22 @@ from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, FallingEdge, Lock, RisingEdge, with_timeout
 
 from ..hw.boards.sdram import Command as ChipCommand
-from ..hw.boards.sdram import cycles
-from ..hw.boards.simulated import BIT_CYCLES, CHIP, FREQ_MHZ
+from ..hw.boards.simulated import BIT_CYCLES
 from ..isa import hostlink
 from ..isa.errors import VdlaError
 from ..isa.hostlink import WORD_BYTES, Command
 from ..isa.memory import MemoryParams
 from ..isa.params import HwParams
 from ..isa.regmap import OFFSETS, REGISTERS
+from ..isa.sdram import CLOCKS, PARTS
 from .axi import AxiMonitor
-from .bench import PERIOD_NS
+from .bench import PERIOD_NS, reader
 from .core import CoreBench
 from .dram import DramModel
-from .sdram import SdramChip
+from .sdram import Pins, SdramChip
 
 _RESET_CYCLES = 8
+_PART = PARTS["ulx3s"]
 
 
 class BoardBench(CoreBench):
@@ -47,14 +48,13 @@ class BoardBench(CoreBench):
     def __init__(self, dut: Any, params: HwParams) -> None:
         super().__init__(dut, params)
         self.link = HostLinkDriver(self.clk, dut.rx, dut.tx, BIT_CYCLES)
-        self.chip = SdramChip(CHIP, lambda ns: cycles(ns, FREQ_MHZ))
+        self.chip = SdramChip(_PART)
 
     def _clock(self) -> Any:
         return self.dut.clk25
 
     def _inside(self) -> Any:
-        system = getattr(getattr(self.dut, "board", None), "system", None)
-        return getattr(system, "core", None)
+        return getattr(getattr(self.dut, "system", None), "core", None)
 
     def _axi(self, inside: Any) -> AxiMonitor | None:
         if not hasattr(inside, "axi__arvalid"):
@@ -62,40 +62,51 @@ class BoardBench(CoreBench):
         return AxiMonitor(inside, self.params, "axi__", self.clk)
 
     async def _restart(self) -> None:
+        """Also wait until the chip has been set up: the memory answers then."""
         dut = self.dut
-        dut.button.value, dut.rx.value, dut.chip_drives.value = 0, 1, 0
+        dut.button.value, dut.rx.value = 0, 1
+        for n in range(CLOCKS):
+            self._pin("data_i", n).value = 0
         cocotb.start_soon(Clock(self.clk, PERIOD_NS, "ns").start())
         await ClockCycles(self.clk, _RESET_CYCLES)
         dut.button.value = 1
         cocotb.start_soon(self._pins())
         await ClockCycles(self.clk, _RESET_CYCLES)  # the reset is released with the clock
+        await self.link.request(Command.READ_MEMORY, 0, 1)
+
+    def _pin(self, name: str, clock: int) -> Any:
+        """What the pins show or bring in a clock of a cycle."""
+        return getattr(self.dut, f"pins_{name}_{clock}")
 
     async def _pins(self) -> None:
-        """The chip at its pins. Its clock is half a cycle late, so it sees what the controller
-        drives in a cycle at its middle, and the controller takes its data at the end of the next.
-        """
-        dut, chip = self.dut, self.chip
-        ras, cas, we = dut.sdram_ras_n, dut.sdram_cas_n, dut.sdram_we_n
-        drives = False
+        """The chip at its pins: it sees what the controller shows in a cycle, and from then on is
+        known what the controller finds in the next one."""
+        chip, edge = self.chip, RisingEdge(self.clk)
+        driven = reader(self.dut.pins_data_oe)
+        shown = [
+            tuple(
+                reader(self._pin(name, n))
+                for name in ("command", "bank", "address", "mask", "data_o")
+            )
+            for n in range(CLOCKS)
+        ]
+        commands, found = (
+            [each[0] for each in shown],
+            [self._pin("data_i", n) for n in range(CLOCKS)],
+        )
         while True:
-            await RisingEdge(self.clk)
-            command = int(ras.value) << 2 | int(cas.value) << 1 | int(we.value)
-            if command == ChipCommand.NOP:
-                chip.now += 1
-                if drives:
-                    drives = dut.chip_drives.value = 0
+            await edge
+            if (
+                not (chip.moves or driven())
+                and sum(command() == ChipCommand.NOP for command in commands) == CLOCKS
+            ):
+                chip.skip(CLOCKS)
                 continue
-            reads = command == ChipCommand.READ
-            pins = 0 if reads else int(dut.pins.value)
-            data = chip.cycle(
-                command, int(dut.sdram_ba.value), int(dut.sdram_a.value),
-                int(dut.sdram_dqm.value), pins, not reads,
-            )  # fmt: skip
-            if reads:
-                dut.chip_data.value = data
-            if drives != reads:
-                drives = reads
-                dut.chip_drives.value = reads
+            drives = driven()
+            for each in shown:
+                chip.clock(Pins(*(read() for read in each), drives))
+            for n in range(CLOCKS):
+                found[n].value = chip.late(n)
 
     # ---- memory ----
 
@@ -103,7 +114,7 @@ class BoardBench(CoreBench):
         """The board's chip, with these contents (uint8)."""
         if pauses != "off":
             raise VdlaError(f"pauses: expected off on the board, whose chip has none, got {pauses}")
-        assert dram.size <= CHIP.size_bytes, "board: more bytes than the chip has"
+        assert dram.size <= _PART.size_bytes, "board: more bytes than the chip has"
         self._size_bytes = dram.size
         self.chip.words.view(np.uint8)[: dram.size] = dram
         return self.chip

@@ -49,7 +49,8 @@ class CoSimulation:
     bench : CoreBench
         Registers, memory and AXI rules.
     dram : DramModel or None
-        The memory model, once :meth:`prepare` has been called; its attributes inject faults.
+        The memory model, where there is one, once :meth:`prepare` has been called; its attributes
+        inject faults.
     check : ProgramCheck
         What is compared, with the starts and ends so far.
     cycles : int
@@ -104,7 +105,7 @@ class CoSimulation:
             cocotb.start_soon(self._watch_streams(block, tap.broken))
         if settings.record:
             self._recorder = Recorder(self.dut, settings.record, self.job.program)
-        if settings.memory is None:
+        if settings.memory is None or settings.memory.part:  # the board's own
             self.bench.attach_ram(dram, settings.pauses, settings.seed)
         else:
             self.dram = self.bench.attach_model(dram.copy(), settings.memory)

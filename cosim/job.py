@@ -32,8 +32,8 @@ class Settings:
     Attributes
     ----------
     memory : MemoryParams or None
-        Our memory model with these latencies, whose cycles are compared with SimPy's; None:
-        cocotbext-axi's AXI RAM.
+        Our memory model with these latencies, or on the board its SDRAM, ``ulx3s``: cycles are
+        compared with SimPy's. None: cocotbext-axi's AXI RAM, or the board's SDRAM.
     pauses : str
         Of the AXI RAM: off, light or heavy.
     seed : int

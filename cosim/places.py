@@ -25,7 +25,7 @@ def find_bench(dut: Any, params: HwParams) -> CoreBench:
     (:class:`CoreBench`), the core with AXI ports (:class:`IpBench`), or the board
     (:class:`BoardBench`). All have the same interface, so that a bench runs in every place.
     """
-    for port, bench in (("s_axi_awaddr", IpBench), ("sdram_cas_n", BoardBench)):
+    for port, bench in (("s_axi_awaddr", IpBench), ("clk25", BoardBench)):
         if hasattr(dut, port):
             return bench(dut, params)
     return CoreBench(dut, params)

@@ -19,6 +19,7 @@ from xml.etree import ElementTree
 
 from ..isa.errors import VdlaError
 from ..isa.params import HwParams
+from ..isa.sdram import PARTS
 from ..isa.text_files import read_text
 from ..sim.rtl import toolchain
 from ..sim.rtl.kept import kept_text
@@ -152,14 +153,16 @@ class Design:
 
     @classmethod
     def board(cls, params: HwParams) -> Design:
-        """The ULX3S with its SDRAM: all of the design at the board's oscillator's frequency, with a
-        serial line of few cycles a bit; the pins of the chip are ports.
+        """The ULX3S with the controller of its SDRAM: all of the design at the board's oscillator's
+        frequency, with a serial line of few cycles a bit; what the pins of the chip show in each
+        clock are ports.
         """
         require_tools()
-        from ..hw.boards.simulated import CHIP, TOP, board_verilog
+        from ..hw.boards.simulated import TOP, board_verilog
 
         text = kept_text("board", params, _OF_BOARDS, lambda: board_verilog(params))
-        return cls(TOP, text, (STORAGE, *STROBES, "axi__*"), CHIP.size_bytes)
+        size_bytes = PARTS["ulx3s"].size_bytes
+        return cls(TOP, text, (STORAGE, *STROBES, "axi__*"), size_bytes)
 
     @classmethod
     def gates(cls, params: HwParams) -> Design:

@@ -15,6 +15,7 @@ import numpy as np
 
 from ..isa.errors import VdlaError
 from ..isa.program import Program
+from ..isa.sdram import PARTS
 from .job import RECORDING, Job, Settings, read_progress, read_results
 from .lines import LineCoverage
 from .recording import Recording
@@ -88,8 +89,9 @@ class Session:
             When the bench fails otherwise than by a divergence.
         VdlaError
             For missing tools, Verilog or benches that cannot be used, and programs that need more
-            memory than the design has.
+            memory than the design has, or another one.
         """
+        self._check_memory()
         room = self.design.memory_bytes
         if room is not None and dram.size > room:
             raise VdlaError(
@@ -131,6 +133,19 @@ class Session:
             result |= {"expected_divergences": expected, "first_divergence": None}
         dram[...] = after
         return result
+
+    def _check_memory(self) -> None:
+        """Raise VdlaError unless the memory is one that is behind the design."""
+        memory, board = self.settings.memory, self.design.memory_bytes is not None
+        if memory is None or bool(memory.part) == board:
+            return
+        if board:
+            raise VdlaError(
+                f"memory: expected {' or '.join(PARTS)}, which the board has, got {memory.label}"
+            )
+        raise VdlaError(
+            f"memory: expected --on board with {memory.part}, whose controller the core has not"
+        )
 
 
 @contextmanager

@@ -30,12 +30,13 @@ class BlockRam(wiring.Component):
     Attributes
     ----------
     axi : the port, seen from the master
+    restart : nothing happens; memories whose cycles have a history need it
     """
 
     def __init__(self, params: HwParams, size_bytes: int):
         assert size_bytes & (size_bytes - 1) == 0, size_bytes
         self.params, self.size_bytes = params, size_bytes
-        super().__init__({"axi": In(axi_signature(params))})
+        super().__init__({"axi": In(axi_signature(params)), "restart": In(1)})
 
     def elaborate(self, platform) -> Module:
         m = Module()

@@ -276,19 +276,17 @@ class Opener(wiring.Component):
             with m.State("RUN"):
                 with m.If(self.restart):  # a refresh may just have gone out
                     m.d.sync += rest.eq(rules.refresh_to_open - 1)
-                with m.Elif((owed != 0) & (~busy | fresh)):
-                    with m.If(rested & ~held.any()):
-                        m.d.sync += [each.eq(0) for each in is_open]
-                        give(Command.CLOSE, rules.close_to_open, ALL_BANKS)
-                        m.next = "CLOSED"
+                with m.Elif((owed != 0) & (~busy | fresh)), m.If(rested & ~held.any()):
+                    m.d.sync += [each.eq(0) for each in is_open]
+                    give(Command.CLOSE, rules.close_to_open, ALL_BANKS)
+                    m.next = "CLOSED"
                 with m.Elif(busy):
                     m.d.sync += fresh.eq(0)
                     with m.If(is_open[bank] & (rows[bank] == row)):
                         m.d.comb += self.o.valid.eq(1)
-                    with m.Elif(is_open[bank]):
-                        with m.If(~held.bit_select(bank, 1)):
-                            m.d.sync += is_open[bank].eq(0)
-                            give(Command.CLOSE, rules.close_to_open)
+                    with m.Elif(is_open[bank]), m.If(~held.bit_select(bank, 1)):
+                        m.d.sync += is_open[bank].eq(0)
+                        give(Command.CLOSE, rules.close_to_open)
                     with m.Elif(rested):
                         m.d.sync += [is_open[bank].eq(1), rows[bank].eq(row)]
                         give(Command.OPEN, 1, row)

@@ -1,4 +1,6 @@
-"""Designs with the controller of an SDRAM for a simulator: all but the chip, whose pins are theirs."""
+"""Designs with the controller of an SDRAM for a simulator: all but the chip, whose pins are
+ports.
+"""
 
 from __future__ import annotations
 

@@ -6,14 +6,15 @@ from amaranth.hdl import Cat, Module, Mux, ResetInserter, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect
 
+from ...isa.memory import MEMORY_LEGAL
 from ...isa.params import HwParams
 from ...isa.regmap import CONTROL_RESET, OFFSETS
 from ..core.core import Core
-from ..core.dma import axi_signature
+from ..core.dma import AXI_LEN_BITS, axi_signature
 from ..core.technology import Technology
 from .host_link import HostLink
 
-#: Status LEDs: heartbeat, core runs, host link active, an unfinished write is being drained.
+#: Status LEDs: heartbeat, core runs, host link active, unfinished bursts are being drained.
 LEDS = 4
 _HEARTBEAT_BITS = 25
 
@@ -21,16 +22,18 @@ _HEARTBEAT_BITS = 25
 class MemoryShare(wiring.Component):
     """Gives the memory to the core while it runs, and to the host otherwise.
 
-    A core that was stopped by an error leaves unfinished bursts behind. Their read data is accepted
-    in its place, and their missing write beats are sent with no byte enabled, so that the memory
-    becomes idle. The memory takes one burst at a time on each channel, so an access of the host
-    waits until then.
+    A core that was stopped by an error leaves unfinished bursts behind. The data of its reads are
+    accepted in its place, and the missing beats of a write are sent with no byte enabled. The host
+    has the memory when all of them are finished.
+
+    The core sends all beats of a write before it announces the next one, so of one write at most
+    beats are missing.
 
     Attributes
     ----------
     core, host : the masters;  memory : the memory
     running : the core has the memory
-    draining : a write that the core has left is completed
+    draining : what the core has left is finished
     """
 
     def __init__(self, params: HwParams):
@@ -44,41 +47,57 @@ class MemoryShare(wiring.Component):
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        for name, member in self.memory.signature.members.items():
-            ours, theirs = (
-                getattr(self.memory, name),
-                (getattr(self.core, name), getattr(self.host, name)),
-            )
-            if member.flow == Out:
-                m.d.comb += ours.eq(Mux(self.running, *theirs))
-            else:
-                gated = name.endswith(("valid", "ready"))
-                m.d.comb += theirs[0].eq(Mux(self.running, ours, 0) if gated else ours)
-                m.d.comb += theirs[1].eq(Mux(self.running, 0, ours) if gated else ours)
-        unanswered, host_reads = Signal(), Signal()
         core, memory, host = self.core, self.memory, self.host
-        with m.If(memory.bvalid & memory.bready):
-            m.d.sync += unanswered.eq(0)
-        with m.If(self.running & core.awvalid & core.awready):
-            m.d.sync += unanswered.eq(1)
-        with m.If(~self.running & memory.rvalid & host.rready & memory.rlast):
-            m.d.sync += host_reads.eq(0)
-        with m.If(~self.running & host.arvalid & host.arready):
-            m.d.sync += host_reads.eq(1)
-        m.d.comb += self.draining.eq(unanswered & ~self.running)
+        free = Signal(init=1)
+        for name, member in memory.signature.members.items():
+            ours, its, hosts = (getattr(port, name) for port in (memory, core, host))
+            handshake = name.endswith(("valid", "ready"))
+            if member.flow == Out:
+                m.d.comb += ours.eq(Mux(self.running, its, hosts & free if handshake else hosts))
+            else:
+                m.d.comb += its.eq(ours & self.running if handshake else ours)
+                m.d.comb += hosts.eq(ours & free & ~self.running if handshake else ours)
+        reads, writes = self._unfinished(m)
+        # Counts are a cycle late, so the first cycle without the core says nothing.
+        ran = Signal()
+        m.d.sync += [
+            ran.eq(self.running),
+            free.eq(~self.running & (free | (~ran & (reads == 0) & (writes == 0)))),
+        ]  # fmt: skip
+        missing, more = Signal(), Signal(AXI_LEN_BITS)
+        with m.If(memory.wvalid & memory.wready):
+            m.d.sync += [missing.eq(more != 0), more.eq(more - 1)]
+        with m.If(memory.awvalid & memory.awready):
+            m.d.sync += [missing.eq(1), more.eq(memory.awlen)]
+        m.d.comb += self.draining.eq(~self.running & ~free)
         with m.If(self.draining):
-            m.d.comb += [memory.wvalid.eq(1), memory.wstrb.eq(0), memory.bready.eq(1)]
-            m.d.comb += [host.wready.eq(0), host.bvalid.eq(0)]
-        with m.If(~self.running & ~host_reads):
-            m.d.comb += [memory.rready.eq(1), host.rvalid.eq(0)]
+            m.d.comb += [
+                memory.rready.eq(1), memory.bready.eq(1),
+                memory.wvalid.eq(missing), memory.wstrb.eq(0), memory.wlast.eq(more == 0),
+            ]  # fmt: skip
         return m
+
+    def _unfinished(self, m: Module) -> tuple[Signal, Signal]:
+        """Reads and writes that the memory has under way, a cycle late."""
+        memory = self.memory
+        most = max(MEMORY_LEGAL["outstanding"])
+        counts = []
+        for begins, ends in (
+            (memory.arvalid & memory.arready, memory.rvalid & memory.rready & memory.rlast),
+            (memory.awvalid & memory.awready, memory.bvalid & memory.bready),
+        ):
+            begun, ended, count = Signal(), Signal(), Signal(range(most + 1))
+            m.d.sync += [begun.eq(begins), ended.eq(ends), count.eq(count + begun - ended)]
+            counts.append(count)
+        return counts[0], counts[1]
 
 
 class System(wiring.Component):
     """Parameters
     ----------
     memory : component
-        With ``axi``; its other ports are left to the board.
+        With ``axi``, and ``restart``: the core starts in this cycle. Its other ports are left to
+        the board.
     divisor : int
         Clock cycles of a bit of the host link.
     technology : Technology
@@ -126,6 +145,7 @@ class System(wiring.Component):
         m.d.sync += [heartbeat.eq(heartbeat + 1), share.running.eq(core.running)]
         m.d.comb += [
             link.rx.eq(self.rx), self.tx.eq(link.tx),
+            self.memory.restart.eq(core.running & ~share.running),
             self.leds.eq(Cat(heartbeat[-1], core.running, link.active, share.draining)),
         ]  # fmt: skip
         return m
