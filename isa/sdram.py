@@ -18,13 +18,12 @@ CLOCKS = 2
 BURST_WORDS = 4
 #: Segments that wait between the half of the controller that opens rows and that which moves data.
 OPENED = 2
-#: Read decided in cycle t: its beat is valid on the bus from t + READ_BEAT on. A cycle to the pins,
-#: ``PIN_CYCLES``, one for the second half of the beat, two through the buffer.
+#: From a READ that the controller shows to its first two words; from the decision for it to its
+#: beat on the bus: a cycle to a register, to the words, one for the other two, two for the buffer.
 PIN_CYCLES = 4
 READ_BEAT = 1 + PIN_CYCLES + 1 + 2
-#: A burst that arrives in cycle t is seen by the half that opens rows in t + TAKE_CYCLES; of a segment
-#: that this half hands over in t, data move from t + HAND_CYCLES on. The sum is what an access to an
-#: open row takes if nothing else is under way.
+#: From the arrival of a burst to the half of the controller that opens rows, and from there to the
+#: first READ or WRITE. The sum is what an access to an open row takes if nothing is under way.
 TAKE_CYCLES, HAND_CYCLES = 2, 2
 IDLE_CYCLES = TAKE_CYCLES + HAND_CYCLES
 #: The cycle from which on the first refresh is owed: the core starts in cycle 0.

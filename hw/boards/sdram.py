@@ -21,7 +21,7 @@ from amaranth.lib.wiring import In, Out
 
 from ...isa.memory import MEMORY_PRESETS
 from ...isa.params import HwParams
-from ...isa.sdram import BURST_WORDS, CLOCKS, OPENED, PARTS, PIN_CYCLES, Part
+from ...isa.sdram import BURST_WORDS, CLOCKS, HAND_CYCLES, OPENED, PARTS, PIN_CYCLES, Part
 from ..core.dma import AXI_LEN_BITS, RESP_OKAY, RESP_SLVERR, axi_signature
 from ..core.queue import Queue
 
@@ -213,6 +213,8 @@ class Opener(wiring.Component):
     """
 
     def __init__(self, part: Part):
+        # A row that is opened in a cycle is handed over in the next one.
+        assert part.rules.open_to_move <= 1 + HAND_CYCLES, "a part with slow rows"
         self.part = part
         super().__init__(
             {

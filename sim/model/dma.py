@@ -32,8 +32,8 @@ Pieces = tuple[tuple[int, int, int, int], ...]
 
 
 class Rows(NamedTuple):
-    """The rows of a transfer, as far as bursts depend on them: sizes, strides, and the first address
-    modulo a page."""
+    """The rows of a transfer, as far as bursts depend on them: sizes, strides, and the first
+    address modulo a page."""
 
     address: int
     y_stride: int
@@ -51,8 +51,8 @@ class Rows(NamedTuple):
     def bursts(
         self, entry_bytes: int, params: HwParams
     ) -> Iterator[tuple[int, int, tuple[int, ...]]]:
-        """For every row, plane by plane: its number in the plane, its first word of the bus, and the
-        beats of each of its bursts."""
+        """For every row, plane by plane: its number in the plane, its first word of the bus, and
+        the beats of each of its bursts."""
         bus_bytes, longest = params.bus_bytes, params.max_burst_beats
         for z in range(self.z_size):
             for y in range(self.y_size):

@@ -54,11 +54,11 @@ _FETCH, _LOADS = range(2)
  _FIRST) = range(10)  # fmt: skip
 #: Columns of ``bursts``, of reads and of writes.
 _PADDING, _MEANWHILE, _BEATS, _WORD = range(4)
-#: Of ``channel``, the memory: the first cycle in which the next grant is possible, and the same for
-#: the next beat read; how many reads it has had, the latest arrival, how many writes have arrived.
+#: Of ``channel``, the memory: the first cycle in which the next grant is possible, and the same
+#: for the next beat; how many reads it has had, the latest arrival, how many writes have arrived.
 _FREE, _NEXT_BEAT, _BURSTS, _LATEST, _WRITTEN = range(5)
-#: Of ``held``, the latest read that was granted: its port; when it arrives, -1 if it has; its burst,
-#: the word from which that counts, whether it is the last.
+#: Of ``held``, the latest read that was granted: its port; when it arrives, -1 if it has; its burst
+#: and the word from which that counts; whether it is the last.
 _HELD_PORT, _HELD_UNTIL, _HELD_BURST, _HELD_PAGE, _HELD_ENDS = range(5)
 #: Columns of ``complete``, writes that have not arrived: the cycle of the last beat, first word,
 #: beats, whether it is its STORE's last.
@@ -217,12 +217,13 @@ def _settle(
             moved = 1
         for unit in range(_UNITS):
             while first_of[unit] + taken[unit] < first_of[unit + 1]:
-                if unit == _LOAD:
-                    if granted < taken[_LOAD] or described <= taken[_LOAD] - len(descriptors):
-                        break
-                if unit == _STORE:
-                    if burst < behind or stored <= taken[_STORE] - len(responses):
-                        break
+                # Of the one before, all bursts must be granted, or sent, and a slot must be free.
+                if unit == _LOAD and (
+                    granted < taken[_LOAD] or described <= taken[_LOAD] - len(descriptors)
+                ):
+                    break
+                if unit == _STORE and (burst < behind or stored <= taken[_STORE] - len(responses)):
+                    break
                 index = of_unit[first_of[unit] + taken[unit]]
                 start = _startable(givers, known, index)
                 if start < 0:

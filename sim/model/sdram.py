@@ -41,7 +41,8 @@ def schedule(
     arrival: int, word: int, beats: int, writes: int,
 ) -> int:  # fmt: skip
     """When the data of a burst move that arrives in a cycle: fill ``segments``, return their
-    number. ``rows`` has the open row of each bank or -1, ``closable`` from when on it may be closed.
+    number. ``rows`` has the open row of each bank or -1, ``closable`` from when on it may be
+    closed.
     """
     count = 0
     while beats > 0:

@@ -130,8 +130,8 @@ class RtlSimulator:
 
         ``waves`` asks for a waveform of a few cycles, for which a slower simulator is built.
 
-        Raises VdlaError for a memory of another bus width or one that is too small, HangError when ``max_cycles`` pass
-        without an end.
+        Raises VdlaError for a memory of another bus width or one that is too small or misused,
+        HangError when ``max_cycles`` pass without an end.
         """
         memory.check(self.params, dram.size)
         started = time.perf_counter()

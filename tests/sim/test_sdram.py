@@ -96,7 +96,7 @@ def test_the_chip_finds_what_it_must_not_be_asked_for(monkeypatch: pytest.Monkey
     monkeypatch.setattr(driver, "PARTS", {ULX3S.part: slower})
     assert driver.chip_flag(ULX3S.part) != asked
     each = random_program(PARAMS, 1)
-    with pytest.raises(VdlaError, match="memory ulx3s was misused: clock .*too early after OPEN"):
+    with pytest.raises(VdlaError, match=r"memory ulx3s was misused: clock .*too early after OPEN"):
         RtlSimulator(PARAMS).run(each, each.dram_image(), ULX3S)
 
 

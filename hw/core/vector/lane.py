@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed, unsigned
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed, unsigned
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import Flow, In, Member, Out, connect, flipped
@@ -119,7 +119,7 @@ class Operands(wiring.Component):
 class LookUp(wiring.Component):
     """Stage OPERATE: the table.
 
-    Its value comes in stage ADD, because the way from a memory through the choice of the operands to
+    Its value comes in stage ADD, because the way from a memory through the choice of operands to
     the table's address would be the longest of the core.
 
     Attributes
