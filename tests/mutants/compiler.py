@@ -80,7 +80,7 @@ from vdla.compiler.targets.vdla.templates import (
 from vdla.compiler.targets.vdla.templates import (
     matmul as activations,
 )
-from vdla.compiler.targets.vdla.templates.base import AcceleratorTemplate
+from vdla.compiler.targets.vdla.templates.base import AcceleratorTemplate, _find_cheapest
 from vdla.compiler.targets.vdla.templates.channels import ChannelProducts, addition_constants
 from vdla.compiler.targets.vdla.templates.convolution import Products
 from vdla.compiler.targets.vdla.templates.global_average import Means
@@ -243,7 +243,8 @@ COMPILER = (
     Mutant("instructions of means cost nothing", "compiler", Means.cost,
            "price * self.insns(workload, plan.knobs)", "0",
            tests("compiler/targets/vdla/test_squeeze.py"
-                 "::test_where_loads_are_scarce_sums_have_few_instructions")),
+                 "::test_where_loads_are_scarce_sums_have_few_instructions"),
+           caches=(_find_cheapest,)),
     Mutant("threads share the copies of weights", "compiler", _Copies.visit,
            "self.room // (threads *", "self.room // (",
            tests("compiler/targets/vdla/lower/test_prefetch_weights.py"
@@ -616,7 +617,8 @@ COMPILER = (
            "less[b, j]", "less[0, j]", tests("compiler/targets/gpu/test_transposed.py")),
     Mutant("a stored border of zeros in place of a zero point", "compiler", window_rows.window_rows,
            "op.x_zero_point if", "0 if",
-           tests("compiler/targets/gpu/test_window_rows.py")),
+           tests("compiler/targets/gpu/test_window_rows.py"
+                 "::test_the_border_of_an_image_of_int8_is_its_zero_point")),
     Mutant("columns that leave a rest", "compiler", Depthwise.space,
            "if not width % n", "", DEPTHWISE),
     Mutant("registers that begin between multiples of 16 bytes", "compiler", _Printer.declared,

@@ -74,6 +74,5 @@ EXPLORE = (
     Mutant("the first machine is not known", "explore", SurrogateSearch._list_candidates,
            "self._known[len(found)] = np.array(self._objectives(ladder.first), float)",
            "self._known[len(found)] = 7 * np.array(bounds[-1], float)",
-           tests("explore/test_replay.py::"
-                 "test_the_surrogate_is_ahead_on_the_tables_of_the_package")),
+           tests("explore/test_replay.py::test_the_surrogate_begins_at_the_front_of_the_bounds")),
 )  # fmt: skip

@@ -11,8 +11,10 @@ import onnx.numpy_helper
 import onnx.parser
 import pytest
 import vdla
+from vdla.compiler.graph.arithmetic.requant import requant
 from vdla.compiler.graph.interpret import interpret
-from vdla.compiler.graph.ops.convolution import Conv2d
+from vdla.compiler.graph.ops.channels_last import TO_FIRST
+from vdla.compiler.graph.ops.convolution import Conv2d, QConv2d
 from vdla.compiler.targets.gpu.passes.window_rows import window_rows
 from vdla.runtime.gpu.program import KernelProgram
 
@@ -148,6 +150,24 @@ def test_all_begins_at_multiples_of_16_bytes(case: Case, element_bytes: int) -> 
     rearranged = found.weights(weights)
     assert rearranged.shape == (OUTPUTS, case.kernel[0], found.columns, channels)
     assert rearranged.sum() == weights.sum()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_border_of_an_image_of_int8_is_its_zero_point(case: Case) -> None:
+    rng = np.random.default_rng(4)
+    image = rng.integers(-128, 128, (IMAGES, case.channels, *case.size)).astype(np.int8)
+    weights = rng.integers(-9, 10, (OUTPUTS, case.channels, *case.kernel)).astype(np.int8)
+    bias = rng.integers(-20, 20, OUTPUTS).astype(np.int32)
+    scale = requant(np.array([0.1 / weights[0].size ** 0.5]), 3)
+    op = QConv2d((case.stride, case.stride), case.pads, (case.rows_apart, 1), 1, -7, scale)
+    found = window_rows(op, image.shape, weights.shape, 1)
+    assert found is not None
+    padded, rows = found.image.evaluate(image), found.weights(weights)
+    wanted = op.evaluate(image, weights, bias)
+    got = found.op.evaluate(padded.transpose(TO_FIRST), rows.transpose(TO_FIRST), bias)
+    assert len(np.unique(wanted)) > 100
+    # Columns behind those of the image fill a copy.
+    np.testing.assert_array_equal(got[..., : wanted.shape[3]], wanted)
 
 
 @pytest.mark.parametrize(

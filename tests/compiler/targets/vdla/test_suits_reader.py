@@ -98,14 +98,14 @@ def test_the_tensor_core_begins_before_the_last_rows_are_there(case: str) -> Non
 @pytest.mark.slow
 def test_small_tiles_follow_a_slow_maker() -> None:
     """A convolution that waits for the first rows of a product, and one that does not."""
-    waits = read_by_products(product((1, 256, 28, 28)), 128)
+    waits = read_by_products(product((1, 256, 14, 14)), 128)
     free = replace(waits, inputs=("y",), nodes=waits.nodes[1:])
-    first_pixels = []
+    rows = []
     for graph in (waits, free):
         *_, conv = run(graph, DEFAULT)[0].layers
         assert conv.name == "conv" and conv.knobs
-        first_pixels.append((int(conv.knobs["rows"]) - 1) * 28 + int(conv.knobs["cols"]))
-    assert first_pixels[0] < first_pixels[1]
+        rows.append(conv.knobs["rows"])
+    assert rows == [1, 7]
 
 
 @pytest.mark.fast(1)
