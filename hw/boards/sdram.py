@@ -231,7 +231,8 @@ class Opener(wiring.Component):
         m = Module()
         part, rules = self.part, self.part.rules
         banks = range(1 << part.bank_bits)
-        burst, busy = Signal(burst_layout(part)), Signal()
+        burst = Signal(burst_layout(part))
+        busy = Signal()
         # The segment became the next one in the cycle before: a refresh may come first.
         fresh = Signal()
         columns = (part.row_beats - 1).bit_length()
@@ -334,7 +335,8 @@ class Opener(wiring.Component):
 
     def _owed(self, m: Module, refreshes):
         """How many refreshes are owed."""
-        since, owed = Signal(range(self.part.rules.refresh)), Signal(3)
+        since = Signal(range(self.part.rules.refresh))
+        owed = Signal(3)
         due = since == self.part.rules.refresh - 1
         m.d.sync += [since.eq(Mux(due, 0, since + 1)), owed.eq(owed + due - refreshes)]
         with m.If(self.restart):
@@ -366,9 +368,11 @@ class Mover(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
         rules = self.part.rules
-        segment, active = Signal(segment_layout(self.part)), Signal()
+        segment = Signal(segment_layout(self.part))
+        active = Signal()
         # Cycles until the next command, and until one that writes.
-        gap, turn = Signal(range(rules.beat)), Signal(range(rules.read_to_write))
+        gap = Signal(range(rules.beat))
+        turn = Signal(range(rules.read_to_write))
         m.d.comb += [
             self.moves.eq(active & (gap == 0) & (~segment.writes | (turn == 0))),
             self.writes.eq(segment.writes), self.bad.eq(segment.bad), self.bank.eq(segment.bank),
