@@ -104,7 +104,8 @@ class BoardBench(CoreBench):
                 continue
             drives = driven()
             for each in shown:
-                chip.clock(Pins(*(read() for read in each), drives))
+                command, bank, address, mask, data = (read() for read in each)
+                chip.clock(Pins(command, bank, address, mask, data, drives))
             for n in range(CLOCKS):
                 found[n].value = chip.late(n)
 
