@@ -158,7 +158,7 @@ def knob_table(kind: type, legal: Mapping[str, Any]) -> list[str]:
     rows = (
         (f"`{f.name}`", f.default, unit_of(f.name), legal_text(legal[f.name]), docs[f.name],
          EFFECTS[f.name])
-        for f in fields(kind)
+        for f in fields(kind) if f.name in legal
     )  # fmt: skip
     return table(("name", "default", "unit", "legal", "meaning", "a larger value"), rows)
 
@@ -187,5 +187,7 @@ def configuration_page() -> str:
             "## Memory (`--memory`)", "", *knob_table(MemoryParams, MEMORY_LEGAL),
             "`bus_bits` must be that of the hardware; a preset of the hardware takes the memory's.",
             "", *preset_table(MEMORY_PRESETS),
+            "A preset with a `part` is a chip behind the controller of a board; its rules are in "
+            "[timing.md](../timing.md).",
         )
     )  # fmt: skip
