@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vdla.isa import footprint, reference, vector_ops
 from vdla.runtime.cache import one_process
-from vdla.sim.model import kernels, load, loop, regs, values, vector
+from vdla.sim.model import kernels, load, loop, regs, sdram, values, vector
 from vdla.sim.model.dma import ReadArbiter, Rows, WriteChannel
 from vdla.sim.model.gemm import Gemm
 from vdla.sim.model.llvm_kit import LlvmKit
@@ -16,6 +16,8 @@ from .checks import sim_differs, table_differs, tests, window_differs
 from .plant import Mutant
 
 LOOP = tests("sim/model/test_loop.py::test_random_programs")
+SDRAM = tests("sim/test_sdram.py::test_random_programs",
+              "sim/test_sdram.py::test_rows_banks_and_turns_of_the_data_pins")  # fmt: skip
 WINDOWS = tests("sim/model/test_values.py::test_random_programs")
 SIM = (
     Mutant("off-by-one latency", "sim gemm", Gemm.step,
@@ -23,11 +25,11 @@ SIM = (
     Mutant("load before fetch", "sim dma", ReadArbiter._grant,
            "if grant >= before:", "if grant > before:", sim_differs),
     Mutant("bursts cross pages", "sim dma", Rows.bursts,
-           "cut_bursts(offset, ", "cut_bursts(offset % bus_bytes, ", sim_differs),
+           "cut_bursts(at % PAGE_BYTES, ", "cut_bursts(at % bus_bytes, ", sim_differs),
     Mutant("unlimited outstanding reads", "sim dma", ReadArbiter._grant,
            "1 + (grant if grant > last_beats[0] else last_beats[0])", "1 + grant", sim_differs),
-    Mutant("unlimited bandwidth", "sim dma", WriteChannel.transfer,
-           "max(memory.cycles_per_beat, beat_cycles)", "beat_cycles", sim_differs),
+    Mutant("unlimited bandwidth", "sim dma", WriteChannel.send,
+           "max(memory.cycles_per_beat, step)", "step", sim_differs),
     Mutant("a slot too many", "sim queue", Queue.rooms,
            "repeat((), self.depth)", "repeat((), self.depth + 1)", sim_differs),
     Mutant("token there too early", "sim token", UnitProcess.end,
@@ -59,9 +61,21 @@ SIM = (
            "written[entries[left + i]] + VECTOR_DEPTH",
            "written[entries[left + i]] + VECTOR_DEPTH - 1", LOOP),
     Mutant("the loop's writes have all the bandwidth", "sim loop", loop._settle.__wrapped__,
-           "next_beat, present = last + spacing", "next_beat, present = last + 1", LOOP),
+           "next_beat = last + spacing", "next_beat = last + 1", LOOP),
     Mutant("the loop has any number of stores in flight", "sim loop", loop._settle.__wrapped__,
-           "start = max(start, responses[slot] + 1)", "pass", LOOP),
+           "start = max(start, responses[taken[_STORE] % len(responses)] + 1)", "pass", LOOP),
+    Mutant("the loop lets a write go before a read", "sim loop", loop._happen.__wrapped__,
+           "if cycle < reads", "if cycle <= reads", LOOP),
+    Mutant("a write goes before a read", "sim sdram", sdram.SdramArbiter.decide,
+           "if writes < reads", "if writes <= reads", SDRAM),
+    Mutant("a bank is closed too early after a write", "sim sdram", sdram.schedule.__wrapped__,
+           "last + rules[_WRITE_TO_CLOSE]", "last + rules[_READ_TO_CLOSE]", SDRAM),
+    Mutant("the data pins turn at once", "sim sdram", sdram.schedule.__wrapped__,
+           "state[_READ] + rules[_READ_TO_WRITE]", "state[_READ]", SDRAM),
+    Mutant("a refresh waits for one more segment", "sim sdram", sdram.schedule.__wrapped__,
+           "state[_DUE] <= now", "state[_DUE] < now", SDRAM),
+    Mutant("beats pass those before them", "sim sdram", sdram.receive.__wrapped__,
+           "max(max(valid, ready), free)", "max(valid, ready)", SDRAM),
     Mutant("table from the wrong entry", "sim values", kernels.Table.body,
            'self.params.entry_bytes("par")', "4", table_differs, (values._kernels,)),
     Mutant("half of a table of int16", "sim values", kernels.Table.body,
