@@ -21,6 +21,7 @@ from unittest.mock import patch
 from vdla.compiler.targets.common import cache as kept
 from vdla.sim.rtl import toolchain
 
+from .board import BOARD
 from .checker import CHECKER
 from .compiler import COMPILER
 from .cosim import COSIM, UNSEEN
@@ -31,7 +32,7 @@ from .rtl import RTL
 from .sim import SIM
 from .tune import TUNE
 
-MUTANTS: tuple[Mutant, ...] = (*RTL, *SIM, *COMPILER, *FRONTENDS, *TUNE, *EXPLORE, *CHECKER)
+MUTANTS: tuple[Mutant, ...] = (*RTL, *BOARD, *SIM, *COMPILER, *FRONTENDS, *TUNE, *EXPLORE, *CHECKER)
 COSIM_OPTION = "--cosim"
 
 _compile = toolchain.compile_shared

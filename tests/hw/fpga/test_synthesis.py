@@ -16,6 +16,7 @@ from vdla.hw import boards, tool
 from vdla.hw.boards import find_board
 from vdla.hw.boards.ulx3s import PINS, constraints
 from vdla.hw.core.pipeline import delayed
+from vdla.hw.core.verilog import to_verilog
 from vdla.hw.fpga import ecp5, synthesis
 from vdla.hw.fpga.bitstream import compare, fabric
 from vdla.hw.fpga.devices import ECP5, ECP5_85F, XC7Z020, Board, Device
@@ -445,6 +446,32 @@ def test_pll(mhz: float) -> None:
     pll = find_pll(25.0, mhz)
     assert pll.output_mhz == mhz
     assert 400 <= pll.vco_mhz <= 800
+
+
+@pytest.mark.parametrize("mhz", [40, 50, 60, 62.5])
+def test_a_pll_of_two_clocks(mhz: float) -> None:
+    """The second is twice as fast, and half of its period late."""
+    pll = find_pll(25.0, mhz, doubles=True)
+    assert pll.output_mhz == mhz and pll.output_div % 2 == 0
+    made = pll.instance(Signal(), Signal(), Signal(), Signal()).parameters
+    assert made["CLKOS_DIV"] * 2 == made["CLKOP_DIV"] == pll.output_div
+    # Phases are in eighths of a period of the oscillator; that of the first is 0.
+    late = [8 * made[f"{clock}_CPHASE"] + made[f"{clock}_FPHASE"] for clock in ("CLKOP", "CLKOS")]
+    assert late[1] - late[0] == 8 * made["CLKOS_DIV"] / 2
+
+
+@pytest.mark.slow
+def test_pins_of_an_sdram() -> None:
+    """Each has a cell that shows two values in a cycle; those of data also take two."""
+    text = to_verilog(find_board("ulx3s-85f").design(HwParams.load("4x4"), 60.0), "top")
+    cells = {"ODDRX1F": 3 + 2 + 13 + 2 + 16, "IDDRX1F": 16, "BB": 16, "EHXPLLL": 1}
+    assert {name: len(re.findall(rf"^  {name} ", text, re.M)) for name in cells} == cells
+
+
+@pytest.mark.parametrize("mhz", [25.0, 80.0])
+def test_a_clock_that_the_sdram_has_not(mhz: float) -> None:
+    with pytest.raises(VdlaError, match=f"clock: expected 40 to 71.4286 MHz, .* got {mhz:g}"):
+        find_board("ulx3s-85f").design(HwParams.load("4x4"), mhz)
 
 
 def test_a_clock_that_no_pll_makes() -> None:
