@@ -55,7 +55,7 @@ class MemoryParams:
     part: str = ""
 
     def __post_init__(self) -> None:
-        if self.part and replace(self, part="") != _in_front_of(self.part):
+        if self.part != "" and replace(self, part="") != _in_front_of(self.part):
             raise VdlaError(
                 f"MemoryParams.part: expected {self.part} with its own numbers, which --memory "
                 f"{self.part} has, got others"
@@ -119,7 +119,7 @@ def _in_front_of(name: str) -> MemoryParams:
 
     Raises VdlaError for an unknown one.
     """
-    if name not in PARTS:
+    if type(name) is not str or name not in PARTS:  # a list of a file has no hash
         raise VdlaError(f"MemoryParams.part: expected one of {', '.join(PARTS)}, got {name!r}")
     part = PARTS[name]
     return MemoryParams(

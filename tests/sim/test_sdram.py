@@ -145,6 +145,8 @@ def test_what_does_not_fit_is_said() -> None:
         simulate(random, random.dram_image(), ULX3S)
     with pytest.raises(VdlaError, match=r"MemoryParams.part: expected one of ulx3s, got 'ddr9'"):
         MemoryParams(part="ddr9")
+    with pytest.raises(VdlaError, match=r"MemoryParams.part: expected one of ulx3s, got 0"):
+        MemoryParams(part=0)  # type: ignore[arg-type]
     with pytest.raises(VdlaError, match=r"MemoryParams.part: expected ulx3s with its own numbers"):
         MemoryParams(part="ulx3s")
 
