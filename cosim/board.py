@@ -104,7 +104,7 @@ class BoardBench(CoreBench):
                 continue
             drives = driven()
             for each in shown:
-                chip.clock(Pins(*(read() for read in each), drives))
+                chip.clock(Pins(*(read() for read in each), driven=drives))
             for n in range(CLOCKS):
                 found[n].value = chip.late(n)
 
