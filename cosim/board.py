@@ -104,8 +104,7 @@ class BoardBench(CoreBench):
                 continue
             drives = driven()
             for each in shown:
-                command, bank, address, mask, data = (read() for read in each)
-                chip.clock(Pins(command, bank, address, mask, data, drives))
+                chip.clock(Pins(*(read() for read in each), driven=drives))
             for n in range(CLOCKS):
                 found[n].value = chip.late(n)
 

@@ -389,6 +389,13 @@ def test_the_chip_refuses() -> None:
     chip = SdramChip(SMALL)
     set_up(chip)
     run_commands(chip, [*opened, (8, Command.WRITE)])
+    for mask, data, message in ((1, 0, "a mask that hides words"), (0, 1, "data pins are driven")):
+        chip = SdramChip(SMALL)
+        set_up(chip)
+        run_commands(chip, opened)
+        with pytest.raises(AssertionError, match=message):
+            for _ in range(SMALL.cas_clocks):
+                chip.clock(Pins(Command.NOP, 0, 0, mask, 0, data))
 
 
 def run_commands(chip: SdramChip, commands: list[tuple[int, Command]]) -> None:
