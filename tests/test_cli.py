@@ -150,7 +150,7 @@ def test_check_finds_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         (["verify", "--hw", "{tmp}/narrow.toml", "--memory", "wide"], "expected a data bus of 64"),
         (
             ["verify", "--hw", "{tmp}/narrow.toml", "--memory", "wide"],
-            "got 128; take --memory vta or --memory slow, or set bus_bits of one",
+            "got 128; take --memory vta or --memory slow or --memory ulx3s, or set bus_bits of one",
         ),
         (["sweep", "resnet19"], "densenet121, efficientnet_lite0, lstm_layers, bert_base"),
         (["run", "{tmp}/absent.onnx"], "absent.onnx"),
