@@ -21,11 +21,11 @@ from vdla.cli.output import percent
 from vdla.compiler.build import CompiledModel, build
 from vdla.compiler.targets.base import Options
 from vdla.compiler.targets.registry import find_target
-from vdla.isa.memory import MEMORY_PRESETS
+from vdla.isa.memory import MEMORY_PRESETS, load_platform
 from vdla.isa.params import PRESETS
 from vdla.report.bounds import core_macs
 from vdla.report.report import join_programs
-from vdla.sim.model.core import simulate
+from vdla.sim.model.core import simulate, simulate_cycles
 from vdla.sim.verify.random_programs import random_program
 
 from .campaign.configurations import PLATFORMS
@@ -37,6 +37,7 @@ VTA = MEMORY_PRESETS["vta"]
 HW = PRESETS["16x16"]
 DIGITS_ROW = "digits, cycles for one image (16x16, `vta`)"
 TRANSFORMER_ROW = "digits transformer, cycles for one image (16x16, `vta`)"
+BOARD_ROW = "the same machine: digits, MobileNet-V2, ResNet-18"
 PROGRAMS_ROW = re.compile(r"10,000 random programs .* \(([\d,]+) cycles\)")
 #: Networks by the beginning of their row, then by name.
 NETWORK_ROWS = {
@@ -83,7 +84,7 @@ def test_every_figure_in_cycles_is_compared() -> None:
         for what, figure in measured().items()
         if re.search(r"\d,\d{3}.*cycle|cycles for", f"{what} {figure}")
     }
-    compared = {DIGITS_ROW, TRANSFORMER_ROW}
+    compared = {DIGITS_ROW, TRANSFORMER_ROW, BOARD_ROW}
     compared |= {figure_of(name)[0] for name in NETWORKS}
     assert {what for what in rows if not PROGRAMS_ROW.match(what)} == compared
 
@@ -102,6 +103,26 @@ def test_digits_transformer() -> None:
     module.run(IMAGES[:1])
     assert len(module.compiled.programs) == 1
     assert measured()[TRANSFORMER_ROW] == f"{module.report['cycles']:,}, in one program"
+
+
+def board_cycles() -> list[int]:
+    """Cycles of :data:`BOARD_ROW`."""
+    return [number(cell) for cell in measured()[BOARD_ROW].split(" cycles")[0].split(", ")]
+
+
+@pytest.mark.slow
+def test_digits_on_the_boards_memory() -> None:
+    module = vdla.compile(DIGITS, "sim", "8x8", "ulx3s")
+    module.run(IMAGES[:1])
+    assert module.report["cycles"] == board_cycles()[0]
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("place, name", [(1, "mobilenet_v2"), (2, "resnet18")])
+def test_networks_on_the_boards_memory(place: int, name: str) -> None:
+    params, memory = load_platform("8x8", "ulx3s")
+    compiled = build(NETWORKS[name](1, True), find_target("sim", Options(params, memory)))
+    assert simulate_cycles(compiled.program, memory).cycles == board_cycles()[place]
 
 
 # ---- layers ----
