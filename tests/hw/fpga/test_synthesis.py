@@ -20,7 +20,7 @@ from vdla.hw.core.verilog import to_verilog
 from vdla.hw.fpga import ecp5, synthesis
 from vdla.hw.fpga.bitstream import compare, fabric
 from vdla.hw.fpga.devices import ECP5, ECP5_85F, XC7Z020, Board, Device
-from vdla.hw.fpga.multiplier import VECTOR_LANE, multiply_packed
+from vdla.hw.fpga.multiplier import VECTOR_LANE, multiply_packed, vector_multipliers
 from vdla.hw.fpga.pll import find_pll
 from vdla.hw.fpga.synthesis import build, estimate, parse_cells, parse_report, synthesise
 from vdla.isa.errors import VdlaError
@@ -209,6 +209,18 @@ def test_a_board(tmp_path: Path) -> None:
     assert all(step["source"] for step in body["critical_path"][:1])
     assert Path(body["bitstream"]).name == "ulx3s-bram.bit"
     assert Path(body["svf"]).stat().st_size > Path(body["bitstream"]).stat().st_size
+
+
+@pytest.mark.sweep
+def test_all_of_a_lane_has_a_place(tmp_path: Path) -> None:
+    """Synthesis keeps the names by which the floorplan knows products and tables."""
+    params = replace(SMALLEST, par_depth=131, vector_table=2, vector_window=3)
+    used = synthesise(find_board("ulx3s-bram"), params, 25.0, tmp_path, lambda _: None)
+    assert used["dsp"] == vector_multipliers(params) + params.peak_macs_per_cycle
+    cells = json.loads((tmp_path / "top.json").read_text())["modules"]["top"]["cells"]
+    placed = {name: cell for name, cell in cells.items() if "BEL" in cell["attributes"]}
+    assert sum(cell["type"] == "MULT18X18D" for cell in placed.values()) == used["dsp"]
+    assert sum(".table." in name for name in placed) == params.vector_lanes
 
 
 @pytest.mark.sweep
