@@ -220,7 +220,7 @@ def test_all_of_a_lane_has_a_place(tmp_path: Path) -> None:
     cells = json.loads((tmp_path / "top.json").read_text())["modules"]["top"]["cells"]
     placed = {name: cell for name, cell in cells.items() if "BEL" in cell["attributes"]}
     assert sum(cell["type"] == "MULT18X18D" for cell in placed.values()) == used["dsp"]
-    assert sum(".table." in name for name in placed) == params.vector_lanes
+    assert sum(".look_up." in name for name in placed) == params.vector_lanes
 
 
 @pytest.mark.sweep
