@@ -20,74 +20,85 @@ class Pin(NamedTuple):
     port: str
 
 
-def longest_path(sdf: Iterable[str]) -> list[dict[str, Any]]:
-    """The longest path between two registers of the clock with most of them.
+def critical_path(sdf: Iterable[str], mhz: float) -> list[dict[str, Any]]:
+    """The longest path of the clock that reaches ``mhz``.
 
     Parameters
     ----------
     sdf : lines of the SDF file
+    mhz : what nextpnr estimates for the clock that is critical
 
     Returns
     -------
     list
         The steps, as in the reports of nextpnr: ``delay`` in ns, and for wires ``net``, here the
-        name of the cell that drives it; ``to`` is the pin's ``cell`` and ``port``.
+        name of the cell that drives it; ``to`` is the pin's ``cell``.
     """
-    return max(longest_paths(sdf), key=lambda path: sum(step["delay"] for step in path), default=[])
+    longest = (max(paths, key=_ns, default=[]) for paths in longest_paths(sdf))
+    return min(longest, key=lambda path: abs(_ns(path) - 1000 / mhz), default=[])
 
 
-def longest_paths(sdf: Iterable[str]) -> Iterator[list[dict[str, Any]]]:
-    """For every register's input the longest path that ends there."""
+def longest_paths(sdf: Iterable[str]) -> Iterator[Iterator[list[dict[str, Any]]]]:
+    """For each clock: for every input of a register the longest path that ends there."""
     delays = _Delays(sdf)
     into: dict[Pin, list[tuple[Pin, int]]] = defaultdict(list)
     waits: dict[Pin, int] = defaultdict(int)
-    for begin, end, ps in delays.wires + delays.cells:
+    for begin, end, ps in delays.ways:
         into[begin].append((end, ps))
         waits[end] += 1
-    arrival: dict[Pin, tuple[int, Pin | None]] = dict.fromkeys(delays.clocks, (0, None))
     ready = [pin for pin in into if not waits[pin]]
-    while ready:
-        pin = ready.pop()
-        for end, ps in into[pin]:
-            if pin in arrival:
-                at = arrival[pin][0] + ps
-                if end not in arrival or arrival[end][0] < at:
-                    arrival[end] = at, pin
+    # Every pin after those that it waits for.
+    for pin in ready:
+        for end, _ in into[pin]:
             waits[end] -= 1
             if not waits[end]:
                 ready.append(end)
-    for end, ps in delays.setups.items():
-        if end in arrival:
-            yield _steps(arrival, end, ps)
+    for clocks in delays.clocks:
+        arrival: dict[Pin, tuple[int, Pin | None]] = dict.fromkeys(clocks, (0, None))
+        for pin in ready:
+            if pin in arrival:
+                for end, ps in into[pin]:
+                    at = arrival[pin][0] + ps
+                    if end not in arrival or arrival[end][0] < at:
+                        arrival[end] = at, pin
+        yield (
+            _steps(arrival, end, ps)
+            for (end, clock), ps in delays.setups.items()
+            if clock in clocks and end in arrival
+        )
 
 
 class _Delays:
-    """What an SDF file says: (from, to, ps) of wires and cells; the clock pins of the clock with
-    most registers; ps of setup by the pins that it clocks.
+    """What an SDF file says: (from, to, ps) of wires and cells; ps of setup by pins and those that
+    clock them; for each clock the pins that it reaches.
     """
 
     def __init__(self, sdf: Iterable[str]):
-        self.wires: list[tuple[Pin, Pin, int]] = []
-        self.cells: list[tuple[Pin, Pin, int]] = []
-        setups: dict[tuple[Pin, Pin], int] = {}
+        self.ways: list[tuple[Pin, Pin, int]] = []
+        self.setups: dict[tuple[Pin, Pin], int] = {}
+        drivers: dict[Pin, Pin] = {}
         cell = ""
         for line in sdf:
             kind, *words = line.strip().replace("\\", "").strip("()").split(" ")
             if kind == "INSTANCE":
                 cell = words[0]
             elif kind == "INTERCONNECT":
-                self.wires.append((_pin(words[0]), _pin(words[1]), _largest(line)))
+                begin, end = _pin(words[0]), _pin(words[1])
+                drivers[end] = begin
+                self.ways.append((begin, end, _largest(line)))
             elif kind == "IOPATH":
-                self.cells.append((Pin(cell, words[0]), Pin(cell, words[1]), _largest(line)))
+                self.ways.append((Pin(cell, words[0]), Pin(cell, words[1]), _largest(line)))
             elif kind == "SETUPHOLD":
                 pin, clock = (Pin(cell, words[n].strip("()")) for n in (1, 3))
-                setups[pin, clock] = _largest(line)
-        drivers = {end: begin for begin, end, _ in self.wires}
-        readers = defaultdict(set)
-        for _, clock in setups:
-            readers[drivers.get(clock)].add(clock)
-        self.clocks: set[Pin] = max(readers.values(), key=len, default=set())
-        self.setups = {pin: ps for (pin, clock), ps in setups.items() if clock in self.clocks}
+                self.setups[pin, clock] = _largest(line)
+        reached: dict[Pin | None, set[Pin]] = defaultdict(set)
+        for _, clock in self.setups:
+            reached[drivers.get(clock)].add(clock)
+        self.clocks = list(reached.values())
+
+
+def _ns(path: list[dict[str, Any]]) -> float:
+    return sum(step["delay"] for step in path)
 
 
 def _pin(name: str) -> Pin:

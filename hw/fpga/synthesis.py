@@ -27,7 +27,7 @@ from ..tool import run_tool
 from .bitstream import pack
 from .devices import RESOURCES, Board, Family, Nextpnr
 from .floorplan import Sites, place_lanes, place_other_memories
-from .paths import longest_path
+from .paths import critical_path
 
 TOP = "top"
 #: What a placement reads: the netlist, and constraints of the pins.
@@ -381,7 +381,7 @@ def place_and_route(
     sources = signal_sources(json.loads((directory / "top.json").read_text("utf-8")))
     if not route:
         with (directory / delays).open(encoding="utf-8") as sdf:
-            path = _steps(longest_path(sdf), sources)
+            path = _steps(critical_path(sdf, watch.estimate_mhz), sources)
         return {"placed_mhz": watch.estimate_mhz, "critical_path": path}
     parsed = parse_report(json.loads((directory / report).read_text("utf-8")), sources)
     return placed | parsed | {"config": config}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from vdla.hw.fpga.paths import longest_path, longest_paths
+from vdla.hw.fpga.paths import critical_path, longest_paths
 
 #: As nextpnr writes it, shortened: from a through two tables to b, beside a shorter way; c has a
 #: clock of its own.
@@ -21,6 +21,7 @@ SDF = r"""(DELAYFILE
         (INTERCONNECT near/F far/A (400:400:400) (400:400:400))
         (INTERCONNECT far/F core\.b/DI (100:100:100) (100:100:100))
         (INTERCONNECT c/Q core\.b/M (9000:9000:9000) (9000:9000:9000))
+        (INTERCONNECT c/Q c/DI (700:700:700) (700:700:700))
       )
     )
     )
@@ -67,7 +68,8 @@ SDF = r"""(DELAYFILE
 
 
 def test_the_longest_path_of_a_clock() -> None:
-    path = longest_path(SDF.splitlines())
+    """Of the clock that is as fast as nextpnr says, and not from one clock to the other."""
+    path = critical_path(SDF.splitlines(), 1000 / 2.3)
     assert [step["to"]["cell"] for step in path] == [
         "core.a", "near", "near", "far", "far", "core.b", "core.b",
     ]  # fmt: skip
@@ -76,8 +78,10 @@ def test_the_longest_path_of_a_clock() -> None:
     ]  # fmt: skip
     ns = [0.525, 0.8, 0.236, 0.4, 0.236, 0.1, 0.05]
     assert [step["delay"] for step in path] == pytest.approx(ns)
-    assert len(list(longest_paths(SDF.splitlines()))) == 1
+    other = critical_path(SDF.splitlines(), 1000 / 1.3)
+    assert [step["delay"] for step in other] == pytest.approx([0.525, 0.7, 0])
+    assert [len(list(paths)) for paths in longest_paths(SDF.splitlines())] == [1, 1]
 
 
 def test_no_registers() -> None:
-    assert longest_path([]) == []
+    assert critical_path([], 60.0) == []
