@@ -201,7 +201,8 @@ class HostLink(wiring.Component):
                 axi.arvalid.eq(request.command == Command.READ_MEMORY),
                 axi.awvalid.eq(request.command == Command.WRITE_MEMORY),
             ]
-        shown = Signal(len(regs.rdata))  # the address has been this one since the state before
+        # The address is this one since FETCH, and the system shows what it had a cycle ago.
+        shown = Signal(len(regs.rdata))
         m.d.sync += shown.eq(regs.rdata)
         with m.State("READ_REGISTERS"):
             m.d.comb += [write.data.eq(shown), write.en.eq(1)]

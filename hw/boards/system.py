@@ -131,12 +131,16 @@ class System(wiring.Component):
         reset = ResetInserter(self.reset)
         m.submodules.link, m.submodules.share = reset(link), reset(share)
         m.submodules.memory = reset(self.memory)
-        connect(m, link.regs, core.regs)
-        resets = Signal()
-        m.d.sync += resets.eq(self.reset)
-        with m.If(resets):
-            m.d.comb += [core.regs.addr.eq(OFFSETS["control"]), core.regs.write.eq(1)]
-            m.d.comb += core.regs.wdata.eq(CONTROL_RESET)
+        # From registers, because the way through the core's counters is long. The link reads two
+        # cycles after it has said the address.
+        port = {name: Signal.like(getattr(core.regs, name)) for name in ("addr", "write", "wdata")}
+        for name, asked in port.items():
+            m.d.sync += asked.eq(getattr(link.regs, name))
+            m.d.comb += getattr(core.regs, name).eq(asked)
+        m.d.comb += link.regs.rdata.eq(core.regs.rdata)
+        with m.If(self.reset):
+            m.d.sync += [port["addr"].eq(OFFSETS["control"]), port["write"].eq(1)]
+            m.d.sync += port["wdata"].eq(CONTROL_RESET)
         connect(m, core.axi, share.core)
         connect(m, link.axi, share.host)
         connect(m, share.memory, self.memory.axi)

@@ -24,6 +24,8 @@ _PRODUCT = re.compile(
     r"\.vector\.lane_(\d+)\.(?:[a-z]+\.)?([a-z]+\d*)(?:\$\d+)?$"
     r"|\.gemm\.product_\d+_(\d+)_(\d+)$"
 )
+#: Block RAMs of a lane of the vector unit.
+_OWN = re.compile(r"\.vector\.lane_(\d+)\.look_up\.")
 #: Block RAMs that hold some bits of every entry: memory and port, and which of its bits.
 _SLICE = re.compile(r"\.((?:acc|tmp|par|wgt)\.storage\.\d+)\.(\d+)$")
 #: The most lookup tables in a row between a multiplier and the registers behind it.
@@ -169,7 +171,7 @@ def _slices_of_lanes(
     cells: dict[str, Any], params: HwParams
 ) -> dict[int, list[tuple[str, float, str]]]:
     """Block RAMs by the lane of the vector unit whose part of an entry they hold: memory, how far
-    into that part they begin (0 to 1), and name.
+    into that part they begin (0 to 1), and name. That of its table comes first.
     """
     memories = defaultdict(list)
     for name, cell in cells.items():
@@ -177,6 +179,10 @@ def _slices_of_lanes(
         if match and cell["type"] == "DP16KD":
             memories[match[1]].append((int(match[2]), name))
     held = defaultdict(list)
+    for name, cell in cells.items():
+        match = _OWN.search(name)
+        if match and cell["type"] == "DP16KD":
+            held[int(match[1])].append(("table", 0.0, name))
     for memory, slices in memories.items():
         for place, (_, name) in enumerate(sorted(slices)):
             element, share = divmod(place * params.lanes / len(slices), 1)

@@ -27,6 +27,7 @@ from ..tool import run_tool
 from .bitstream import pack
 from .devices import RESOURCES, Board, Family, Nextpnr
 from .floorplan import Sites, place_lanes, place_other_memories
+from .paths import critical_path
 
 TOP = "top"
 #: What a placement reads: the netlist, and constraints of the pins.
@@ -119,7 +120,7 @@ def build(
     """A bitstream of the best of ``seeds`` placements, unless timing or capacity is missed.
 
     A placement that misses the clock by more than a quarter is not routed; then its ``fmax_mhz`` is
-    None.
+    None. Where none is routed, the critical path is that of the best placement.
 
     Parameters
     ----------
@@ -154,7 +155,12 @@ def build(
         body[name] = [None if p[name] is None else round(p[name], 2) for p in placements]
     routed = [placement for placement in placements if placement["fmax_mhz"] is not None]
     if not routed:
-        return Result(body | _resources(board, used), [_not_routed(board, target, placements)])
+        progress("nextpnr: the critical path of the best placement")
+        best = max(zip(placements, body["seeds"], strict=True), key=lambda p: p[0]["placed_mhz"])
+        # The tool writes delays only at its end, so it places once more.
+        again = place_and_route(nextpnr, target, best[1], directory, route=False)
+        body |= _resources(board, used) | {"critical_path": again["critical_path"]}
+        return Result(body, [_not_routed(board, target, placements)])
     best = max(routed, key=lambda p: p["fmax_mhz"])
     body |= _resources(board, best["used"]) | {"critical_path": best["critical_path"]}
     if best["fmax_mhz"] < target:
@@ -199,7 +205,7 @@ def table(board: Board, directory: Path, progress: Progress = lambda _: None) ->
         if not result.missed and board.device.nextpnr is not None:
             told("nextpnr: placement")
             placed = place_and_route(board.device.nextpnr, board.freq_mhz, 1, folder, route=False)
-            row["fmax_mhz"] = round(placed["fmax_mhz"], 2)
+            row["fmax_mhz"] = round(placed["placed_mhz"], 2)
         rows.append(row)
     return Result(
         {"board": board.name, "device": board.device.name, "target_mhz": board.freq_mhz,
@@ -280,8 +286,13 @@ class _Watch:
             self.clocks.append((float(clock[1]), float(clock[2])))
         if not self.clocks or _ROUTING not in line:
             return False
-        self.placed_mhz, _ = min(self.clocks, key=lambda clock: clock[0] / clock[1])
+        self.placed_mhz = self.estimate_mhz
         return self.placed_mhz < self.least_mhz
+
+    @property
+    def estimate_mhz(self) -> float:
+        """The clock that is nearest to, or furthest below, what is asked of it, of those so far."""
+        return min(self.clocks, key=lambda clock: clock[0] / clock[1])[0]
 
 
 def _placements(
@@ -338,14 +349,14 @@ def place_and_route(
     """A placement of ``top.json`` and ``top.lpf`` in the folder: placed_mhz (nextpnr's estimate
     before it routes), fmax_mhz, used, critical_path, config (the file for ecppack).
 
-    Without ``route``, fmax_mhz is an estimate from the placement, and there is no config. A
-    placement that is estimated below ``least_mhz`` is not routed: its fmax_mhz is None. Where the
-    placer does not end, all block RAMs get places, and it begins again.
+    Without ``route``, there are placed_mhz and critical_path, of estimated wires. A placement that
+    is estimated below ``least_mhz`` is not routed: its fmax_mhz is None. Where the placer does not
+    end, all block RAMs get places, and it begins again.
 
     Raises VdlaError where it does not end then, either.
     """
-    config, report = f"top_{seed}.config", f"report_{seed}.json"
-    routing = [*ROUTER, "--textcfg", config] if route else ["--no-route"]
+    config, report, delays = f"top_{seed}.config", f"report_{seed}.json", f"top_{seed}.sdf"
+    routing = [*ROUTER, "--textcfg", config] if route else ["--no-route", "--sdf", delays]
     netlist = f"{TOP}.json"
     while True:
         watch = _Watch(least_mhz)
@@ -368,6 +379,10 @@ def place_and_route(
     if not ended:
         return placed | {"fmax_mhz": None}
     sources = signal_sources(json.loads((directory / "top.json").read_text("utf-8")))
+    if not route:
+        with (directory / delays).open(encoding="utf-8") as sdf:
+            path = _steps(critical_path(sdf, watch.estimate_mhz), sources)
+        return {"placed_mhz": watch.estimate_mhz, "critical_path": path}
     parsed = parse_report(json.loads((directory / report).read_text("utf-8")), sources)
     return placed | parsed | {"config": config}
 
@@ -417,13 +432,17 @@ def parse_report(report: dict[str, Any], sources: dict[str, str]) -> dict[str, A
     return {
         "fmax_mhz": clocks[name]["achieved"],
         "used": {ours: use.get(theirs, {}).get("used", 0) for ours, theirs in UTILISATION.items()},
-        "critical_path": _path(report["critical_paths"], name, sources),
+        "critical_path": _steps(_path(report["critical_paths"], name), sources),
     }
 
 
-def _path(paths: list[dict[str, Any]], clock: str, sources: dict[str, str]) -> list[dict[str, Any]]:
+def _path(paths: list[dict[str, Any]], clock: str) -> list[dict[str, Any]]:
     edge = f"posedge {clock}"
-    path = next((p["path"] for p in paths if p["from"] == p["to"] == edge), [])
+    return next((p["path"] for p in paths if p["from"] == p["to"] == edge), [])
+
+
+def _steps(path: list[dict[str, Any]], sources: dict[str, str]) -> list[dict[str, Any]]:
+    """The steps of a path by signals: [{ns, signal, source}]."""
     steps: list[dict[str, Any]] = []
     elapsed = 0.0
     for segment in path:

@@ -321,7 +321,8 @@ class Lane(wiring.Component):
         connect(m, told.reduce, reduction.reduce)
         m.d.comb += [getattr(reduction, n).eq(getattr(operator, n)) for n in PART_BITS]
         if params.vector_window:
-            m.submodules.window = window = Window(params, technology)
+            # A name that no wire of the lane has: the floorplan knows registers by their names.
+            m.submodules.slides = window = Window(params, technology)
             for name in ("operate", "add", "reduce"):
                 connect(m, getattr(told, name), getattr(window, name))
             m.d.comb += [

