@@ -16,7 +16,7 @@ from ..isa.errors import VdlaError
 from ..isa.memory import MemoryParams
 from ..isa.params import HwParams
 from ..isa.program import Program
-from ..isa.sdram import PARTS
+from ..isa.sdram import PARTS, ULX3S
 from .arrays import model_inputs
 from .coverage import show_lines, show_summary, summary
 from .files import Merges, Reads, Writes
@@ -36,8 +36,6 @@ PROGRAM_SUFFIX = ".vdla"
 _BEFORE_CYCLES, _AFTER_CYCLES = 200, 20
 #: Where the core is: each a method of ``Design``.
 PLACES = ("core", "ip", "board", "gates")
-#: The memory of the place ``board``.
-BOARD_MEMORY = "ulx3s"
 
 
 def cosim(
@@ -230,9 +228,9 @@ def _memory_of(on: str, memory: str, context: typer.Context) -> str:
             raise VdlaError(f"memory: expected --on board with {memory!r}, got --on {on}")
         return memory
     given = context.get_parameter_source("memory")
-    if given is not None and given.name == "COMMANDLINE" and memory != BOARD_MEMORY:
-        raise VdlaError(f"memory: expected {BOARD_MEMORY} with --on board, got {memory!r}")
-    return BOARD_MEMORY
+    if given is not None and given.name == "COMMANDLINE" and memory != ULX3S:
+        raise VdlaError(f"memory: expected {ULX3S} with --on board, got {memory!r}")
+    return ULX3S
 
 
 def _design(params: HwParams, on: str, blocks: Sequence[Replacement], sources: bool) -> Design:

@@ -21,7 +21,7 @@ from ..isa.hostlink import WORD_BYTES, Command
 from ..isa.memory import MemoryParams
 from ..isa.params import HwParams
 from ..isa.regmap import OFFSETS, REGISTERS
-from ..isa.sdram import CLOCKS, PARTS
+from ..isa.sdram import CLOCKS, PARTS, ULX3S
 from .axi import AxiMonitor
 from .bench import PERIOD_NS, reader
 from .core import CoreBench
@@ -29,7 +29,7 @@ from .dram import DramModel
 from .sdram import Pins, SdramChip
 
 _RESET_CYCLES = 8
-_PART = PARTS["ulx3s"]
+_PART = PARTS[ULX3S]
 
 
 class BoardBench(CoreBench):

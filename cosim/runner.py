@@ -19,7 +19,7 @@ from xml.etree import ElementTree
 
 from ..isa.errors import VdlaError
 from ..isa.params import HwParams
-from ..isa.sdram import PARTS
+from ..isa.sdram import PARTS, ULX3S
 from ..isa.text_files import read_text
 from ..sim.rtl import toolchain
 from ..sim.rtl.kept import kept_text
@@ -161,8 +161,7 @@ class Design:
         from ..hw.boards.simulated import TOP, board_verilog
 
         text = kept_text("board", params, _OF_BOARDS, lambda: board_verilog(params))
-        size_bytes = PARTS["ulx3s"].size_bytes
-        return cls(TOP, text, (STORAGE, *STROBES, "axi__*"), size_bytes)
+        return cls(TOP, text, (STORAGE, *STROBES, "axi__*"), PARTS[ULX3S].size_bytes)
 
     @classmethod
     def gates(cls, params: HwParams) -> Design:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from .errors import VdlaError
 from .params import PRESETS, HwParams, Legal, legal_text
-from .sdram import IDLE_CYCLES, PARTS, READ_BEAT
+from .sdram import ANSWER_CYCLES, IDLE_CYCLES, PARTS, READ_BEAT
 from .text_files import read_toml
 
 #: Legal values of each field of :class:`MemoryParams`.
@@ -125,7 +125,7 @@ def _in_front_of(name: str) -> MemoryParams:
     return MemoryParams(
         bus_bits=part.bus_bits,
         read_latency_cycles=IDLE_CYCLES + READ_BEAT,
-        write_latency_cycles=IDLE_CYCLES + 2,
+        write_latency_cycles=1 + IDLE_CYCLES + ANSWER_CYCLES,  # it arrives behind its last beat
         outstanding=16,
         cycles_per_beat=part.rules.beat,
     )

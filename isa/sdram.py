@@ -16,6 +16,8 @@ from math import ceil
 CLOCKS = 2
 #: Words that a READ or a WRITE moves, one a clock: a word of the bus.
 BURST_WORDS = 4
+#: Cycles from SET_MODE to the next command.
+MODE_CYCLES = 2
 #: Segments that wait between the half of the controller that opens rows and that which moves data.
 OPENED = 2
 #: From a READ that the controller shows to its first two words; from the decision for it to its
@@ -26,6 +28,8 @@ READ_BEAT = 1 + PIN_CYCLES + 1 + 2
 #: first READ or WRITE. The sum is what an access to an open row takes if nothing is under way.
 TAKE_CYCLES, HAND_CYCLES = 2, 2
 IDLE_CYCLES = TAKE_CYCLES + HAND_CYCLES
+#: From a burst's last WRITE to its answer.
+ANSWER_CYCLES = 1
 #: The cycle from which on the first refresh is owed: the core starts in cycle 0.
 FIRST_DUE = 1
 
@@ -141,7 +145,6 @@ class Rules:
     refresh: int
 
 
-PARTS: dict[str, Part] = {
-    # The slowest of the parts found on boards of 2018 to 2024: 256 Mbit, 143 MHz.
-    "ulx3s": Part(),
-}
+#: The part of the board that is built, and its name: the slowest one found on ULX3S boards.
+ULX3S = "ulx3s"
+PARTS: dict[str, Part] = {ULX3S: Part()}

@@ -21,11 +21,21 @@ from amaranth.lib.wiring import In, Out
 
 from ...isa.memory import MEMORY_PRESETS
 from ...isa.params import HwParams
-from ...isa.sdram import BURST_WORDS, CLOCKS, HAND_CYCLES, OPENED, PARTS, PIN_CYCLES, Part
+from ...isa.sdram import (
+    BURST_WORDS,
+    CLOCKS,
+    HAND_CYCLES,
+    MODE_CYCLES,
+    OPENED,
+    PARTS,
+    PIN_CYCLES,
+    ULX3S,
+    Part,
+)
 from ..core.dma import AXI_LEN_BITS, RESP_OKAY, RESP_SLVERR, axi_signature
 from ..core.queue import Queue
 
-MEMORY = MEMORY_PRESETS["ulx3s"]
+MEMORY = MEMORY_PRESETS[ULX3S]
 INIT_REFRESHES = 8
 #: The address of a CLOSE of all banks.
 ALL_BANKS = 1 << 10
@@ -102,7 +112,7 @@ class Bus(wiring.Component):
     o : bursts in the order in which they arrived
     beat, mask : the next beat to write, and its bytes that are kept; ``take`` takes it
     give, read : a beat was read
-    answer : the oldest write was made
+    answer : the oldest write was made; ``bad``: beyond the end of the chip
     """
 
     def __init__(self, params: HwParams, part: Part):
@@ -118,6 +128,7 @@ class Bus(wiring.Component):
                 "give": In(1),
                 "read": In(params.bus_bits),
                 "answer": In(1),
+                "bad": In(1),
             }
         )
 
@@ -178,7 +189,6 @@ class Bus(wiring.Component):
         """A write arrives with its last beat. Returns the addresses."""
         axi, bursts = self.axi, MEMORY.outstanding
         m.submodules.writes = writes = Queue(burst_layout(self.part), bursts)
-        m.submodules.faults = faults = Queue(1, bursts)
         m.submodules.answers = answers = Queue(1, bursts)
         m.submodules.stores = stores = self._fifo(self.params.bus_bits + self.params.bus_bytes)
         burst = self._burst(m, axi.awaddr, axi.awlen, 1)
@@ -189,11 +199,9 @@ class Bus(wiring.Component):
         m.d.comb += [
             axi.awready.eq(free & self.ready), axi.wready.eq(1),
             writes.i.valid.eq(announced), writes.i.payload.eq(burst),
-            faults.i.valid.eq(announced), faults.i.payload.eq(burst.bad),
             stores.w_en.eq(axi.wvalid), stores.w_data.eq(Cat(axi.wdata, ~axi.wstrb)),
             Cat(self.beat, self.mask).eq(stores.r_data), stores.r_en.eq(self.take),
-            faults.o.ready.eq(self.answer),
-            answers.i.valid.eq(self.answer), answers.i.payload.eq(faults.o.payload),
+            answers.i.valid.eq(self.answer), answers.i.payload.eq(self.bad),
             axi.bvalid.eq(answers.o.valid), answers.o.ready.eq(axi.bready),
             axi.bresp.eq(Mux(answers.o.payload, RESP_SLVERR, RESP_OKAY)),
         ]  # fmt: skip
@@ -273,7 +281,7 @@ class Opener(wiring.Component):
                     m.d.sync += left.eq(left - 1)
                     give(Command.REFRESH, rules.refresh_to_open)
                 with m.Else():
-                    give(Command.SET_MODE, CLOCKS, mode(part))
+                    give(Command.SET_MODE, MODE_CYCLES, mode(part))
                     m.d.sync += self.ready.eq(1)
                     m.next = "RUN"
             with m.State("RUN"):
@@ -410,7 +418,7 @@ class Sdram(wiring.Component):
     Raises VdlaError for a bus of another width.
     """
 
-    def __init__(self, params: HwParams, part: Part = PARTS["ulx3s"]):
+    def __init__(self, params: HwParams, part: Part = PARTS[ULX3S]):
         MEMORY.check_bus(params)
         self.params, self.part = params, part
         super().__init__(
@@ -440,6 +448,7 @@ class Sdram(wiring.Component):
             opener.ends.eq(mover.ends), opener.writes.eq(mover.writes),
             opener.bank.eq(mover.bank),
             bus.take.eq(stores), bus.answer.eq(mover.ends_burst & mover.writes),
+            bus.bad.eq(mover.bad),
         ]  # fmt: skip
         m.d.sync += [
             pins.command[0].eq(
@@ -450,7 +459,7 @@ class Sdram(wiring.Component):
             pins.bank[1].eq(opener.at), pins.address[1].eq(opener.address),
         ]  # fmt: skip
         # A beat goes out in two halves, and comes in so.
-        word, half = part.word_bits, part.bus_bits // 2
+        half = part.bus_bits // 2
         behind, mask_behind, second = Signal(half), Signal(half // 8), Signal()
         mask = bus.mask | mover.bad.replicate(len(bus.mask))
         m.d.sync += [
@@ -460,7 +469,7 @@ class Sdram(wiring.Component):
             pins.data_oe.eq(stores | second),
         ]  # fmt: skip
         asked, before = Signal(PIN_CYCLES + 2), Signal(half)
-        words = Cat(pins.data_i[n][:word] for n in range(CLOCKS))
+        words = Cat(pins.data_i)
         m.d.sync += [asked.eq(Cat(mover.moves & ~mover.writes, asked)), before.eq(words)]
         m.d.comb += [bus.give.eq(asked[-1]), bus.read.eq(Cat(before, words))]
         return m

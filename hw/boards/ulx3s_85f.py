@@ -7,7 +7,7 @@ from amaranth.lib.wiring import Out
 
 from ...isa.errors import VdlaError
 from ...isa.params import PRESETS, HwParams
-from ...isa.sdram import PARTS
+from ...isa.sdram import PARTS, ULX3S
 from ..fpga.devices import ECP5_85F, Board
 from .sdram import Sdram
 from .system import System
@@ -26,7 +26,7 @@ class Ulx3sWithSdram(Ulx3s):
 
     def __init__(self, system: System, freq_mhz: float):
         super().__init__(system, freq_mhz, **{n: Out(w) for n, (w, _) in SDRAM_PORTS.items()})
-        self.dq = IOPort(PARTS["ulx3s"].word_bits, name="sdram_dq")
+        self.dq = IOPort(PARTS[ULX3S].word_bits, name="sdram_dq")
         self.io_ports = (self.dq,)
         self.double = Signal(name="double")
 
@@ -65,7 +65,7 @@ def design(params: HwParams, freq_mhz: float) -> Ulx3sWithSdram:
 
     Raises VdlaError for a clock for which the numbers of the chip do not hold.
     """
-    part = PARTS["ulx3s"]
+    part = PARTS[ULX3S]
     if not part.lowest_mhz <= freq_mhz <= part.highest_mhz:
         raise VdlaError(
             f"clock: expected {part.lowest_mhz:g} to {part.highest_mhz:g} MHz, between which the "

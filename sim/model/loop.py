@@ -27,8 +27,8 @@ from .sdram import (
     LAST_BEAT,
     READY,
     VALID,
+    answer_cycle,
     controller,
-    last_move,
     receive,
     schedule,
 )
@@ -445,7 +445,7 @@ def _happen(
                 state, rows, closable, rules, segments, cycle, complete[slot, _FIRST_WORD],
                 complete[slot, _WRITE_BEATS], 1,
             )  # fmt: skip
-            answers[slot] = last_move(segments, count, rules) + 1
+            answers[slot] = answer_cycle(segments, count, rules)
             if complete[slot, _ENDS]:
                 return _ANSWERED
             return _ELSE

@@ -14,7 +14,16 @@ import numpy as np
 
 from ...isa.memory import MemoryParams
 from ...isa.native import Ints, Table, native
-from ...isa.sdram import FIRST_DUE, HAND_CYCLES, PARTS, READ_BEAT, TAKE_CYCLES, Rules
+from ...isa.sdram import (
+    ANSWER_CYCLES,
+    FIRST_DUE,
+    HAND_CYCLES,
+    PARTS,
+    READ_BEAT,
+    TAKE_CYCLES,
+    ULX3S,
+    Rules,
+)
 from ...isa.timing import STORE_BURSTS, STORE_DATA
 from .dma import NEVER, ReadPort
 from .queue import Environment
@@ -91,9 +100,10 @@ def schedule(
 
 
 @native
-def last_move(segments: Table, count: int, rules: Ints) -> int:
-    """The last READ or WRITE of so many segments."""
-    return segments[count - 1, _FIRST] + (segments[count - 1, _BEATS] - 1) * rules[BEAT]
+def answer_cycle(segments: Table, count: int, rules: Ints) -> int:
+    """When a write of so many segments is answered."""
+    last = segments[count - 1, _FIRST] + (segments[count - 1, _BEATS] - 1) * rules[BEAT]
+    return last + ANSWER_CYCLES
 
 
 @native
@@ -127,7 +137,7 @@ def receive(
 
 def controller(memory: MemoryParams) -> tuple[np.ndarray, ...]:
     """``state``, ``rows``, ``closable``, ``rules`` and ``segments`` when the core starts."""
-    part = PARTS[memory.part or "ulx3s"]
+    part = PARTS[memory.part or ULX3S]  # without a part the loop takes them, and leaves them alone
     rules = [getattr(part.rules, field.name) for field in fields(Rules)]
     state = np.full(7, -NEVER // 2, np.int64)
     state[_HANDED], state[_DUE] = 0, FIRST_DUE
@@ -256,7 +266,7 @@ class SdramArbiter:
         """A write that is complete arrives."""
         _, word, beats, ends = self.complete.popleft()
         count = self._schedule(cycle, word, beats, True)
-        answer = last_move(self.controller[-1], count, self.controller[-2]) + 1
+        answer = answer_cycle(self.controller[-1], count, self.controller[-2])
         self.answers.append(answer)
         if ends:
             self.answered(answer)

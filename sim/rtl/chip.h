@@ -7,7 +7,7 @@
 #include <vector>
 
 struct Part {
-    uint64_t row_bits, column_bits, bank_bits, cas_clocks, pin_cycles, clocks;  // clocks: of the chip in a cycle
+    uint64_t column_bits, bank_bits, cas_clocks, pin_cycles, clocks;  // clocks: of the chip in a cycle
     // Clocks: from power to the first command, between refreshes, tRP, tRCD, tRC, tWR, tRAS.
     uint64_t init, refresh, close, open, cycle, write, active;
 };

@@ -107,9 +107,8 @@ class RtlSimulator:
         library.vdla_trace.restype = size
         library.vdla_memory.argtypes = [pointer, ctypes.c_char_p, pointer]
         library.vdla_memory.restype = pointer
-        if part:
-            library.vdla_fault.argtypes = [pointer]
-            library.vdla_fault.restype = ctypes.c_char_p
+        library.vdla_fault.argtypes = [pointer]
+        library.vdla_fault.restype = ctypes.c_char_p
         if waves:
             library.vdla_waves.argtypes = [pointer, ctypes.c_char_p, size, size]
         return library
@@ -162,7 +161,7 @@ class RtlSimulator:
         passed = library.vdla_run(
             sim, dram.ctypes.data, dram.size, settings.ctypes.data, max_cycles
         )
-        if memory.part and (fault := library.vdla_fault(sim)):
+        if fault := library.vdla_fault(sim):
             raise VdlaError(f"rtl: the memory {memory.part} was misused: {fault.decode()}")
         starts, ends = (self._trace(library, sim, program, which) for which in (0, 1))
         if passed >= max_cycles:
@@ -252,7 +251,7 @@ def chip_flag(part: str) -> str:
     clocks = [p.clocks(ns) for ns in (p.close_ns, p.open_ns, p.cycle_ns, p.write_ns, p.active_ns)]
     refresh = p.rules.refresh * CLOCKS
     fields = [
-        p.row_bits, p.column_bits, p.bank_bits, p.cas_clocks, PIN_CYCLES, CLOCKS,
+        p.column_bits, p.bank_bits, p.cas_clocks, PIN_CYCLES, CLOCKS,
         p.clocks(1000 * p.init_us), refresh, *clocks,
     ]  # fmt: skip
     return f"-DVDLA_SDRAM=Part{{{','.join(map(str, fields))}}}"

@@ -1,6 +1,6 @@
 // Clock loop, registers and memory model of the RTL simulation. The memory model is that of docs/timing.md; all of its
-// state is registered: what happens in a cycle is seen in the next one. With VDLA_SDRAM the model is that of the chip
-// (chip.h), and its controller is part of the RTL.
+// state is registered: what happens in a cycle is seen in the next one. With VDLA_SDRAM, the fields of a Part of chip.h,
+// the memory is that chip, and its controller is part of the RTL.
 #include <cstdint>
 #include <cstring>
 #include <deque>
@@ -20,9 +20,37 @@
 namespace {
 
 constexpr int kUnits = 4;
+
+#ifdef VDLA_SDRAM
+class Memory {
+public:
+    void set_up(uint8_t* dram, uint64_t size, const uint64_t*) { chip_.hold(dram, size); }
+
+    // What the controller finds at the data pins in this cycle.
+    void drive(Vvdla_core* top, uint64_t) {
+        top->pins_data_i_0 = chip_.late(0);
+        top->pins_data_i_1 = chip_.late(1);
+    }
+
+    // What it shows in this cycle, clock by clock.
+    void sample(Vvdla_core* top, uint64_t) {
+#define PINS(n) \
+    Pins{uint8_t(top->pins_command_##n), uint8_t(top->pins_bank_##n), uint16_t(top->pins_address_##n), \
+         uint8_t(top->pins_mask_##n), uint16_t(top->pins_data_o_##n), bool(top->pins_data_oe)}
+        chip_.clock(PINS(0));
+        chip_.clock(PINS(1));
+    }
+
+    // What the chip was asked for that it must not be asked for; empty if nothing.
+    const char* fault() const { return chip_.fault.c_str(); }
+    bool waits(const Vvdla_core* top) const { return !top->ready && chip_.fault.empty(); }
+
+private:
+    Chip chip_{VDLA_SDRAM};
+};
+#else
 constexpr uint8_t kError = 2;  // SLVERR
 
-#ifndef VDLA_SDRAM
 struct MemoryParams {
     uint64_t bus_bytes, read_latency, write_latency, outstanding, cycles_per_beat;
 };
@@ -34,7 +62,15 @@ struct Burst {
 
 class Memory {
 public:
-    Memory(uint8_t* dram, uint64_t size, MemoryParams params) : dram_(dram), size_(size), p_(params) {}
+    // `params`: bus bytes, read latency, write latency, outstanding bursts, cycles per beat.
+    void set_up(uint8_t* dram, uint64_t size, const uint64_t* params) {
+        *this = {};
+        dram_ = dram;
+        size_ = size;
+        if (params) p_ = {params[0], params[1], params[2], params[3], params[4]};
+    }
+    const char* fault() const { return ""; }
+    bool waits(const Vvdla_core*) const { return false; }
 
     // Inputs of the core for cycle `now`.
     void drive(Vvdla_core* top, uint64_t now) {
@@ -53,7 +89,7 @@ public:
             top->axi_rlast = beat_ + 1 == burst.beats;
         }
         top->axi_awready = writes_ < p_.outstanding;
-        top->axi_wready = now >= next_write_;
+        top->axi_wready = p_.bus_bytes && now >= next_write_;
         bool answer = !answers_.empty() && now >= answers_.front().ready && now >= next_answer_;
         top->axi_bvalid = answer;
         if (answer) {
@@ -105,9 +141,9 @@ public:
     }
 
 private:
-    uint8_t* dram_;
-    uint64_t size_;
-    MemoryParams p_;
+    uint8_t* dram_ = nullptr;
+    uint64_t size_ = 0;
+    MemoryParams p_ = {};
     std::deque<Burst> reads_, incoming_, answers_;
     uint64_t beat_ = 0, write_beat_ = 0, writes_ = 0;
     uint64_t next_read_ = 0, next_write_ = 0, next_answer_ = 0;
@@ -133,42 +169,21 @@ struct Simulation {
     std::unique_ptr<VerilatedContext> context = std::make_unique<VerilatedContext>();
     std::unique_ptr<Vvdla_core> top = std::make_unique<Vvdla_core>(context.get());
     std::vector<uint64_t> starts[kUnits], ends[kUnits];
+    Memory memory;
     Waves waves;
-#ifdef VDLA_SDRAM
-    Chip chip{VDLA_SDRAM};
 
     Simulation() {
-        while (!top->ready && chip.fault.empty()) clock();
+        while (memory.waits(top.get())) clock();
     }
-#endif
 
     void clock() {
-        drive();
+        memory.drive(top.get(), 0);
         top->clk = 0;
         top->eval();
-        sample();
+        memory.sample(top.get(), 0);
         top->clk = 1;
         top->eval();
     }
-
-#ifdef VDLA_SDRAM
-    // What the controller finds at the data pins in this cycle, and what it shows.
-    void drive() {
-        top->pins_data_i_0 = chip.late(0);
-        top->pins_data_i_1 = chip.late(1);
-    }
-    void sample() {
-        const Pins first{uint8_t(top->pins_command_0), uint8_t(top->pins_bank_0), uint16_t(top->pins_address_0),
-                         uint8_t(top->pins_mask_0), uint16_t(top->pins_data_o_0), bool(top->pins_data_oe)};
-        const Pins second{uint8_t(top->pins_command_1), uint8_t(top->pins_bank_1), uint16_t(top->pins_address_1),
-                          uint8_t(top->pins_mask_1), uint16_t(top->pins_data_o_1), bool(top->pins_data_oe)};
-        chip.clock(first);
-        chip.clock(second);
-    }
-#else
-    void drive() {}
-    void sample() {}
-#endif
 };
 
 }  // namespace
@@ -208,30 +223,20 @@ uint32_t vdla_read(Simulation* sim, uint32_t address) {
     return sim->top->regs_rdata;
 }
 
-#ifdef VDLA_SDRAM
-// What the chip was asked for that it must not be asked for; empty if nothing.
-const char* vdla_fault(Simulation* sim) { return sim->chip.fault.c_str(); }
-#endif
+// How the memory was misused; empty if it was not.
+const char* vdla_fault(Simulation* sim) { return sim->memory.fault(); }
 
-// Run until the core stops; returns the cycles simulated. `params`: bus bytes, read latency, write latency, outstanding
-// bursts, cycles per beat.
+// Run until the core stops; returns the cycles simulated. `params` as of Memory::set_up.
 uint64_t vdla_run(Simulation* sim, uint8_t* dram, uint64_t size, const uint64_t* params, uint64_t max_cycles) {
-#ifdef VDLA_SDRAM
-    sim->chip.hold(dram, size);
-#else
-    Memory memory(dram, size, {params[0], params[1], params[2], params[3], params[4]});
-#endif
     Vvdla_core* top = sim->top.get();
+    sim->memory.set_up(dram, size, params);
     for (uint64_t now = 0; now < max_cycles; ++now) {
-#ifdef VDLA_SDRAM
-        sim->drive();
-#else
-        memory.drive(top, now);
-#endif
+        sim->memory.drive(top, now);
         top->clk = 0;
         top->eval();
         sim->waves.dump(now, 1);
         if (!top->running) {
+            sim->memory.set_up(nullptr, 0, nullptr);  // what is under way moves no byte any more
             sim->clock();  // the counters are a cycle late
             return now;
         }
@@ -241,11 +246,7 @@ uint64_t vdla_run(Simulation* sim, uint8_t* dram, uint64_t size, const uint64_t*
                 if (top->ended >> unit & 1) sim->ends[unit].push_back(now);
             }
         }
-#ifdef VDLA_SDRAM
-        sim->sample();
-#else
-        memory.sample(top, now);
-#endif
+        sim->memory.sample(top, now);
         top->clk = 1;
         top->eval();
         sim->waves.dump(now + 1, 0);
