@@ -90,10 +90,9 @@ class CoreWithSdram(wiring.Component):
 
 
 def core_with_sdram_verilog(params: HwParams, part: str) -> str:
-    """It as Verilog text, with the name and the flat ports of a core: ``regs_addr``,
-    ``pins_command_0``, ..."""
-    text = to_verilog(CoreWithSdram(params, part), CORE_TOP)
-    return _flat(text)
+    """The core with the controller of a part as Verilog text. The module is called as the core is,
+    and its ports are flat: ``regs_addr``, ``pins_command_0``, ..."""
+    return _flat(to_verilog(CoreWithSdram(params, part), CORE_TOP))
 
 
 def _flat(verilog: str) -> str:
