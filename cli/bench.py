@@ -441,7 +441,7 @@ def bench_explore(
         Path, typer.Option(metavar="F", help="File of what was measured for it."), Merges()
     ] = Path("explore.jsonl"),
     workers: Annotated[
-        int, typer.Option(min=1, max=options.MOST_THREADS, help="Processes that measure for it.")
+        int, typer.Option(min=1, max=options.MOST_PROCESSES, help="Processes that measure.")
     ] = 1,
     methods: Annotated[str, typer.Option(help="Names such as tpe,random; by default all.")] = "",
     trials: Annotated[

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -22,6 +23,8 @@ from .files import Merges, Reads, Writes
 MOST = 2**63 - 1
 MOST_ROUNDS, MOST_THREADS, MOST_VTHREADS = 1_000_000, 1024, 64
 MOST_SECONDS = 1e9
+#: Processes beyond which a machine only swaps: each loads the package, and wants a core.
+MOST_PROCESSES = 4 * (os.cpu_count() or 1)
 
 JsonFile = Annotated[
     str | None,
@@ -54,7 +57,7 @@ Records = Annotated[
 ]
 Processes = Annotated[
     int | None,
-    typer.Option(min=1, max=MOST_THREADS, help="Processes; as many as processors without it."),
+    typer.Option(min=1, max=MOST_PROCESSES, help="Processes; as many as processors without it."),
 ]
 ResultsFile = Annotated[
     Path,
@@ -74,7 +77,7 @@ Scheduler = Annotated[
 Workers = Annotated[
     int,
     typer.Option(
-        "--workers", min=0, max=MOST_THREADS,
+        "--workers", min=0, max=MOST_PROCESSES,
         help="Worker processes on this machine; 0: no scheduler.",
     ),
 ]  # fmt: skip
