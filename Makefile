@@ -146,9 +146,9 @@ verify: $(STAMP)
 gates: $(STAMP)
 	$(BIN)/python -m pytest -m "sweep or not sweep" tests/gates tests/hw/fpga/test_multiplier.py
 
-# The driver of --target fpga against the simulated board, also 50 programs over a bad line.
+# The driver of --target fpga against the simulated board, also 50 programs over a bad line; the designs that were routed.
 board: $(STAMP)
-	$(BIN)/python -m pytest -m "sweep or not sweep" tests/board tests/hw/fpga/test_synthesis.py
+	$(BIN)/python -m pytest -m "sweep or not sweep" tests/board tests/hw/test_built.py tests/hw/fpga/test_synthesis.py
 
 # All cycles that docs/measured.md tells, and some of the explorer's tables, by the SimPy model; the large networks of
 # `vdla bench cpu` against ONNX Runtime; a layer of ViT-tiny in RTL.

@@ -24,7 +24,7 @@ from ..compiler.targets.registry import find_target
 from ..isa.errors import VdlaError
 from ..isa.memory import MemoryParams
 from ..isa.params import HwParams
-from ..report.report import accelerator_report, join_programs
+from ..report.report import accelerator_report, join_programs, timed
 from ..runtime.files import whole_file
 from .measure import Progress, measure, told
 from .modern import FULL_SIZE, MODERN, check_names, efficientnet_lite0, lstm_layers
@@ -135,6 +135,7 @@ def _row(
         "model": name,
         "target": simulators[0],
         "cycles": found.cycles,
+        **timed(found.cycles, hw, memory),
         "sim_cycles": found.cycles_of("sim"),
         "rtl_cycles": found.cycles_of("rtl"),
         "macs": body["macs"],

@@ -40,7 +40,7 @@ from ..isa.text_files import read_text
 from ..pages.layers import cause_name
 from ..pages.measured import Run, occupancy
 from ..report.bounds import scratchpad_accesses
-from ..report.report import accelerator_report, join_programs, main_stall, on_host
+from ..report.report import accelerator_report, at_clock, join_programs, main_stall, on_host, timed
 from ..runtime.cache import source_digest
 from ..runtime.executable import LayerInfo
 from ..runtime.result import join
@@ -340,9 +340,11 @@ def measure_points(
     workers: int,
     progress: Callable[[int, int], None],
     pool: Pool | None = None,
+    clock_mhz: float | None = None,
 ) -> tuple[list[Row], bool]:
     """A row for each point, measured now or before; and whether Ctrl-C stopped the sweep, then
-    without the rows that are missing. With a pool its workers measure, else processes here.
+    without the rows that are missing. With a pool its workers measure, else processes here. Times
+    are at ``clock_mhz``, by default at the clock of machines that were routed.
     """
     keys = [point.key if point.params is not None else "" for point in points]
     wanted = {k: p for k, p in zip(keys, points, strict=True) if k and k not in results.rows}
@@ -361,11 +363,20 @@ def measure_points(
         interrupted = True
     known = results.rows | failed
     rows = [
-        {**point.head, **(known[key] if key else {})}
+        {**point.head, **(_with_time(known[key], point, clock_mhz) if key else {})}
         for key, point in zip(keys, points, strict=True)
         if not key or key in known
     ]
     return rows, interrupted
+
+
+def _with_time(row: Row, point: Point, clock_mhz: float | None) -> Row:
+    """A row with its time, where a clock is known; the time is not kept in the file."""
+    if point.params is None or point.memory_params is None or not row.get("cycles"):
+        return row
+    if clock_mhz is not None:
+        return row | at_clock(row["cycles"], point.params, clock_mhz)
+    return row | timed(row["cycles"], point.params, point.memory_params)
 
 
 def _measured(wanted: dict[str, Point], workers: int) -> Iterator[tuple[str, Row, bool]]:
@@ -416,7 +427,8 @@ _NOTHING = b"N."
 
 def compared(rows: Sequence[Row]) -> list[Row]:
     """The rows, each with ``changed``: its cycles over those of its model's first row that has some
-    (``ratio``), whether that has ``moved``, whether the instructions are the same, and why the run
+    (``ratio``), and its time (``time_ratio``, None where a clock is not known), whether the ratio
+    of the cycles has ``moved``, whether the instructions are the same, and why the run
     is as fast as it is, in words.
     """
     first: dict[str, Row] = {}
@@ -445,7 +457,15 @@ def _changed(row: Row, base: Row) -> Row:
                 most, depth = row["most_in_use"][memory]
                 reasons.append(f"of {depth:,} {memory} entries at most {most:,} are in use")
     why = "; ".join([*reasons, _limit(row)])
-    return {"ratio": ratio, "moved": moved, "same_instructions": same, "why": why}
+    times = row.get("time_ms"), base.get("time_ms")
+    time_ratio = times[0] / times[1] if times[0] and times[1] else None
+    return {
+        "ratio": ratio,
+        "time_ratio": time_ratio,
+        "moved": moved,
+        "same_instructions": same,
+        "why": why,
+    }
 
 
 def _limit(row: Row) -> str:

@@ -9,7 +9,7 @@ from ..isa.errors import VdlaError
 from ..isa.memory import MemoryParams
 from ..isa.params import HwParams
 from ..report.bounds import Bound
-from ..report.report import join_programs, utilisation
+from ..report.report import join_programs, timed, utilisation
 from .measure import Progress, measure, told
 from .workloads import TABLE_2, ConvLayer
 
@@ -58,6 +58,7 @@ def _row(
     return {
         "layer": layer.name,
         "cycles": found.cycles,
+        **timed(found.cycles, hw, memory),
         "sim_cycles": found.cycles_of("sim"),
         "rtl_cycles": found.cycles_of("rtl"),
         "macs": info.macs,

@@ -195,14 +195,15 @@ def _bench_title(report: dict[str, Any]) -> str:
 
 
 def _show_layers(console: Console, report: dict[str, Any]) -> None:
+    times = _times(report)
     table = new_table(
-        _bench_title(report), "layer", "threads", "cycles", "perfect", "roofline", "of roofline",
-        "end to end", "sim - rtl",
+        _bench_title(report), "layer", "threads", "cycles", *times, "perfect", "roofline",
+        "of roofline", "end to end", "sim - rtl",
     )  # fmt: skip
     for row in report["rows"]:
         both = row["sim_cycles"] is not None and row["rtl_cycles"] is not None
         table.add_row(
-            row["layer"], str(row["vthreads"]), count(row["cycles"]),
+            row["layer"], str(row["vthreads"]), count(row["cycles"]), *_time_cells(row, times),
             count(round(row["vector_cycles"] or row["mac_cycles"])),
             count(round(row["roofline_cycles"])), percent(row["roofline_fraction"]),
             percent(row["end_to_end"]),
@@ -211,11 +212,21 @@ def _show_layers(console: Console, report: dict[str, Any]) -> None:
     console.print(table)
 
 
+def _times(report: dict[str, Any]) -> tuple[str, ...]:
+    """Columns of times, where the machine's clock is known."""
+    return ("ms", "images/s") if any("time_ms" in row for row in report["rows"]) else ()
+
+
+def _time_cells(row: dict[str, Any], times: tuple[str, ...]) -> list[str]:
+    return [decimals(row[name]) for name in ("time_ms", "images_per_s")] if times else []
+
+
 def _show_networks(console: Console, report: dict[str, Any]) -> None:
     from ..report.report import covered, on_host
 
+    times = _times(report)
     table = new_table(
-        _bench_title(report), "network", "programs", "on host", "cycles", "host ms", "MACs",
+        _bench_title(report), "network", "programs", "on host", "cycles", *times, "host ms", "MACs",
         "MACs on the accelerator", "end to end", "sim - rtl", "sim s", "rtl s", "CPU ms",
         "float ms",
     )  # fmt: skip
@@ -223,8 +234,8 @@ def _show_networks(console: Console, report: dict[str, Any]) -> None:
         both = row["sim_cycles"] is not None and row["rtl_cycles"] is not None
         table.add_row(
             row["model"], count(row["programs"]), on_host(row["coverage"]), count(row["cycles"]),
-            f"{1000 * row['host_s']:.3f}", count(row["macs"]), percent(covered(row["coverage"])),
-            percent(row["end_to_end"]),
+            *_time_cells(row, times), f"{1000 * row['host_s']:.3f}", count(row["macs"]),
+            percent(covered(row["coverage"])), percent(row["end_to_end"]),
             count(row["sim_cycles"] - row["rtl_cycles"]) if both else "",
             *("" if row[name] is None else f"{row[name]:.1f}"
               for name in ("sim_wall_s", "rtl_wall_s", "cpu_ms", "cpu_float_ms")),

@@ -46,7 +46,7 @@ def _file_names(a: Path, b: Path) -> tuple[str, str]:
 
 
 def _show_compare(console: Console, report: dict[str, Any], a: str, b: str) -> None:
-    from ..report.compare import host_lines
+    from ..report.compare import host_lines, moved_unit
 
     for line in host_lines(report, (a, b)):
         console.print(line)
@@ -57,7 +57,11 @@ def _show_compare(console: Console, report: dict[str, Any], a: str, b: str) -> N
     moved = report["layers_moved"]
     tables = (
         ("what changed", "metric", changed),
-        (f"layers that moved most ({len(moved)} moved)", "layer", moved[:MOVED_ROWS]),
+        (
+            f"layers that moved most ({len(moved)} moved), in {moved_unit(report)}",
+            "layer",
+            moved[:MOVED_ROWS],
+        ),
     )
     for title, key, rows in tables:
         if rows:

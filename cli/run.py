@@ -176,8 +176,10 @@ def run(
 
         report["profile"] = profiled(module, module.batches(arrays)[0])
     if clock is not None and report["cycles"] is not None:
-        cycles: int = report["cycles"]
-        report |= {"clock_mhz": clock, "time_ms": cycles / (1000 * clock)}
+        from ..report.report import at_clock
+
+        report.pop("clock_of", None)
+        report |= at_clock(report["cycles"], module.params, clock)
     if html is not None:
         write_text(html, _page(report, module))
     if roofline is not None:
@@ -289,7 +291,7 @@ def _check_not_given(context: typer.Context) -> None:
 
 
 def _show_run(console: Console, report: dict[str, Any], explain: bool) -> None:
-    from ..report.report import HOST, float_text, on_host
+    from ..report.report import HOST, float_text, on_host, time_text
 
     names = ["layer", "op", "runs on", "cycles", "MACs", "spatial", "temporal", "end to end"]
     kinds = ["spatial", "temporal", "end_to_end"]
@@ -324,10 +326,9 @@ def _show_run(console: Console, report: dict[str, Any], explain: bool) -> None:
         )
     console.print(table)
     if report["cycles"] is not None:
-        clocked = "time_ms" in report
-        time = f" ({report['time_ms']:.3f} ms at {report['clock_mhz']:g} MHz)" if clocked else ""
+        time = time_text(report)
         console.print(
-            f"{report['cycles']:,} cycles{time}; a cycle belongs to "
+            f"{report['cycles']:,} cycles{time and f' ({time})'}; a cycle belongs to "
             "the earliest layer that has not ended, percentages are of the cycles in which a layer "
             "is active"
         )

@@ -15,7 +15,7 @@ from ..runtime.files import whole_file, write_text
 from ..runtime.processor import host
 from .files import Writes
 from .options import Clock, Html, JsonFile, Processes, Records, ResultsFile
-from .output import count, new_table, percent, progress_bar, show_report
+from .output import count, decimals, new_table, percent, progress_bar, show_report
 
 #: Where results go if nothing is said.
 DEFAULT_RESULTS = Path("sweep.jsonl")
@@ -63,12 +63,9 @@ def sweep(
             models, hw or ["16x16"], memory or ["vta"], sweeping.parse_sets(sets or []), records
         )
         kept = sweeping.Results(results)
-        rows, interrupted = sweeping.measure_points(points, kept, workers or host().cores, progress)
-    if clock is not None:
-        rows = [
-            {**row, "time_ms": row["cycles"] / (1000 * clock)} if row.get("cycles") else row
-            for row in rows
-        ]
+        rows, interrupted = sweeping.measure_points(
+            points, kept, workers or host().cores, progress, clock_mhz=clock
+        )
     rows = sweeping.compared(rows)
     report = header("sweep") | {"results": str(results), "rows": rows, "interrupted": interrupted}
     if csv is not None:
@@ -89,18 +86,20 @@ def _show(console: Console, rows: list[dict[str, Any]], labels: list[str]) -> No
     from ..report.report import on_host
 
     timed = any("time_ms" in row for row in rows)
-    table = new_table("sweep", "model", "machine", "cycles", *["ms"] * timed, left=2)
-    for name in ("cycles / first", "programs", "on host", "end to end", "on-chip KiB"):
+    times = ("ms", "images/s", "ms / first") if timed else ()
+    table = new_table("sweep", "model", "machine", "cycles", "cycles / first", *times, left=2)
+    for name in ("programs", "on host", "end to end", "on-chip KiB"):
         table.add_column(name, justify="right")
     table.add_column("why")
     for before, row, label in zip([None, *rows], rows, labels, strict=False):
         if before is not None and before["model"] != row["model"]:
             table.add_section()
         measured, resources = row.get("cycles"), row.get("resources")
-        time = [f"{row['time_ms']:.3f}" if "time_ms" in row else ""] * timed
+        changed = row["changed"] or {}
+        numbers = row.get("time_ms"), row.get("images_per_s"), changed.get("time_ratio")
         table.add_row(
-            row["model"], label, count(measured), *time,
-            f"{row['changed']['ratio']:.3f}" if measured else "",
+            row["model"], label, count(measured), decimals(changed.get("ratio")),
+            *map(decimals, numbers if timed else ()),
             count(row.get("programs")),
             on_host(row["coverage"]) if measured else "",
             percent(row["utilisation"]["end_to_end"]) if measured else "",

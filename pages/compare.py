@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..isa.errors import VdlaError
-from ..report.compare import host_lines
+from ..report.compare import host_lines, moved_unit
 from .layers import (
     Report,
     dram_bars,
@@ -151,7 +151,11 @@ def _layers(a: Report, b: Report, compared: dict[str, Any], names: tuple[str, st
     return Bars(
         title="Cycles by layer",
         note=f"{len(moved)} of {len(labels) // 2} layers moved.",
-        table=Table("Layers that moved", ("layer", *names, "difference", "ratio"), moved),
+        table=Table(
+            f"Layers that moved, in {moved_unit(compared)}",
+            ("layer", *names, "difference", "ratio"),
+            moved,
+        ),
         series=[Series(n, colour) for n, colour in zip(names, _COLOURS, strict=True)],
         views=[View("cycles", labels, values)],
     )

@@ -9,7 +9,7 @@ from ..isa.memory import MEMORY_PRESETS, MemoryParams
 from ..isa.opcodes import Unit
 from ..isa.params import HwParams
 from ..isa.regmap import CAUSES, STALL_NAMES
-from ..report.report import config_name, host_text, memory_name, roofline_macs
+from ..report.report import config_name, host_text, memory_name, roofline_macs, time_text
 from .parts import Bars, Facts, Line, Point, Scatter, Series, Table, View
 
 Report = dict[str, Any]
@@ -300,12 +300,11 @@ def summary(report: Report) -> list[str]:
         return [f"{report['wall_s']:.2f} s on {report['target']}, where nothing counts cycles."]
     layers = on_accelerator(report)
     use = report["utilisation"]["end_to_end"] or 0
-    time = f" ({report['time_ms']:.3f} ms at {report['clock_mhz']:g} MHz)" if report.get(
-        "time_ms") else ""  # fmt: skip
+    time = time_text(report)
     text = [
-        f"{report['cycles']:,} cycles{time}: {100 * use:.1f} % of the tensor core's peak, and"
-        f" {100 * report['roofline_fraction']:.1f} % of what hardware and memory allow, where"
-        f" {_LIMITS[report['bound_by']]} the limit."
+        f"{report['cycles']:,} cycles{time and f' ({time})'}: {100 * use:.1f} % of the tensor"
+        f" core's peak, and {100 * report['roofline_fraction']:.1f} % of what hardware and memory"
+        f" allow, where {_LIMITS[report['bound_by']]} the limit."
     ]
     slow = sorted(layers, key=lambda layer: -layer["cycles"])[:3]
     if slow:

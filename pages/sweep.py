@@ -46,11 +46,13 @@ def _summary(named: Sequence[tuple[str, Row]], models: Sequence[str]) -> list[st
         mine = [(label, row) for label, row in named if row["model"] == model and row.get("cycles")]
         if not mine:
             continue
-        label, best = min(mine, key=lambda pair: pair[1]["cycles"])
+        timed = all("time_ms" in row for _, row in mine)
+        label, best = min(mine, key=lambda pair: pair[1]["time_ms" if timed else "cycles"])
+        ms = f" ({best['time_ms']:.3f} ms)" if timed else ""
         moved = sum(row["changed"]["moved"] for _, row in mine)
         text.append(
-            f"{model}: {moved} of {len(mine) - 1} other machines move the cycles; fewest with"
-            f" {label}: {best['cycles']:,}, {best['changed']['ratio']:.3f} of the first."
+            f"{model}: {moved} of {len(mine) - 1} other machines move the cycles; fastest"
+            f" {label}: {best['cycles']:,}{ms}, {best['changed']['ratio']:.3f} of the first."
         )
     if failed := sum(row["error"] is not None for _, row in named):
         text.append(f"{failed} of {len(named)} combinations have no result; the table says why.")
@@ -58,11 +60,12 @@ def _summary(named: Sequence[tuple[str, Row]], models: Sequence[str]) -> list[st
 
 
 def _all_rows(named: Sequence[tuple[str, Row]]) -> Section:
-    columns = ("model", "machine", "configuration", "cycles", "cycles / first", "programs")
+    columns = ("model", "machine", "configuration", "cycles", "cycles / first", "ms",
+               "images a second", "programs")  # fmt: skip
     cells = [
         (
             row["model"], label, row["config_hash"] or "", row.get("cycles"),
-            row["changed"] and row["changed"]["ratio"],
+            row["changed"] and row["changed"]["ratio"], row.get("time_ms"), row.get("images_per_s"),
             row.get("programs"), on_host(row["coverage"]) if row.get("cycles") else "",
             (row.get("utilisation") or {}).get("end_to_end"),
             (row.get("resources") or {}).get("macs_per_cycle"),

@@ -21,6 +21,8 @@ _HEADER = {"vdla", "command", "config", "plugins", "model", "model_sha256", *SET
 _LISTS = ("layers", "rows")
 _LABELS = ("layer", "model", "name")
 _MEASURES = ("cycles", "ours_ms")
+#: In their place, where clocks differ: a machine with fewer cycles may be the slower one.
+_TIME = "time_ms"
 
 
 def load_report(path: str | Path) -> dict[str, Any]:
@@ -56,7 +58,7 @@ def compare(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
         that cycles are not of the same work), ``knobs_changed`` (``{where, knob, a, b}``:
         of the hardware, of the memory, of layers; those that are equal left out), ``rows``
         (``{metric, a, b, ratio}`` of every number in both but wall-clock times; a ratio is b / a,
-        None where a is 0), ``layers_moved`` (``{layer, a, b, delta, ratio}``, in cycles or
+        None where a is 0), ``layers_moved`` (``{layer, measure, a, b, delta, ratio}``, in cycles or
         milliseconds, the largest change first; those without a change left out),
         ``only_a`` and ``only_b`` (layers that the other report lacks).
 
@@ -69,7 +71,8 @@ def compare(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
     if a["command"] == "run":
         _check_same(a, b, "model_sha256", "model")
     items_a, items_b = _items(a), _items(b)
-    layers_a, layers_b = _layers(items_a), _layers(items_b)
+    layers_a, layers_b = (_layers(items, report.get("clock_mhz"))
+                          for items, report in ((items_a, a), (items_b, b)))  # fmt: skip
     common = [label for label in items_a if label in items_b]
     if not common:
         raise VdlaError(
@@ -120,15 +123,25 @@ def _items(report: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return items
 
 
-def _layers(items: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The entries themselves; for those that have layers, as networks do, the layers of each."""
+def _layers(items: dict[str, dict[str, Any]], clock_mhz: float | None) -> dict[str, dict[str, Any]]:
+    """The entries themselves; for those that have layers, as networks do, the layers of each. Where
+    the clock is known, also that of the entry alone, with the time that its cycles take.
+    """
     found: dict[str, dict[str, Any]] = {}
     for label, entry in items.items():
+        clock = entry.get("clock_mhz", clock_mhz)
         if not _is_list_of_objects(entry.get("layers")):
-            found[label] = entry
+            found[label] = _with_time(entry, clock)
             continue
-        found |= {f"{label}/{name}": layer for name, layer in _items(entry).items()}
+        for name, layer in _items(entry).items():
+            found[f"{label}/{name}"] = _with_time(layer, clock)
     return found
+
+
+def _with_time(layer: dict[str, Any], clock_mhz: float | None) -> dict[str, Any]:
+    if clock_mhz is None or layer.get("cycles") is None:
+        return layer
+    return layer | {"clock_mhz": clock_mhz, _TIME: layer["cycles"] / (1000 * clock_mhz)}
 
 
 def _host_changed(
@@ -153,6 +166,12 @@ def _of_host(coverage: Any) -> tuple[int, int] | None:
         return None
     macs = coverage["macs_total"] - coverage["macs_on_accelerator"]
     return coverage["operators_on_host"], macs
+
+
+def moved_unit(compared: dict[str, Any]) -> str:
+    """The unit of the layers that moved."""
+    measures = {row["measure"] for row in compared["layers_moved"]}
+    return "cycles" if measures <= {"cycles"} else "ms"
 
 
 def host_lines(compared: dict[str, Any], names: tuple[str, str]) -> list[str]:
@@ -217,10 +236,10 @@ def _moved(
     rows = []
     for label in common:
         a, b = items_a[label], items_b[label]
-        measure = next(
-            (m for m in _MEASURES if a.get(m) is not None and b.get(m) is not None), None
-        )
+        measures = _MEASURES if a.get("clock_mhz") == b.get("clock_mhz") else (_TIME, *_MEASURES)
+        measure = next((m for m in measures if a.get(m) is not None and b.get(m) is not None), None)
         if measure is not None and a[measure] != b[measure]:
             delta = b[measure] - a[measure]
-            rows.append({"layer": label, **_pair(a[measure], b[measure]), "delta": delta})
+            pair = _pair(a[measure], b[measure])
+            rows.append({"layer": label, "measure": measure, **pair, "delta": delta})
     return sorted(rows, key=lambda row: -abs(row["delta"]))

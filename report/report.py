@@ -33,6 +33,7 @@ import numpy as np
 
 from .. import plugins
 from .._version import __version__
+from ..hw.built import find_built
 from ..isa.insn import Gemm, Insn
 from ..isa.memory import MemoryParams
 from ..isa.notes import pack_notes
@@ -228,7 +229,37 @@ def accelerator_report(
         "layers": rows,
         "dram": bounds.dram_traffic(program),
         "coverage": coverage(layers),
+        **timed(timing.cycles, program.params, memory),
     }
+
+
+def timed(cycles: int, params: HwParams, memory: MemoryParams) -> dict[str, Any]:
+    """The time of so many cycles on the board whose memory this is, as :func:`at_clock`, and
+    ``clock_of``, its name; nothing where no such design was routed.
+    """
+    built = find_built(params, memory)
+    if built is None:
+        return {}
+    return at_clock(cycles, params, built.mhz) | {"clock_of": built.board}
+
+
+def at_clock(cycles: int, params: HwParams, mhz: float) -> dict[str, Any]:
+    """``clock_mhz``, ``time_ms`` of a program of so many cycles, and ``images_per_s``, each image a
+    part of the configuration's batch. The host's work is not in it.
+    """
+    time_ms = cycles / (1000 * mhz)
+    return {"clock_mhz": mhz, "time_ms": time_ms, "images_per_s": 1000 * params.batch / time_ms}
+
+
+def time_text(report: Mapping[str, Any]) -> str:
+    """The time of a report or row, in words; an empty string where it has none."""
+    if "time_ms" not in report:
+        return ""
+    where = f", as routed for {report['clock_of']}" if "clock_of" in report else ""
+    return (
+        f"{report['time_ms']:.3f} ms, {significant(report['images_per_s'], 3)} images a second at"
+        f" {report['clock_mhz']:g} MHz{where}"
+    )
 
 
 def layer_stalls(

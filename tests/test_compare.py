@@ -140,6 +140,28 @@ def test_layers_of_networks(compare) -> None:
     assert {row["metric"] for row in report["rows"]} == {"dqn.cycles"}
 
 
+def test_fewer_cycles_at_a_slower_clock(compare) -> None:
+    """Where clocks differ, time is the measure; where they are the same, or one is not known,
+    cycles are."""
+    layers = [{"name": "conv", "cycles": 70}, {"name": "dense", "cycles": 30}]
+    rows = [{"model": "dqn", "cycles": 100, "clock_mhz": 60.0, "time_ms": 0.1, "layers": layers}]
+    before = {"command": "bench networks", "memory": "vta", "rows": rows}
+    after = _changed(before)
+    after["rows"][0] |= {"cycles": 90, "clock_mhz": 40.0, "time_ms": 0.12}
+    after["rows"][0]["layers"][0]["cycles"] = 60
+    _, report = compare(before, after)
+    moved = {row["layer"]: (row["measure"], row["ratio"]) for row in report["layers_moved"]}
+    assert moved == {
+        "dqn/conv": ("time_ms", pytest.approx(60 / 40 / (70 / 60))),
+        "dqn/dense": ("time_ms", pytest.approx(1.5)),
+    }
+    assert "2 moved), in ms" in compare(before, after, as_json=False)[1]
+    for clocks in ({"clock_mhz": 60.0}, {"clock_mhz": None}):
+        after["rows"][0] |= clocks
+        _, report = compare(before, after)
+        assert [row["measure"] for row in report["layers_moved"]] == ["cycles"]
+
+
 def test_two_runs(compare) -> None:
     after = _changed(RUN, cycles=800, memory="slow")
     after["layers"][1]["cycles"], after["layers"][2]["cycles"] = 120, 80

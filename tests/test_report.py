@@ -16,7 +16,8 @@ from vdla.bench.measure import measure, random_inputs
 from vdla.bench.net import Net
 from vdla.bench.workloads import ConvLayer
 from vdla.cli import run_app
-from vdla.isa.memory import MEMORY_PRESETS, MemoryParams
+from vdla.hw.built import find_built
+from vdla.isa.memory import MEMORY_PRESETS, MemoryParams, load_platform
 from vdla.isa.params import PRESETS, HwParams
 from vdla.report.bounds import Bound, active_cycles
 from vdla.report.report import (
@@ -176,12 +177,31 @@ def test_names_instead_of_hashes() -> None:
 def test_the_table_says_where_the_cycles_went(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_app(["run", str(DIGITS), "--clock", "100"]) == 0
     out = capsys.readouterr().out
-    assert "6,248 cycles (0.062 ms at 100 MHz)" in out
+    assert "6,248 cycles (0.062 ms, 16,005 images a second at 100 MHz)" in out
     (row,) = [line for line in out.splitlines() if line.startswith("│ left ")]
     assert "reads" in row and "load" in row
     (row,) = [line for line in out.splitlines() if line.startswith("│ total, programs: 1 ")]
     assert "host 2 of 11" in row, "the share of the host beside the utilisation"
     assert "1 program; 2 of 11 operators (18.2 %) run on the host, with 0.0 % of the MACs" in out
+
+
+def test_time_on_the_board_whose_design_was_routed(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its own clock, with its own memory; no time where such a machine cannot be built."""
+    built = find_built(*load_platform("8x8", "ulx3s"))
+    assert built is not None and built.mhz >= built.asked_mhz
+    run = ["run", str(DIGITS), "--hw", "8x8", "--json", "-"]
+    for memory, clock, expected in (
+        ("ulx3s", (), built.mhz), ("vta", (), None), ("ulx3s", ("--clock", "50"), 50)
+    ):  # fmt: skip
+        assert run_app([*run, "--memory", memory, *clock]) == 0
+        report = json.loads(capsys.readouterr().out)
+        assert report.get("clock_mhz") == expected
+        assert report.get("clock_of") == ("ulx3s-85f" if not clock and expected else None)
+        if expected is not None:
+            assert report["time_ms"] == pytest.approx(report["cycles"] / (1000 * expected))
+            assert report["images_per_s"] == pytest.approx(1000 / report["time_ms"])
+    assert run_app(["run", str(DIGITS), "--hw", "8x8", "--memory", "ulx3s"]) == 0
+    assert f"at {built.mhz:g} MHz, as routed for ulx3s-85f" in capsys.readouterr().out
 
 
 def test_what_the_host_does_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:

