@@ -33,7 +33,7 @@ def test_both_runs_are_side_by_side(reports, tmp_path: Path) -> None:
     assert page.sections == [
         "What changed", "Layers that moved", "Units", "Roofline", "DRAM traffic",
     ]  # fmt: skip
-    moved = page.rows("Layers that moved")
+    moved = page.rows("Layers that moved, in cycles")
     assert [row["layer"] for row in moved] == [row["layer"] for row in expected["layers_moved"]]
     assert [row["difference"] for row in moved] == [
         row["delta"] for row in expected["layers_moved"]
