@@ -33,6 +33,7 @@ class MemoryShare(wiring.Component):
     ----------
     core, host : the masters;  memory : the memory
     running : the core has the memory
+    receiving : the same from a register of its own: the way of a beat into the core is long
     draining : what the core has left is finished
     """
 
@@ -41,7 +42,7 @@ class MemoryShare(wiring.Component):
         super().__init__(
             {
                 "core": In(port), "host": In(port), "memory": Out(port),
-                "running": In(1), "draining": Out(1),
+                "running": In(1), "receiving": In(1), "draining": Out(1),
             }
         )  # fmt: skip
 
@@ -55,7 +56,7 @@ class MemoryShare(wiring.Component):
             if member.flow == Out:
                 m.d.comb += ours.eq(Mux(self.running, its, hosts & free if handshake else hosts))
             else:
-                m.d.comb += its.eq(ours & self.running if handshake else ours)
+                m.d.comb += its.eq(ours & self.receiving if handshake else ours)
                 m.d.comb += hosts.eq(ours & free & ~self.running if handshake else ours)
         reads, writes = self._unfinished(m)
         # Counts are a cycle late, so the first cycle without the core says nothing.
@@ -144,11 +145,13 @@ class System(wiring.Component):
         connect(m, core.axi, share.core)
         connect(m, link.axi, share.host)
         connect(m, share.memory, self.memory.axi)
-        heartbeat = Signal(_HEARTBEAT_BITS)
-        # A cycle late, before the core's first access.
+        heartbeat, receiving = Signal(_HEARTBEAT_BITS), Signal(init=1)
+        # A cycle late, before the core's first access. With the same initial value, which no beat
+        # comes to see, synthesis would make one register of both.
         m.d.sync += [heartbeat.eq(heartbeat + 1), share.running.eq(core.running)]
+        m.d.sync += receiving.eq(core.running)
         m.d.comb += [
-            link.rx.eq(self.rx), self.tx.eq(link.tx),
+            link.rx.eq(self.rx), self.tx.eq(link.tx), share.receiving.eq(receiving),
             self.memory.restart.eq(core.running & ~share.running),
             self.leds.eq(Cat(heartbeat[-1], core.running, link.active, share.draining)),
         ]  # fmt: skip

@@ -56,14 +56,17 @@ class Writer(wiring.Component):
 
     def _write(self, m: Module) -> None:
         placed, target, bus_bytes = self.placed, self.placed.target, self.params.bus_bytes
-        # Registered for a cycle, because they go to all memories.
-        address = Signal.like(placed.entry)
+        # Registered for a cycle, because they go to all memories. The weights have so many block
+        # RAMs that their address is a register of its own. Its initial value, which nothing reads,
+        # is another one, or synthesis would make one register of both.
+        others = Signal.like(placed.entry, name="address")
+        weights = Signal.like(placed.entry, name="wgt_address", init=-1)
         padding, widened, pad_value = Signal(), Signal(), Signal.like(target.pad_value)
         written = Signal.like(placed.data, reset_less=True)
         first = Signal.like(placed.first)
         m.d.sync += [
-            address.eq(placed.entry), padding.eq(placed.pad), widened.eq(target.widen),
-            pad_value.eq(target.pad_value),
+            others.eq(placed.entry), weights.eq(placed.entry), padding.eq(placed.pad),
+            widened.eq(target.widen), pad_value.eq(target.pad_value),
             written.eq(Mux(placed.pad, target.pad_value.replicate(bus_bytes), placed.data)),
         ]  # fmt: skip
         m.d.comb += first.eq(Mux(padding, pad_value.replicate(bus_bytes), placed.first))
@@ -92,6 +95,7 @@ class Writer(wiring.Component):
                 strobes = Mux(target.widen, self._spread(of_source, count), strobes)
             enable = Signal(count, name=f"{name}_enable")
             m.d.sync += enable.eq(Mux(target.memory == code, strobes, 0))
+            address = weights if name == "wgt" else others
             m.d.comb += [port.en.eq(enable), port.addr.eq(address), port.data.eq(data)]
 
     def _widen(self, elements: Value) -> Value:

@@ -317,6 +317,7 @@ def test_what_a_core_leaves_is_finished(memory: Callable[[], Sdram | BlockRam]) 
 
     async def stopped(ctx, reads: int, missing: int) -> None:
         ctx.set(share.running, 1)
+        ctx.set(share.receiving, 1)
         ctx.set(core.rready, 0)
         for n in range(min(reads, at_once)):
             ctx.set(core.araddr, PLACES[n % len(PLACES)])
@@ -333,6 +334,7 @@ def test_what_a_core_leaves_is_finished(memory: Callable[[], Sdram | BlockRam]) 
             for n in range(6 - missing):
                 await send(ctx, core, 0x100 + n, False)
         ctx.set(share.running, 0)
+        ctx.set(share.receiving, 0)
         # As the core does when it has stopped.
         ctx.set(core.wvalid, 1)
         ctx.set(core.arvalid, 1)
