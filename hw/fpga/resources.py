@@ -113,8 +113,6 @@ def features(params: HwParams, device: Device) -> dict[str, float]:
         "products with a multiplier": narrow,
         "pairs that share a multiplier": packed,
         "products without": params.peak_macs_per_cycle - narrow - 2 * packed,
-        "bytes of table values": params.vector_lanes * params.vector_table,
-        "products of windows": params.vector_lanes * params.vector_window,
         "bits of queues": queued,
     }
 
