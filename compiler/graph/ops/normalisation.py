@@ -1,6 +1,8 @@
 """Layer normalisation of int8 in integers that every target has: sums of a row and of its squares,
 which are exact, and one inverse square root for each row, by Newton's steps.
 
+RMS normalisation is the same around the input's zero point in the place of the mean.
+
 A row x of ``width`` = C elements, whose scale and zero point cancel out but for epsilon, is
 computed as::
 
@@ -59,10 +61,11 @@ BIAS_LIMIT = 1 << 30
 @dataclass(frozen=True)
 class Numbers:
     """The constants of :func:`normaliser` for rows of ``width`` elements, and an ``epsilon`` in
-    squared steps of the input."""
+    squared steps of the input. Squares are of distances from the row's mean, or from ``centre``."""
 
     width: int
     epsilon: float
+    centre: int | None = None
 
     @property
     def fits(self) -> bool:
@@ -73,7 +76,8 @@ class Numbers:
     def _room(self) -> float:
         """How often the greatest energy without fraction bits fits its limit. Squares less the mean
         are at most 127.5**2, and the mean that is subtracted is rounded."""
-        return 2**ENERGY_BITS / (self.width * (2**14 + self.epsilon) + 2)
+        farthest = 2**7 if self.centre is None else max(2**7 + self.centre, 2**7 - self.centre)
+        return 2**ENERGY_BITS / (self.width * (farthest**2 + self.epsilon) + 2)
 
     @cached_property
     def most_rest(self) -> int:
@@ -115,7 +119,8 @@ class Numbers:
     def bits(self) -> int:
         """Bits behind the point of a normalised element: the factor of the row of least variance,
         in which one element differs by 1, is just below its limit."""
-        least = (1 - 1 / self.width) / self.width + self.epsilon
+        share = 1 / self.width if self.centre is None else 0
+        least = (1 - share) / self.width + self.epsilon
         return min(FACTOR_BITS, math.floor(FACTOR_BITS - 0.1 + math.log2(least) / 2))
 
     @cached_property
@@ -178,12 +183,19 @@ def normaliser(total: Any, squares: Any, numbers: Numbers, by: Steps) -> tuple[A
     """``factor`` and ``offset`` of rows with these sums of elements and of squares; of arrays of
     int64, or of expressions."""
     n, cached = numbers, by.cached
-    mean = cached(total * n.mean + (1 << (MEAN_BITS - 1)) >> MEAN_BITS)
-    rest = cached(total - mean * n.width)
-    # Sum of (x - mean)**2, of which the share of the mean's rounding is rest**2 / width.
-    around = squares - (total + rest) * mean
-    rounded = rest * rest * n.square >> n.square_bits - n.fraction_bits
-    energy = cached((around << n.fraction_bits) - rounded + n.least_energy)
+    if n.centre is None:
+        mean = cached(total * n.mean + (1 << (MEAN_BITS - 1)) >> MEAN_BITS)
+        rest = cached(total - mean * n.width)
+        # Sum of (x - mean)**2, of which the share of the mean's rounding is rest**2 / width.
+        around = squares - (total + rest) * mean
+        rounded = rest * rest * n.square >> n.square_bits - n.fraction_bits
+        energy = cached((around << n.fraction_bits) - rounded + n.least_energy)
+    else:
+        # Sum of (x - centre)**2.
+        around = squares
+        if n.centre:
+            around = squares - (total * 2 - n.centre * n.width) * n.centre
+        energy = cached((around << n.fraction_bits) + n.least_energy)
     first = cached(by.look_up(cached(find_root_index(energy, by.least))))
     half = by.low_bits(first)
     part = cached(-1 * (energy << half << half >> PART_BITS))
@@ -194,6 +206,8 @@ def normaliser(total: Any, squares: Any, numbers: Numbers, by: Steps) -> tuple[A
         root = cached((product + (3 << STEP_BITS)) * root >> STEP_BITS + 1)
     doubled = root * n.scale >> by.low_bits(-1 * first + (n.scale_bits - 1 + POSITIVE))
     factor = cached(by.least(doubled + 1 >> 1, FACTOR_LIMIT))
+    if n.centre is not None:
+        return factor, cached(factor * -n.centre)
     share = (factor * rest >> LOST_BITS) * n.rest >> REST_BITS - LOST_BITS
     return factor, cached(-1 * (factor * mean + share))
 
@@ -204,7 +218,7 @@ class QLayerNorm(Op):
 
     ``in_scale`` is the input's scale, whose zero point does not matter, and ``epsilon`` what is
     added to the variance; ``gain`` and ``bias`` are float32 [C]; ``out_scale`` and ``zero_point``
-    are the result's.
+    are the result's. With a ``centre``, the input's zero point, it is RMS normalisation.
     """
 
     axis: int
@@ -214,13 +228,14 @@ class QLayerNorm(Op):
     bias: np.ndarray
     out_scale: float
     zero_point: int
+    centre: int | None = None
 
     fusion = Fusion.REDUCTION
 
     @cached_property
     def numbers(self) -> Numbers:
         """The constants of the rows' statistics."""
-        return Numbers(len(self.gain), self.epsilon / self.in_scale**2)
+        return Numbers(len(self.gain), self.epsilon / self.in_scale**2, self.centre)
 
     @cached_property
     def parameters(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -1,4 +1,4 @@
-"""Turn layer normalisation of tokens, between Dequantize and Quantize, into integers."""
+"""Turn layer and RMS normalisation of tokens, between Dequantize and Quantize, into integers."""
 
 from __future__ import annotations
 
@@ -71,17 +71,19 @@ def _fused(
     found = None if whole is None or steps.source is None else steps.affine(whole)
     if found is None or steps.source is None:
         return node
-    gain, bias, epsilon = found
+    gain, bias, epsilon, is_centred = found
     source, quant = steps.source, quantize.quant
     assert isinstance(source.op, Dequantize)
+    centre = None if is_centred else int(source.op.quant.zero_point[0])
     in_scale, out_scale = (float(q.scale[0]) for q in (source.op.quant, quant))
     fits = in_scale > 0 and out_scale > 0 and epsilon >= 0
-    if not (fits and Numbers(shape[-1], epsilon / in_scale**2).fits):
+    if not (fits and Numbers(shape[-1], epsilon / in_scale**2, centre).fits):
         return node
     if not (np.abs(gain) / out_scale < MOST_GAIN).all() or not np.isfinite(bias).all():
         return node
     zero_point = int(quant.zero_point[0])
-    op = QLayerNorm(len(shape) - 1, in_scale, epsilon, gain, bias, out_scale, zero_point)
+    axis = len(shape) - 1
+    op = QLayerNorm(axis, in_scale, epsilon, gain, bias, out_scale, zero_point, centre)
     return replace(node, name=last.name, op=op, inputs=source.inputs, reason="")
 
 
@@ -143,8 +145,10 @@ class _Steps:
         self.channels[var] = data.reshape(-1)
         return var
 
-    def affine(self, whole: Expr) -> tuple[np.ndarray, np.ndarray, float] | None:
-        """Gain, bias and epsilon of a normalisation; None if an expression is none."""
+    def affine(self, whole: Expr) -> tuple[np.ndarray, np.ndarray, float, bool] | None:
+        """Gain, bias and epsilon of a normalisation, and whether the mean is subtracted; None if an
+        expression is none.
+        """
         bias = np.zeros(self.shape[-1], np.float32)
         match whole:
             case Binary("+", product, Var() as added) | Binary("+", Var() as added, product) if (
@@ -164,12 +168,12 @@ class _Steps:
                 pass
             case _:
                 return None
-        mean = self._mean(self.x)
-        same = above == self.x - mean and variance in (
+        is_centred = above == self.x - self._mean(self.x)
+        same = (is_centred or above == self.x) and variance in (
             self._mean(above * above),
             self._mean(Call("pow", (above, Const(2.0, "float32")), "float32")),
         )
-        return (gain, bias, float(epsilon)) if same else None
+        return (gain, bias, float(epsilon), is_centred) if same else None
 
     def _mean(self, value: Expr) -> Expr:
         """The mean of a value, as the frontends write it."""

@@ -1,4 +1,4 @@
-"""Layer normalisation of the positions of an image, in two operators.
+"""Layer normalisation of the positions of an image, in two operators; RMS normalisation, too.
 
 The first one finds the factor and the offset of each position. A position's channels are added up
 by the tensor core: 16 positions, read as weights, times ones are their sums, and times the identity
@@ -125,11 +125,15 @@ class RowFactors(Tiled[RowDigitsWorkload]):
         local = s.cache_write(out, "out")
         # What is constant stays on chip from the start.
         s.cache_read(unit, "inp", [turned])
-        s.cache_read(one, "inp", [total])
+        # Around 0, the sums of elements do not matter.
+        summed = [total] if w.numbers.centre != 0 else []
+        for tensor in summed:
+            s.cache_read(one, "inp", [tensor])
         s.cache_read(tables[0].words, "par", [squares])
         s.cache_read(tables[1].words, "par", chain.lookers)
         [tile], _ = E.split_tiles(s[out], (int(knobs["tiles"]),), (1,))
-        E.attach(s, {tiles: "wgt", total: "acc", squares: "tmp"}, s[out], tile)
+        scopes = {tiles: "wgt", squares: "tmp"} | dict.fromkeys(summed, "acc")
+        E.attach(s, scopes, s[out], tile)
         for stage in chain.stages:
             E.attach(s, {stage: "tmp"}, s[out], tile)
         s[local].compute_at(s[out], tile)
@@ -138,7 +142,7 @@ class RowFactors(Tiled[RowDigitsWorkload]):
         s[squares].reorder(squares.axes[0], k, e, *squares.axes[1:])
         E.attach(s, {turned: "acc"}, s[squares], squares.axes[0])
         s[turned].double_buffer()
-        for tensor in (total, turned):
+        for tensor in (*summed, turned):
             E.schedule_sums(s, tensor, params)
         func = lower(s, [x, unit, one, *(table.words for table in tables), out], name)
         return share_buffers(unroll_loops(func), "tmp")

@@ -1,4 +1,4 @@
-"""Layer normalisation in integers against float32, and that its intermediate values fit int32."""
+"""Layer and RMS normalisation in integers against float32, and that all values fit int32."""
 
 from __future__ import annotations
 
@@ -105,6 +105,31 @@ def test_all_that_is_computed_fits_int32(width: int, epsilon: float) -> None:
     np.testing.assert_array_equal(combine_digits(np.stack(digits(factor.astype(np.int32)))), factor)
 
 
+@pytest.mark.parametrize("centre", [-128, -3, 0, 127])
+@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_around_a_centre_all_fits_int32(width: int, epsilon: float, centre: int) -> None:
+    """And the factor is that of real numbers, as above, and the offset the centre times it."""
+    numbers = Numbers(width, epsilon, centre)
+    assert numbers.fits
+    total, squares = extreme_sums(width)
+    factor, offset = (v.values for v in normaliser(Wide(total), Wide(squares), numbers, WIDE))
+    around = (squares - 2 * centre * total) / width + centre**2
+    vary = around > 1e-9
+    wanted = 2.0**numbers.bits / np.sqrt(around[vary] + epsilon)
+    assert wanted.max() < FACTOR_LIMIT
+    energy = width * (around[vary] + epsilon) * 2.0**numbers.fraction_bits
+    assert energy.max() < 2**30
+    off = np.abs(factor[vary] / wanted - 1)
+    assert (off < 2**-13 + 0.6 / wanted + 1 / energy).all()
+    assert (factor >= 0).all() and factor.max() <= FACTOR_LIMIT
+    np.testing.assert_array_equal(offset, -centre * factor)
+    # An element of such a row is at most this far from the centre.
+    far = np.sqrt(width) * 2.0**numbers.bits * 1.001
+    assert far + (1 << 30) < LIMIT
+    np.testing.assert_array_equal(combine_digits(np.stack(digits(offset.astype(np.int32)))), offset)
+
+
 def test_every_first_root_is_near_and_its_energy_fits() -> None:
     """At both ends of what the table's index stands for, which are all energies of 30 bits."""
     units = (64 ** np.arange(5)[:, None] * np.arange(1, 64)).reshape(-1)
@@ -120,8 +145,9 @@ def test_every_first_root_is_near_and_its_energy_fits() -> None:
 
 def float32(op: QLayerNorm, x: np.ndarray) -> np.ndarray:
     """The normalisation of rows in float32, before it is quantised."""
-    real = x.astype(np.float32) * np.float32(op.in_scale)
-    apart = real - real.mean(-1, keepdims=True, dtype=np.float32)
+    real = (x.astype(np.float32) - np.float32(op.centre or 0)) * np.float32(op.in_scale)
+    mean = real.mean(-1, keepdims=True, dtype=np.float32)
+    apart = real - mean if op.centre is None else real
     variance = (apart * apart).mean(-1, keepdims=True, dtype=np.float32)
     return apart * (1 / np.sqrt(variance + np.float32(op.epsilon))) * op.gain + op.bias
 
@@ -133,16 +159,16 @@ def differences(op: QLayerNorm, x: np.ndarray) -> np.ndarray:
 
 
 def normalisation(
-    x: np.ndarray, in_scale: float, epsilon: float, gain: np.ndarray | None = None
-) -> QLayerNorm:
+    x: np.ndarray, in_scale: float, epsilon: float, gain: np.ndarray | None = None,
+    centre: int | None = None,
+) -> QLayerNorm:  # fmt: skip
     """One of these rows, whose greatest result is 127 steps from 0."""
     rng = np.random.default_rng(x.shape[-1])
     gains, bias = (rng.standard_normal(x.shape[-1]).astype(np.float32) for _ in range(2))
     gains = gains if gain is None else gain
-    first = QLayerNorm(1, in_scale, epsilon, gains, bias, 1.0, 0)
-    return QLayerNorm(
-        1, in_scale, epsilon, gains, bias, float(np.abs(float32(first, x)).max()) / 127, 3
-    )
+    first = QLayerNorm(1, in_scale, epsilon, gains, bias, 1.0, 0, centre)
+    out_scale = float(np.abs(float32(first, x)).max()) / 127
+    return QLayerNorm(1, in_scale, epsilon, gains, bias, out_scale, 3, centre)
 
 
 @pytest.mark.parametrize("width", [64, 192, 256, 384, 512, 768])
@@ -156,6 +182,24 @@ def test_it_is_layer_normalisation(width: int, spread: int) -> None:
     for in_scale, epsilon in ((0.02, 1e-5), (0.05, 1e-12), (0.001, 1e-5), (0.5, 1e-3)):
         off = differences(normalisation(x, in_scale, epsilon), x)
         assert off.max() <= 1 and (off == 0).mean() >= 0.99, (in_scale, epsilon)
+
+
+@pytest.mark.parametrize("width", [64, 288, 576, MOST_WIDTH])
+@pytest.mark.parametrize("centre", [-128, -20, 0, 7, 127])
+def test_it_is_rms_normalisation(width: int, centre: int) -> None:
+    """Within a step of float32, and 99 % of it, around any zero point; a row of zeros is the
+    bias."""
+    rng = np.random.default_rng((width, 128 + centre))
+    spread = rng.uniform(2, 90, (400, 1))
+    x = np.clip(np.rint(rng.standard_normal((400, width)) * spread + centre), -128, 127)
+    x[0] = centre
+    x = x.astype(np.int8)
+    for in_scale, epsilon in ((0.02, 1e-5), (0.05, 1e-12), (0.5, 1e-3)):
+        op = normalisation(x, in_scale, epsilon, centre=centre)
+        off = differences(op, x)
+        assert off.max() <= 1 and (off == 0).mean() >= 0.99, (in_scale, epsilon)
+        steps = np.rint(op.bias / np.float32(op.out_scale)) + op.zero_point
+        assert (op.evaluate(x[:1]) == np.clip(steps, -128, 127).astype(np.int8)).all()
 
 
 def test_constant_rows_and_outliers() -> None:

@@ -34,16 +34,18 @@ HW = HwParams(vector_table=2)
 SMALL = replace(PRESETS["4x4"], vector_table=2, par_depth=80)
 
 
-def norm_of(channels: int, epsilon: float = 1e-5) -> QLayerNorm:
-    """A normalisation of channels."""
+def norm_of(channels: int, epsilon: float = 1e-5, centre: int | None = None) -> QLayerNorm:
+    """A normalisation of channels, around their mean or a centre."""
     rng = np.random.default_rng(channels)
     gain, bias = (rng.standard_normal(channels).astype(np.float32) for _ in range(2))
-    return QLayerNorm(1, 0.05, epsilon, gain, bias, 0.03, 5)
+    return QLayerNorm(1, 0.05, epsilon, gain, bias, 0.03, 5, centre)
 
 
-def normalised(channels: int, places: int, block: int, epsilon: float = 1e-5) -> Graph:
+def normalised(
+    channels: int, places: int, block: int, epsilon: float = 1e-5, centre: int | None = None
+) -> Graph:
     """The two operators of one normalisation."""
-    norm = norm_of(channels, epsilon)
+    norm = norm_of(channels, epsilon, centre)
     x = Tensor("x", (1, channels, places, 1), "int8")
     first, rest = RowDigits(norm.numbers, block), QNormalise(norm, block)
     digits = Tensor("digits", *infer(first, (x,), "factors"))
@@ -94,6 +96,12 @@ CASES = {
 def test_it_equals_the_interpreter(case: str) -> None:
     channels, places, hw = CASES[case]
     check(normalised(channels, places, hw.block), hw)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("centre", [-7, 0])
+def test_rms_normalisation_equals_the_interpreter(centre: int) -> None:
+    check(normalised(64, 37, HW.block, centre=centre), HW)
 
 
 @pytest.mark.slow
