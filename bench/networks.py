@@ -61,14 +61,20 @@ def network_rows(
 ) -> list[dict[str, Any]]:
     """One row for each named network; for those of ``workloads.py`` if none is named. ``save`` is a
     folder for the models, NAME-int8.onnx and NAME.onnx. ``records`` are a file of them, by default
-    the one that :func:`vdla.compile` uses.
+    the one that :func:`vdla.compile` uses. A network that cannot be measured, because it does not
+    fit the memory, is a row with the reason (``error``); the others are measured.
 
-    Raises VdlaError for an unknown name, and as :func:`~vdla.bench.measure.measure`.
+    Raises VdlaError for an unknown name.
     """
     models = models or tuple(NETWORKS)
     check_names(models, (*IN_INTEGERS, *IN_FLOAT))
-    found = Records.find_file(records)
-    return [_row(name, hw, memory, simulators, save, found) for name in told(models, progress)]
+    found, rows = Records.find_file(records), list[dict[str, Any]]()
+    for name in told(models, progress):
+        try:
+            rows.append(_row(name, hw, memory, simulators, save, found))
+        except VdlaError as error:
+            rows.append({"model": name, "error": str(error)})
+    return rows
 
 
 def make_model(name: str, batch: int, quantized: bool) -> onnx.ModelProto:
@@ -133,6 +139,7 @@ def _row(
     body = accelerator_report(found.compiled.layers, program, memory, timing)
     return {
         "model": name,
+        "error": None,
         "target": simulators[0],
         "cycles": found.cycles,
         **timed(found.cycles, hw, memory),

@@ -84,6 +84,9 @@ def networks(
             split_names(models), params, memory_params, simulators, advance, save, records
         )
     emit("bench networks", {"rows": rows}, json_file, _show_networks, params, memory_params, 0)
+    failed = [f"{row['model']}: {row['error']}" for row in rows if row["error"]]
+    if failed:
+        raise VdlaError("; ".join(failed))
 
 
 @app.command()
@@ -230,7 +233,8 @@ def _show_networks(console: Console, report: dict[str, Any]) -> None:
         "MACs on the accelerator", "end to end", "sim - rtl", "sim s", "rtl s", "CPU ms",
         "float ms",
     )  # fmt: skip
-    for row in report["rows"]:
+    measured = [row for row in report["rows"] if not row["error"]]
+    for row in measured:
         both = row["sim_cycles"] is not None and row["rtl_cycles"] is not None
         table.add_row(
             row["model"], count(row["programs"]), on_host(row["coverage"]), count(row["cycles"]),
@@ -241,7 +245,7 @@ def _show_networks(console: Console, report: dict[str, Any]) -> None:
               for name in ("sim_wall_s", "rtl_wall_s", "cpu_ms", "cpu_float_ms")),
         )  # fmt: skip
     console.print(table)
-    for row in report["rows"]:
+    for row in measured:
         for layer in row["uncovered"]:
             what = f"{row['model']}: {layer['layer']} ({percent(layer['macs'] / row['macs'])})"
             console.print(f"{what} on the host: {layer['reason']}")

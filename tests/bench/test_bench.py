@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from vdla.bench import networks
 from vdla.bench.measure import measure, random_inputs
 from vdla.bench.net import Net
 from vdla.bench.networks import network_rows
@@ -164,6 +166,24 @@ def tiny() -> Net:
     x = net.conv(net.input(1, 16, 6, 6), 16, 3)
     net.output(net.add(net.conv(x, 16, 3, groups=16), x))
     return net
+
+
+@pytest.mark.slow
+def test_a_network_that_does_not_fit_does_not_end_the_others(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its row has the reason; the table has the others, and the last line the reason."""
+    usual = networks._row
+
+    def row(name: str, *machine: Any) -> dict[str, Any]:
+        if name == "lstm_lm":
+            raise VdlaError("memory: too small")
+        return usual(name, *machine)
+
+    monkeypatch.setattr(networks, "_row", row)
+    assert run_app(["bench", "networks", "--models", "lstm_lm,dqn"]) == 2
+    out, err = capsys.readouterr()
+    assert "dqn" in out and err.endswith("vdla: lstm_lm: memory: too small\n")
 
 
 @pytest.mark.slow
