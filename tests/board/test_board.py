@@ -29,12 +29,14 @@ PARAMS = HwParams(
 )  # fmt: skip
 ROOT = Path(__file__).resolve().parents[2]
 SIZE_BYTES = 1 << 18
+#: A simulated board answers late on a machine that has other work.
+PATIENT_S = 5.0
 PATTERN = np.random.default_rng(7).integers(0, 256, 4096, np.uint8).tobytes()
 
 
 @pytest.mark.slow
 def test_memory_and_registers() -> None:
-    with simulated_board(PARAMS, SIZE_BYTES) as plug, Link(plug.port) as link:
+    with simulated_board(PARAMS, SIZE_BYTES) as plug, Link(plug.port, PATIENT_S) as link:
         link.write_memory(0, PATTERN)
         link.write_memory(SIZE_BYTES - 64, PATTERN[:64])
         assert link.read_memory(0, len(PATTERN)) == PATTERN
@@ -56,7 +58,7 @@ def test_programs_as_in_simulation(seed: int) -> None:
     dram = program.dram_image()
     expected = dram.copy()
     simulated = simulate(program, expected, MEMORY)
-    with simulated_board(PARAMS, SIZE_BYTES) as plug, Link(plug.port) as link:
+    with simulated_board(PARAMS, SIZE_BYTES) as plug, Link(plug.port, PATIENT_S) as link:
         result = Board(link).run(program, dram, MEMORY)
         assert link.repeated == 0
     assert result.status == simulated.status == Status.DONE
@@ -133,7 +135,7 @@ def test_another_configuration() -> None:
     program = random_program(HwParams.load("8x8"), 0)
     with (
         simulated_board(PARAMS, SIZE_BYTES) as plug,
-        Link(plug.port) as link,
+        Link(plug.port, PATIENT_S) as link,
         pytest.raises(VdlaError, match=f"got {PARAMS.hash}; build a bitstream"),
     ):
         Board(link).run(program, program.dram_image(), MEMORY)
