@@ -47,6 +47,11 @@ BUILT = (
         "065f07fdcc9abd6c88fbae94e4c458359198636dddc23405928a94511ea1e5fd",
         "9bf969216ae59f7892bae9209a5c7ae80fe4403016ed30a47b688776277ad8d4",
     ),
+    Built(
+        "ulx3s-85f", "ulx3s", "7034c3b0", 54.0, 54.66, 56_649, 24_820, 156, 206,
+        "9f49092f819cd19e92ebf355299fb94964fd5968058db764792b44048edd23fe",
+        "13b27cca5f5205fbf9341fcf9d7f7c2f22419b59521af38d33e309cab3862108",
+    ),
 )  # fmt: skip
 
 
