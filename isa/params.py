@@ -313,8 +313,8 @@ class HwParams:
 #: ``tmp`` for the results that pass it.
 _FEATURES = {"vector_table": 2, "vector_window": 3}
 _ROOMY = {**_FEATURES, "tmp_depth": 512}
-#: Presets without the features: what boards are built with until the others reach the same clock,
-#: and what the explorer's tables are of.
+#: Presets without the features, of which the explorer's tables and samples of synthesis are, and
+#: with which the others are compared.
 _PLAIN = {
     "16x16": HwParams(),
     "8x8": HwParams(block_in=8, block_out=8, wgt_depth=2048, acc_depth=1024),

@@ -21,10 +21,11 @@ from vdla.cli.output import percent
 from vdla.compiler.build import CompiledModel, build
 from vdla.compiler.targets.base import Options
 from vdla.compiler.targets.registry import find_target
+from vdla.hw.built import find_built
 from vdla.isa.memory import MEMORY_PRESETS, load_platform
 from vdla.isa.params import PRESETS
 from vdla.report.bounds import core_macs
-from vdla.report.report import join_programs
+from vdla.report.report import join_programs, timed
 from vdla.sim.model.core import simulate, simulate_cycles
 from vdla.sim.verify.random_programs import random_program
 
@@ -123,6 +124,34 @@ def test_networks_on_the_boards_memory(place: int, name: str) -> None:
     params, memory = load_platform("8x8", "ulx3s")
     compiled = build(NETWORKS[name](1, True), find_target("sim", Options(params, memory)))
     assert simulate_cycles(compiled.program, memory).cycles == board_cycles()[place]
+
+
+def board_table() -> dict[str, list[str]]:
+    """The table of networks on the board: of each the cells."""
+    (table,) = (rows for rows in tables() if rows[0][0] == "on the board")
+    return {name: cells for name, *cells in table[1:]}
+
+
+def test_clocks_of_the_board_are_those_of_designs_that_were_routed() -> None:
+    (table,) = (rows for rows in tables() if rows[0][0] == "on the board")
+    for column, hw in ((1, "8x8"), (4, "ecp5-85f")):
+        built = find_built(*load_platform(hw, "ulx3s"))
+        assert built is not None
+        assert table[0][column] == f"`{hw}`, {built.mhz:g} MHz: cycles"
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("name", board_table())
+def test_networks_on_the_board(name: str) -> None:
+    model = DIGITS if name == "digits" else make_model(name, 1, quantized=True)
+    expected: list[str] = []
+    for hw in ("8x8", "ecp5-85f"):
+        params, memory = load_platform(hw, "ulx3s")
+        compiled = build(model, find_target("sim", Options(params, memory)))
+        cycles = sum(simulate_cycles(p, memory).cycles for p in compiled.programs)
+        time = timed(cycles, params, memory)
+        expected += [f"{cycles:,}", f"{time['time_ms']:.2f}", f"{time['images_per_s']:.3g}"]
+    assert board_table()[name] == expected
 
 
 # ---- layers ----
