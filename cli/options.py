@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ from ..isa.errors import VdlaError
 from ..isa.memory import MEMORY_PRESETS
 from ..isa.params import PRESETS
 from ..runtime import workers as pool
+from ..runtime.processor import usable_cores
 from .files import Merges, Reads, Writes
 
 #: Bounds of numbers: what fits 64 bits, and repetitions and threads beyond which nobody waits.
@@ -24,7 +24,7 @@ MOST = 2**63 - 1
 MOST_ROUNDS, MOST_THREADS, MOST_VTHREADS = 1_000_000, 1024, 64
 MOST_SECONDS = 1e9
 #: Processes beyond which a machine only swaps: each loads the package, and wants a core.
-MOST_PROCESSES = 4 * (os.cpu_count() or 1)
+MOST_PROCESSES = 4 * usable_cores()
 
 JsonFile = Annotated[
     str | None,

@@ -106,7 +106,7 @@ def _ask() -> Host:
     if features.get("amx-tile") and not ask_for_tiles():
         features |= {name: False for name in features if name.startswith("amx-")}
     triple, cpu = llvm.get_process_triple(), llvm.get_host_cpu_name()
-    return Host(triple, cpu, features, _usable_cores(), cache_sizes())
+    return Host(triple, cpu, features, usable_cores(), cache_sizes())
 
 
 @cache
@@ -117,7 +117,8 @@ def ask_for_tiles() -> bool:
     return ctypes.CDLL(None).syscall(*map(ctypes.c_long, TILE_PERMISSION)) == 0
 
 
-def _usable_cores() -> int:
+def usable_cores() -> int:
+    """Cores that this process may run on."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
