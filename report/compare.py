@@ -10,7 +10,7 @@ from typing import Any
 
 from ..isa.errors import VdlaError
 from ..isa.text_files import read_text
-from .report import covered, on_host
+from .report import covered, milliseconds, on_host
 
 #: Wall-clock times of this machine, which change from run to run.
 NOISE = ("wall_s", "host_s", "sim_wall_s", "rtl_wall_s", "cpu_ms", "cpu_float_ms")
@@ -141,7 +141,7 @@ def _layers(items: dict[str, dict[str, Any]], clock_mhz: float | None) -> dict[s
 def _with_time(layer: dict[str, Any], clock_mhz: float | None) -> dict[str, Any]:
     if clock_mhz is None or layer.get("cycles") is None:
         return layer
-    return layer | {"clock_mhz": clock_mhz, _TIME: layer["cycles"] / (1000 * clock_mhz)}
+    return layer | {"clock_mhz": clock_mhz, _TIME: milliseconds(layer["cycles"], clock_mhz)}
 
 
 def _host_changed(

@@ -247,8 +247,13 @@ def at_clock(cycles: int, params: HwParams, mhz: float) -> dict[str, Any]:
     """``clock_mhz``, ``time_ms`` of a program of so many cycles, and ``images_per_s``, each image a
     part of the configuration's batch. The host's work is not in it.
     """
-    time_ms = cycles / (1000 * mhz)
+    time_ms = milliseconds(cycles, mhz)
     return {"clock_mhz": mhz, "time_ms": time_ms, "images_per_s": 1000 * params.batch / time_ms}
+
+
+def milliseconds(cycles: int, mhz: float) -> float:
+    """How long so many cycles take at a clock."""
+    return cycles / (1000 * mhz)
 
 
 def time_text(report: Mapping[str, Any]) -> str:
