@@ -31,6 +31,9 @@ class QGroupMatMul(Op):
     ``acc = sum over k of (a[g*K + k, m] - a_zero_point) * (b[g*K + k, n] - b_zero_point)`` in
     wrapping int32; ``y[g*W + n, m] = requant(acc)``, with one parameter set for all elements. The
     channels from N to W of each group are ``requant(0)``.
+
+    Where queries are grouped, an image has fewer groups: each is read by ``a_readers`` or
+    ``b_readers`` groups of the result, one behind another.
     """
 
     groups: int
@@ -39,23 +42,30 @@ class QGroupMatMul(Op):
     a_zero_point: int
     b_zero_point: int
     requant: Requant
+    a_readers: int = 1
+    b_readers: int = 1
 
     fusion = Fusion.REDUCTION
 
     def infer(self, *types: Type) -> Type:
         a, b = expect_dtypes(types, "int8", "int8")
-        expect_image(a, self.groups)
-        expect_image(b, self.groups)
-        expect(a[1] == b[1], "images of as many channels")
+        for image, readers in ((a, self.a_readers), (b, self.b_readers)):
+            expect(self.groups % readers == 0, f"a number of groups that divides {self.groups}")
+            expect_image(image, self.groups // readers)
+        alike = a[1] * self.a_readers == b[1] * self.b_readers
+        expect(alike, "images of as many channels in each group")
         expect(a[2] >= self.places, f"at least {self.places} places of the first image")
         expect(b[2] <= self.width, f"at most {self.width} places of the second image")
         return (1, self.groups * self.width, self.places, 1), "int8"
 
     def evaluate(self, *args: np.ndarray) -> np.ndarray:
         zero_points = (self.a_zero_point, self.b_zero_point)
+        readers = (self.a_readers, self.b_readers)
         a, b = (
-            x.astype(np.int64).reshape(self.groups, -1, x.shape[2]) - zero
-            for x, zero in zip(args, zero_points, strict=True)
+            (x.astype(np.int64).reshape(self.groups // count, -1, x.shape[2]) - zero).repeat(
+                count, 0
+            )
+            for x, zero, count in zip(args, zero_points, readers, strict=True)
         )
         acc = np.zeros((self.groups, self.width, self.places), np.int64)
         acc[:, : b.shape[2]] = b.transpose(0, 2, 1) @ a[:, :, : self.places]
@@ -66,12 +76,16 @@ class QGroupMatMul(Op):
             compute(x.shape, lambda *i, x=x, z=zero: x[i].astype("int32") - z, "shifted")
             for x, zero in zip(inputs, (self.a_zero_point, self.b_zero_point), strict=True)
         )
-        size, positions, width = a.shape[1] // self.groups, b.shape[2], self.width
+        size = a.shape[1] * self.a_readers // self.groups
+        positions, width = b.shape[2], self.width
         k = reduce_axis(size, "k")
 
         def products(y: Expr, c: Expr, m: Expr, x: Expr) -> Expr:
-            first, n = c // width * size, minimum(c % width, Const(positions - 1))
-            return sum_of(a[0, first + k, m, 0] * b[0, first + k, n, 0], k)
+            n = minimum(c % width, Const(positions - 1))
+            first, second = (
+                c // (width * count) * size + k for count in (self.a_readers, self.b_readers)
+            )
+            return sum_of(a[0, first, m, 0] * b[0, second, n, 0], k)
 
         acc = compute((1, self.groups * width, self.places, 1), products, "products")
         known = compute(
@@ -83,7 +97,7 @@ class QGroupMatMul(Op):
 
     def macs(self, *shapes: Shape) -> int:
         a, b = shapes
-        return a[1] * self.places * b[2]
+        return a[1] * self.a_readers * self.places * b[2]
 
 
 @dataclass(frozen=True)

@@ -104,7 +104,7 @@ class QAddFixed(Elementwise):
 
         left = lift(a, self.zero_a, self.mult_a, self.shift_a)
         right = lift(b, self.zero_b, self.mult_b, self.shift_b)
-        return _finished(left - right if self.subtract else left + right, self.requant)
+        return finished(left - right if self.subtract else left + right, self.requant)
 
 
 def _requantized(requant: Requant, total: np.ndarray) -> np.ndarray:
@@ -117,7 +117,8 @@ def _rescaled(value: Expr, multiplier: Expr | int, shift: Expr | int) -> Expr:
     return topi.rescale(value, multiplier, shift, "tflite").astype("int32")
 
 
-def _finished(total: Expr, requant: Requant) -> Expr:
+def finished(total: Expr, requant: Requant) -> Expr:
+    """An int32 sum requantised to int8 with one parameter set."""
     factors = int(requant.multiplier[0]), int(requant.shift[0])
     if requant.rounding == "tflite":
         scaled = _rescaled(total, *factors)
@@ -144,7 +145,7 @@ class QMul(Elementwise):
 
     def element(self, a: Expr, b: Expr) -> Expr:
         left, right = a.astype("int32") - self.zero_a, b.astype("int32") - self.zero_b
-        return _finished(left * right, self.requant)
+        return finished(left * right, self.requant)
 
 
 @dataclass(frozen=True, eq=False)

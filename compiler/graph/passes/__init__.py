@@ -21,6 +21,7 @@ from .fold_constants import fold_constants
 from .fold_pads import fold_pads
 from .fuse_layer_norm import fuse_layer_norm
 from .fuse_qdq import fuse_qdq
+from .fuse_rotation import fuse_rotation
 from .fuse_softmax import fuse_softmax
 from .fuse_tables import fuse_tables
 from .make_signed import make_signed
@@ -30,6 +31,7 @@ from .quantise_functions import quantise_functions
 from .raise_quantize import raise_quantize
 from .sink_conversions import sink_conversions
 from .unique_names import unique_names
+from .wrap_repeats import wrap_repeats
 
 GraphPass = Callable[[Graph], Graph]
 
@@ -37,6 +39,7 @@ GRAPH_PASSES: list[GraphPass] = [
     fold_constants,
     common_subexpressions,
     make_signed,
+    wrap_repeats,
     sink_conversions,
     raise_quantize,
     drop_identities,
@@ -45,6 +48,7 @@ GRAPH_PASSES: list[GraphPass] = [
     fuse_qdq,
     fuse_softmax,
     fuse_layer_norm,
+    fuse_rotation,
     quantise_concats,
     fuse_tables,
     fold_pads,

@@ -18,7 +18,7 @@ from ..arithmetic.requant import (
     requant,
 )
 from ..ir import Graph, Node, Tensor
-from ..ops.base import Bounded, Op
+from ..ops.base import Bounded, Elementwise, Op
 from ..ops.convolution import Conv2d, ConvTranspose2d, QConv2d, QConvTranspose2d
 from ..ops.elementwise import Add, Map
 from ..ops.integer import QAdd, QMul
@@ -57,6 +57,14 @@ def fuse_qdq(graph: Graph) -> Graph:
 
 
 Fused = tuple[Op, tuple[str, ...]]
+
+
+def is_product(node: Node) -> bool:
+    """Whether a node is the float product of two tensors, element by element."""
+    match node.op:
+        case Map(args=(a, b), body=Binary("*", left, right)):
+            return left is a and right is b
+    return False
 
 
 @dataclass
@@ -147,15 +155,29 @@ class QdqFusion:
 
     def fusible(self, node: Node) -> bool:
         """Whether a float operator has an integer form, if its operands allow it: also an image
-        times a value for each of its channels, which squeeze-and-excitation makes.
+        times a value for each of its channels, which squeeze-and-excitation makes, and the product
+        of two tensors of one shape, as in SwiGLU. If both are functions of one tensor, their
+        product is one, too, and becomes a table.
         """
-        match node.op:
-            case Map(args=(a, b), body=Binary("*", left, right)) if left is a and right is b:
-                x, factor = sorted((self.graph[n].shape for n in node.inputs), key=prod)[::-1]
-                sources = [self.producers.get(name) for name in node.inputs]
-                known = all(n is not None and isinstance(n.op, Dequantize) for n in sources)
-                return known and len(x) == 4 and x != factor == (*x[:2], 1, 1)
-        return isinstance(node.op, FUSIBLE)
+        if not is_product(node):
+            return isinstance(node.op, FUSIBLE)
+        x, factor = sorted((self.graph[n].shape for n in node.inputs), key=prod)[::-1]
+        sources = [self.producers.get(name) for name in node.inputs]
+        if not all(n is not None and isinstance(n.op, Dequantize) for n in sources):
+            return False
+        if x == factor:
+            return len({self.origin(name) for name in node.inputs}) == 2
+        return len(x) == 4 and factor == (*x[:2], 1, 1)
+
+    def origin(self, name: str) -> str:
+        """The tensor that another one is a function of, element by element."""
+        while (node := self.producers.get(name)) is not None:
+            computed = [n for n in node.inputs if not self.graph[n].is_constant]
+            each = isinstance(node.op, Elementwise | Quantize | Dequantize)
+            if not each or len(computed) != 1:
+                break
+            [name] = computed
+        return name
 
     def scaled(self, node: Node, out: Quant) -> Fused:
         pairs = [self.activation(name) for name in node.inputs]

@@ -8,7 +8,7 @@ from ..ir import Graph, Node, Tensor
 from ..ops.elementwise import Clip, Relu
 from ..ops.movement import Identity, Reshape, Transpose
 from ..ops.quantisation import Quantize
-from .fuse_qdq import FUSIBLE
+from .fuse_qdq import FUSIBLE, is_product
 
 MOVES = (Reshape, Identity, Transpose)
 ACTIVATIONS = (Relu, Clip)
@@ -51,7 +51,7 @@ def _moves(
     while len(readers[name]) == 1 and name not in graph.outputs:
         source = producers.get(name)
         if source is None or not isinstance(source.op, MOVES + ACTIVATIONS):
-            found = source is not None and isinstance(source.op, FUSIBLE)
+            found = source is not None and (isinstance(source.op, FUSIBLE) or is_product(source))
             return chain if found and any(isinstance(n.op, MOVES) for n in chain) else []
         chain.append(source)
         name = source.inputs[0]

@@ -40,13 +40,14 @@ from .templates.base import AcceleratorTemplate
 from .templates.channels import ChannelAddition, ChannelProducts
 from .templates.concat_slice import CopiedPositions
 from .templates.convolution import Products
-from .templates.elementwise import Addition
+from .templates.elementwise import Addition, ElementProducts
 from .templates.fused_products import FusedProducts
 from .templates.global_average import Means
 from .templates.inverted_residual import InvertedResiduals
 from .templates.layer_norm import Normalise, RowFactors, most_norm_channels, normalised_by_host
 from .templates.lookup_table import LookupTables
 from .templates.matmul import Activations, tile_step
+from .templates.rotation import Rotations
 from .templates.softmax import MaskedSoftmax, Softmax, longest_row, most_mask_rows
 from .templates.transpose import GroupsTransposed
 from .templates.transposed_convolution import Transposed
@@ -56,8 +57,8 @@ from .templates.windows import Windows
 #: A node is computed by the first template that handles it; these have instructions.
 TEMPLATES: list[type[AcceleratorTemplate]] = [
     Products, FusedProducts, Activations, GroupsTransposed, Transposed, Means, Windows,
-    InvertedResiduals, Addition, ChannelProducts, MaskedSoftmax, Softmax, RowFactors, Normalise,
-    ChannelAddition, CopiedPositions, LookupTables,
+    InvertedResiduals, Addition, ElementProducts, ChannelProducts, Rotations, MaskedSoftmax,
+    Softmax, RowFactors, Normalise, ChannelAddition, CopiedPositions, LookupTables,
 ]  # fmt: skip
 
 

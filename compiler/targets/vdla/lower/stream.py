@@ -321,7 +321,7 @@ class Stream:
 
     def vector(self, work: VectorWork, post: str = "none") -> None:
         """Run a nest on the vector unit, whose instructions have four loops; further spatial loops
-        are unrolled.
+        are unrolled, and so are those that run backwards through an operand.
         """
         if work.slides is not None:
             for piece in work.windows():
@@ -338,6 +338,12 @@ class Stream:
                 f"vector {work.op}: reduction loops {[loop.extent for loop in reduction]} exceed 4 "
                 f"loops of {limit}"
             )
+        for place, loop in enumerate(spatial):
+            if min(loop.strides) < 0:
+                others = [*spatial[:place], *spatial[place + 1 :]]
+                for step in range(loop.extent):
+                    self._vector(work.at(loop, step), post, others)
+                return
         if spatial and (len(spatial) + len(reduction) > 4 or spatial[0].extent > limit):
             head, tail = spatial[0], spatial[1:]
             count = limit if head.extent > limit and len(spatial) + len(reduction) <= 4 else 1

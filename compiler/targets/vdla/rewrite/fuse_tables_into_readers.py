@@ -54,7 +54,7 @@ def _fuse(
             if not sums_chunks(kernel[0] * kernel[1]):
                 return None
             op: Op = QTableMean(table, mean)
-        case QMul() as product:
+        case QMul() as product if graph[others[0]].shape != shape:
             op = QTableMul(table, product)
         case _:
             return None

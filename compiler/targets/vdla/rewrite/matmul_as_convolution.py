@@ -26,13 +26,14 @@ whole blocks (``'``)::
     y = Reshape(Transpose(Slice(Reshape(y'))))
 
 An operand that is an image of the accelerator with other dimensions, which it mostly is, is read as
-that image: nothing moves. Where its channels and positions have changed roles, it is transposed on
-the accelerator (TransposeGroups). Any other operand is laid out by the host.
+that image: nothing moves. Several groups read one group of it where heads of queries share keys and
+values, which a model repeats for them. Where its channels and positions have changed roles, it is
+transposed on the accelerator (TransposeGroups). Any other operand is laid out by the host.
 
-Additions and tables of images work on them, too, so that nothing moves between two products. In a
-network with products of two activations, so does the addition of a constant for each channel, which
-has no integer form elsewhere (QAddChannels). What is a function of one int8 tensor becomes one
-table.
+Additions, products of elements, rotary embeddings and tables of images work on them, too, so that
+nothing moves between two products. In a network with products of two activations, so does the
+addition of a constant for each channel, which has no integer form elsewhere (QAddChannels). What is
+a function of one int8 tensor becomes one table.
 
 A softmax between two products, where the vector unit has a table of 16 bits, wants its rows along
 positions: the product before it is that of its operands exchanged, and the one behind it transposes
@@ -53,10 +54,11 @@ from ....graph.ir import Graph, Node, Tensor, infer
 from ....graph.ops.base import Op
 from ....graph.ops.convolution import QConv2d
 from ....graph.ops.group_matmul import POSITIONS, QGroupMatMul, TransposeGroups
-from ....graph.ops.integer import QAdd, QAddFixed, QTable
+from ....graph.ops.integer import QAdd, QAddFixed, QMul, QTable
 from ....graph.ops.linear import QDense, QMatMul
 from ....graph.ops.movement import Concat, Identity, Pad, Reshape, Slice, Transpose
 from ....graph.ops.normalisation import QLayerNorm, QNormalise, RowDigits
+from ....graph.ops.rotation import QRotate
 from ....graph.ops.softmax import QTableSoftmax
 from ....graph.passes.dead_code import dead_code
 from ..attention_mask import find_visible_keys
@@ -66,7 +68,7 @@ from .quantise_constant_add import match_constant_add
 
 MOVES = (Identity, Reshape, Slice, Transpose)
 #: Operators of single elements, whose operands have one shape.
-ELEMENTWISE = (QAdd, QAddFixed, QTable)
+ELEMENTWISE = (QAdd, QAddFixed, QMul, QTable)
 #: From an image [1, C, N, 1] to a column [N, C, 1, 1], and back.
 TURN = (2, 1, 0, 3)
 WHY = "a matrix becomes the places of an image, or these become a matrix"
@@ -109,7 +111,7 @@ def matmul_as_convolution(graph: Graph, limits: Limits) -> Graph:
     if images.are_multiplied:
         rules += [
             images.product, images.rewrite_channel_bias, images.rewrite_softmax, images.normalise,
-            images.concatenate, images.flatten, images.read_directly,
+            images.rotate, images.concatenate, images.flatten, images.read_directly,
         ]  # fmt: skip
     for node in graph.nodes:
         node = images.fold_table(node) if images.are_multiplied else node
@@ -124,6 +126,11 @@ def _is_matrix(order: np.ndarray, image: tuple[int, ...]) -> bool:
     _, channels, positions, _ = image
     matrix = np.arange(channels * positions).reshape(channels, positions).T
     return order.size == matrix.size and (order.reshape(matrix.shape) == matrix).all()
+
+
+def _is_move(node: Node) -> bool:
+    """Whether a node only puts elements in other places, some of them several times."""
+    return isinstance(node.op, MOVES) or (isinstance(node.op, Pad) and node.op.mode == "wrap")
 
 
 def _is_product(node: Node) -> bool:
@@ -252,10 +259,12 @@ class _Images:
             operands.reverse()
             positions, channels = columns, rows
         image, weights = operands
-        second, is_filled = self.operand(node, *weights)
-        first, _ = self.operand(node, *image, is_filled=is_filled)
-        width = self.whole(channels)
-        product = QGroupMatMul(groups, width, positions, image[2], weights[2], op.requant)
+        second, b_readers, is_filled = self.operand(node, *weights)
+        first, a_readers, _ = self.operand(node, *image, is_filled=is_filled)
+        width, zero_points = self.whole(channels), (image[2], weights[2])
+        product = QGroupMatMul(
+            groups, width, positions, *zero_points, op.requant, a_readers, b_readers
+        )
         made = self.add(
             node.name, product, (first, second), f"{node.output}.image", ACCELERATOR, node.reason
         )
@@ -308,6 +317,26 @@ class _Images:
         digits = self.once(f"{node.name}.factors", op, source, FACTORS)
         rest = QNormalise(replace(node.op, axis=1), self.limits.block)
         self.on_images(node, rest, (source, digits), moves, "on the vector unit")
+        return True
+
+    def rotate(self, node: Node) -> bool:
+        """Append a rotary embedding of the channels of an image whose heads are groups of whole
+        blocks, twice for a head; whether it does. The host lays out cosines and sines."""
+        if not (isinstance(node.op, QRotate) and node.target == ACCELERATOR):
+            return False
+        source, order, moves = self.origin(node.inputs[0])
+        *lead, rows, width = order.shape
+        heads, factors = prod(lead), self[node.inputs[1]].shape
+        if not (moves and self.is_image(source, heads * width, rows)):
+            return False
+        g, p, c = np.ogrid[:heads, :rows, :width]
+        alike = (order.reshape(heads, rows, width) == (g * width + c) * rows + p).all()
+        if node.op.axis != order.ndim - 1 or factors[-2:] != (rows, width) or not alike:
+            return False
+        if prod(factors[:-2]) != 1:
+            return False
+        cos, sin = (self.lay_out_matrix(name, (1, width, rows, 1)) for name in node.inputs[1:])
+        self.on_images(node, replace(node.op, axis=1), (source, cos, sin), moves, node.reason)
         return True
 
     def concatenate(self, node: Node) -> bool:
@@ -367,6 +396,8 @@ class _Images:
         or the host can lay them out in that order; whether it does."""
         if node.target != ACCELERATOR or not isinstance(node.op, ELEMENTWISE):
             return False
+        if len({self[name].shape for name in node.inputs}) > 1:
+            return False  # a value for each channel
         lays_out = self.are_multiplied and len(self.graph.result(node).shape) > 2
         if not (lays_out or self.has_rows(node)):
             return False
@@ -436,10 +467,10 @@ class _Images:
     def operand(
         self, node: Node, name: str, shape: tuple[int, int, int], zero_point: int, rows: bool,
         is_filled: bool = False,
-    ) -> tuple[str, bool]:  # fmt: skip
-        """The image of an operand, [1, groups * whole blocks, positions, 1], and whether its
-        channels beyond the matrix are the zero point. Where it is transposed, its positions fill
-        whole blocks.
+    ) -> tuple[str, int, bool]:  # fmt: skip
+        """The image of an operand, [1, groups * whole blocks, positions, 1], how many groups of the
+        product read each of its groups, and whether its channels beyond the matrix are the zero
+        point. Where it is transposed, its positions fill whole blocks.
 
         ``shape`` has groups, and rows and columns of a matrix. Its positions are the ``rows``, or
         the columns. ``is_filled``: what is beyond the matrix does not matter, because the other
@@ -447,19 +478,21 @@ class _Images:
         source, origin, _ = self.origin(name)
         order = origin.reshape(shape) if rows else origin.reshape(shape).transpose(0, 2, 1)
         groups, positions, depth = order.shape
-        width = self.whole(depth)
+        width, filled = self.whole(depth), self.whole(positions)
         g, p, c = np.ogrid[:groups, :positions, :depth]
-        as_it_is = (order == (g * width + c) * positions + p).all()
-        fits = self.is_image(source, groups * width, positions) and (is_filled or depth == width)
-        if fits and as_it_is:
-            return source, depth == width
-        filled = self.whole(positions)
-        turned = (order == (g * filled + p) * depth + c).all()
-        if self.is_image(source, groups * filled, depth) and turned:
-            turn = TransposeGroups(groups, width, zero_point)
-            label = "first.turned" if rows else "turned"
-            return self.once(f"{node.name}.{label}", turn, source), True
-        return self.lay_out(node, name, shape, zero_point, rows), True
+        for readers in range(1, groups + 1):
+            if groups % readers:
+                continue
+            as_it_is = (order == (g // readers * width + c) * positions + p).all()
+            fits = self.is_image(source, groups // readers * width, positions)
+            if fits and as_it_is and (is_filled or depth == width):
+                return source, readers, depth == width
+            turned = (order == (g // readers * filled + p) * depth + c).all()
+            if self.is_image(source, groups // readers * filled, depth) and turned:
+                turn = TransposeGroups(groups // readers, width, zero_point)
+                label = "first.turned" if rows else "turned"
+                return self.once(f"{node.name}.{label}", turn, source), readers, True
+        return self.lay_out(node, name, shape, zero_point, rows), 1, True
 
     def lay_out(
         self, node: Node, name: str, shape: tuple[int, int, int], zero_point: int, rows: bool
@@ -523,7 +556,7 @@ class _Images:
         """The tensor that the moves begin with, the index there of each element, and the moves from
         it to this tensor."""
         moves: list[Op] = []
-        while (node := self.producers.get(name)) is not None and isinstance(node.op, MOVES):
+        while (node := self.producers.get(name)) is not None and _is_move(node):
             if node.target == ACCELERATOR:
                 break
             moves.append(node.op)

@@ -18,11 +18,11 @@ from ....choose.space import Knobs, KnobValue, Refusal
 from ....choose.template import Plan
 from ....graph.arithmetic.lift import FRACTION_BITS, Lift, lift
 from ....graph.ir import Graph, Node
-from ....graph.ops.integer import QAdd, QAddFixed
+from ....graph.ops.integer import QAdd, QAddFixed, QMul
 from ....te import Expr, Tensor, compute, create_schedule, placeholder
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
-from ..cost.tiling import VTHREADS, row_cycles
+from ..cost.tiling import VTHREADS, even_sizes, row_cycles
 from ..expressions import REQUANT_ENTRIES, Epilogue, attach, requantized, split_tiles, vthread_tiles
 from ..machine import Context
 from .base import Tiled, Track, WithinBudget, blocked_shape, uniform_parameters
@@ -192,3 +192,83 @@ def _steps(x: Tensor, found: Lift) -> list[Tensor]:
         nudged = step(lambda i: lowered[i] + (1 << (found.shift - 1)))
         step(lambda i: nudged[i] >> found.shift)
     return steps
+
+
+# ---- products --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ElementProductWorkload(WithinBudget):
+    """``requantize((a - zero) * (b - zero))`` of ``entries`` vectors. ``is_centred`` says that the
+    zero point of the first operand is 0."""
+
+    entries: int
+    is_centred: bool
+    context: Context
+    zeros: tuple[int, int] = field(compare=False)
+    epilogue: Epilogue = field(compare=False)
+
+
+class ElementProducts(Tiled[ElementProductWorkload]):
+    """The product of two tensors of one shape, as in SwiGLU: ``size`` vectors at a time. A pass for
+    each zero point comes before the product."""
+
+    name = "product of elements"
+    ops = (QMul,)
+    track = Track.VECTOR
+    says = "on the vector unit"
+
+    def handles(self, graph: Graph, node: Node) -> bool:
+        shapes = {tensor.shape for tensor in graph.operands(node)}
+        return super().handles(graph, node) and len(shapes) == 1
+
+    def workload(self, graph: Graph, node: Node, context: Context) -> ElementProductWorkload:
+        op, entries = node.op_as(QMul), prod(blocked_shape(graph.result(node).shape, self.machine))
+        epilogue = Epilogue.from_requant(op.requant)
+        zeros = (op.zero_a, op.zero_b)
+        return ElementProductWorkload(entries, op.zero_a == 0, context, zeros, epilogue)
+
+    def sizes(self, workload: ElementProductWorkload) -> Mapping[str, Sequence[KnobValue]]:
+        return {"size": even_sizes(workload.entries), "vthreads": VTHREADS}
+
+    def needs(self, workload: ElementProductWorkload, knobs: Knobs) -> Mapping[str, int]:
+        vectors = int(knobs["size"]) * int(knobs["vthreads"])
+        steps = 1 if workload.is_centred else 2
+        return {
+            "inp": 2 * vectors, "tmp": steps * vectors, "out": vectors, "par": REQUANT_ENTRIES
+        }  # fmt: skip
+
+    def predict(self, workload: ElementProductWorkload, knobs: Knobs) -> int:
+        size, vthreads = int(knobs["size"]), int(knobs["vthreads"])
+        passes = 2 if workload.is_centred else 3
+        return row_cycles(workload.entries, size, passes, 2, vthreads, self.machine)
+
+    def schedule(self, workload: ElementProductWorkload, knobs: Knobs, name: str) -> PrimFunc:
+        """Parameters: a, b, par ([1, 3, block]: 0, multiplier, shift), out."""
+        params, (zero, of_other) = self.machine.params, workload.zeros
+        shape = (1, 1, workload.entries, params.batch, params.block)
+        a, b = placeholder(shape, "int8", "a"), placeholder(shape, "int8", "b")
+        par = placeholder((1, REQUANT_ENTRIES, params.block), "int32", "param")
+        left = compute(shape, lambda *i: a[i].astype("int32") - zero, "left")
+        right = compute(shape, lambda *i: b[i].astype("int32") - of_other, "right")
+        product = compute(shape, lambda *i: left[i] * right[i], "product")
+        out = requantized(product, par, workload.epilogue, per_channel=False)
+        s = create_schedule(out)
+        local = s.cache_write(out, "out")
+        s[product].compute_inline()
+        scopes = {s.cache_read(a, "inp", [left]): "inp", right: "tmp", local: "out"}
+        if workload.is_centred:
+            s[left].compute_inline()
+        else:
+            scopes[left] = "tmp"
+        scopes[s.cache_read(b, "inp", [right])] = "inp"
+        s.cache_read(par, "par", [local])
+        outer, _ = split_tiles(s[out], (1, 1, int(knobs["size"])))
+        tile = vthread_tiles(s[out], outer, int(knobs["vthreads"]))
+        attach(s, scopes, s[out], tile)
+        return lower(s, [a, b, par, out], name)
+
+    def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
+        requant = node.op_as(QMul).requant
+        numbers = 0, int(requant.multiplier[0]), int(requant.shift[0])
+        return {"requantisation": uniform_parameters(*numbers, self.machine)}

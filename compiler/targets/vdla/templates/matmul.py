@@ -39,9 +39,9 @@ from .convolution import Stages, schedule_products, sums_of_products
 class ActivationsWorkload(PlannedWorkload):
     """Products of two images in ``groups``: each of ``places`` of the first, which has
     ``image_places``, with each of ``others`` of the second, which make ``oc_blocks`` blocks of
-    results. Both have ``ic_blocks`` blocks of channels in each group. ``sums_weights`` and
-    ``sums_inputs`` say which sums are needed: those whose zero point, of the first or of the second
-    image, is not 0.
+    results. Both have ``ic_blocks`` blocks of channels in each group; ``readers`` groups of the
+    result read each group of the first, and of the second. ``sums_weights`` and ``sums_inputs`` say
+    which sums are needed: those whose zero point, of the first or of the second image, is not 0.
     """
 
     groups: int
@@ -50,6 +50,7 @@ class ActivationsWorkload(PlannedWorkload):
     places: int
     oc_blocks: int
     others: int
+    readers: tuple[int, int]
     sums_weights: bool
     sums_inputs: bool
     context: Context
@@ -109,7 +110,7 @@ class Activations(PlannedTiles[ActivationsWorkload]):
 
     def workload(self, graph: Graph, node: Node, context: Context) -> ActivationsWorkload:
         op, (a, b) = node.op_as(QGroupMatMul), graph.operands(node)
-        depth = a.shape[1] // op.groups // self.machine.params.block
+        depth = a.shape[1] * op.a_readers // op.groups // self.machine.params.block
         sizes = (op.groups, depth, a.shape[2], op.places, b.shape[2])
         return self._make_workload(op, *sizes, context)
 
@@ -118,9 +119,10 @@ class Activations(PlannedTiles[ActivationsWorkload]):
         positions: int, others: int, context: Context,
     ) -> ActivationsWorkload:  # fmt: skip
         zero_points = (op.a_zero_point, op.b_zero_point)
+        readers = (op.a_readers, op.b_readers) if isinstance(op, QGroupMatMul) else (1, 1)
         return ActivationsWorkload(
             groups, depth, image_places, positions, blocks(others, self.machine.params), others,
-            zero_points[0] != 0, zero_points[1] != 0, context, *zero_points,
+            readers, zero_points[0] != 0, zero_points[1] != 0, context, *zero_points,
             E.Epilogue.from_requant(op.requant),
         )  # fmt: skip
 
@@ -135,17 +137,23 @@ class Activations(PlannedTiles[ActivationsWorkload]):
         """The bias in ``param`` is the product of the zero points for each channel."""
         params, w = self.machine.params, workload
         batch, block = params.batch, params.block
-        image = (w.groups, w.ic_blocks, w.image_places, 1, batch, block)
-        data = placeholder(image, "int8", "data")
-        read = tile_bytes(w.groups * w.ic_blocks, w.others, block)
+        image = (w.ic_blocks, w.image_places, 1, batch, block)
+        data = placeholder((w.groups // w.readers[0], *image), "int8", "data")
+        groups = data
+        if w.readers[0] > 1:
+            groups = compute(
+                (w.groups, *image), lambda *i: data[(i[0] // w.readers[0], *i[1:])], "groups"
+            )
+        read = tile_bytes(w.groups // w.readers[1] * w.ic_blocks, w.others, block)
         other = placeholder((read,), "int8", "other")
         one = placeholder((batch, block), "int8", "one")
         ones = placeholder((block, block), "int8", "ones")
         par = placeholder((w.groups, w.oc_blocks, E.REQUANT_ENTRIES, block), "int32", "param")
-        tiles = weight_tiles(other, w.groups, w.oc_blocks, w.ic_blocks, w.others, block)
+        size = (w.groups, w.oc_blocks, w.ic_blocks)
+        tiles = weight_tiles(other, *size, w.others, block, w.readers[1])
         # The positions that are not multiplied are a border that is cut off.
         window = E.Window((1, 1), pads=(0, 0, w.places - w.image_places, 0))
-        acc, copy = sums_of_products(window, 0, data, tiles, ())
+        acc, copy = sums_of_products(window, 0, groups, tiles, ())
         sums: list[_Sums] = []
         products, addend, partial = acc, None, []
         if w.sums_weights:
@@ -163,6 +171,8 @@ class Activations(PlannedTiles[ActivationsWorkload]):
         stages = Stages(data, tiles, par, copy, acc)
         loops = schedule_products(out, stages, (0, 1, 2, 3), make_tiling(knobs), self.machine)
         s, staying = loops.schedule, loops.staying
+        if groups is not data:
+            s[groups].compute_inline()
         for operand in (copy, tiles):
             s[operand].compute_at(s[out], staying.get(operand, loops.tile))
         # Sums are made once for each operand, where that is loaded; the ones stay on chip from the
@@ -200,14 +210,16 @@ def tile_step(params: HwParams) -> int:
 
 
 def weight_tiles(
-    image: Tensor, groups: int, tiles: int, channel_blocks: int, positions: int, block: int
-) -> Tensor:
+    image: Tensor, groups: int, tiles: int, channel_blocks: int, positions: int, block: int,
+    readers: int = 1,
+) -> Tensor:  # fmt: skip
     """Places of an image as tiles of weights, [groups, tiles, channel blocks, 1, 1, block, block].
-    ``image`` is flat: [groups][channel blocks][positions][block]. Where positions end within a
-    tile, its last rows are the next block's first positions."""
+    ``image`` is flat: [groups / readers][channel blocks][positions][block]. Where positions end
+    within a tile, its last rows are the next block's first positions."""
 
     def element(g: Expr, c: Expr, k: Expr, y: Expr, x: Expr, i: Expr, ci: Expr) -> Expr:
-        return image[((g * channel_blocks + k) * positions + c * block + i) * block + ci]
+        block_of_image = (g if readers == 1 else g // readers) * channel_blocks + k
+        return image[(block_of_image * positions + c * block + i) * block + ci]
 
     return compute((groups, tiles, channel_blocks, 1, 1, block, block), element, "tiles")
 
