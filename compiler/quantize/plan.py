@@ -21,8 +21,8 @@ FUNCTIONS = {
 }
 #: Operators that move or pick values: result and operands share a scale.
 MOVES = {
-    *("Concat", "DepthToSpace", "Flatten", "MaxPool", "Pad", "Reshape", "Slice", "SpaceToDepth"),
-    *("Split", "Squeeze", "Transpose", "Unsqueeze"),
+    *("Concat", "DepthToSpace", "Expand", "Flatten", "MaxPool", "Pad", "Reshape", "Slice"),
+    *("SpaceToDepth", "Split", "Squeeze", "TensorScatter", "Transpose", "Unsqueeze"),
 }
 POOLS = {"AveragePool", "GlobalAveragePool"}
 PRODUCTS = {"Conv", "Gemm", "MatMul"}
@@ -85,7 +85,7 @@ def data_operands(draft: Draft, node: onnx.NodeProto) -> list[str]:
     """Operands that are data: neither parameters nor constants, but for those that are added to
     every place, such as learned positions, and rows that are joined to others, such as a class
     token."""
-    count = {"Concat": len(node.input), "MatMul": 2}.get(node.op_type, 1)
+    count = {"Concat": len(node.input), "MatMul": 2, "TensorScatter": 2}.get(node.op_type, 1)
     count = 2 if node.op_type in BINARY else count
     return [
         name
@@ -196,6 +196,13 @@ def _add(draft: Draft, node: onnx.NodeProto) -> str:
     return "" if a == b else f"the addends have shapes {list(a)} and {list(b)}"
 
 
+def _mul(draft: Draft, node: onnx.NodeProto) -> str:
+    if any(name in draft.constants for name in node.input):
+        return "a product with a constant"
+    a, b = (draft.shapes[name] for name in node.input)
+    return "" if a == b else f"the factors have shapes {list(a)} and {list(b)}"
+
+
 def _pool(draft: Draft, node: onnx.NodeProto) -> str:
     rank = len(draft.shapes[node.input[0]])
     if rank not in (3, 4):
@@ -234,7 +241,10 @@ _RULES: dict[str, Callable[[Draft, onnx.NodeProto], str]] = {
     "Add": _add,
     "GRU": why_not_unrolled,
     "MaxPool": _max_pool,
+    "Mul": _mul,
     "Pad": _pad,
+    "RMSNormalization": lambda draft, node: "",
+    "RotaryEmbedding": lambda draft, node: "",
 }
 
 

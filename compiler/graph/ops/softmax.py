@@ -82,13 +82,16 @@ class QTableSoftmax(Op):
 
     ``in_scale`` is the input's scale, whose zero point does not matter; ``out_scale`` and
     ``zero_point`` are the result's. A second operand, if there is one, is a mask: int8, broadcast
-    to the first, 1 for visible elements and 0 for masked ones. Every row has visible elements.
+    to the first, 1 for visible elements and 0 for masked ones. Every row has visible elements. With
+    ``groups``, channels, along axis 1, are groups of as many as the mask has, for each of which it
+    holds.
     """
 
     axis: int
     in_scale: float
     out_scale: float
     zero_point: int
+    groups: int = 1
 
     @cached_property
     def exponentials(self) -> np.ndarray:
@@ -112,13 +115,19 @@ class QTableSoftmax(Op):
         shape, *masks = expect_dtypes(types, *("int8" for _ in types))
         fits = 0 <= self.axis < len(shape) and len(shape) > 1 and shape[self.axis] <= MOST_KEYS
         expect(fits, f"rows of at most {MOST_KEYS} elements along axis {self.axis}")
-        expect(broadcast(shape, *masks) == shape, f"a mask that is broadcast to {list(shape)}")
+        group = shape
+        if self.groups > 1:
+            expect(shape[1] % self.groups == 0, f"channels that make {self.groups} groups")
+            group = (shape[0], shape[1] // self.groups, *shape[2:])
+        expect(broadcast(group, *masks) == group, f"a mask that is broadcast to {list(group)}")
         return shape, "int8"
 
     def evaluate(self, *args: np.ndarray) -> np.ndarray:
         x, *masks = args
         wide = x.astype(np.int64)
-        visible = masks[0] != 0 if masks else np.True_
+        visible: np.ndarray | np.bool_ = masks[0] != 0 if masks else np.True_
+        if self.groups > 1:
+            visible = np.tile(visible, (1, self.groups, *(1 for _ in x.shape[2:])))
         most = np.where(visible, wide, INT8_MIN).max(axis=self.axis, keepdims=True)
         e = np.where(visible, self.exponentials.astype(np.int64)[most - wide], 0)
         total = e.sum(axis=self.axis, keepdims=True)
@@ -142,6 +151,8 @@ class QTableSoftmax(Op):
             for mask in masks:
                 theirs = at[len(at) - len(mask.shape) :]
                 index = [i if n > 1 else 0 for i, n in zip(theirs, mask.shape, strict=True)]
+                if self.groups > 1:
+                    index[1] = at[1] % mask.shape[1]
                 value = select(mask[tuple(index)] > 0, value, Const(other, value.dtype))
             return value
 

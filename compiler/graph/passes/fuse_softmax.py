@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from ...te.expr import Binary, Call
+from ...te.expr import Binary, Call, Const, Var, select
 from ..ir import Graph, Node, Tensor
 from ..ops.elementwise import Map
 from ..ops.integer import QTable
@@ -14,7 +14,7 @@ from ..ops.quantisation import Quantize
 from ..ops.reduction import Reduce
 from ..ops.softmax import MOST_KEYS, MOST_ROOM, QTableSoftmax
 from .fuse_tables import is_int8
-from .masks import Scores, find_scores
+from .masks import NO_MASK, Condition, Scores, find_condition, find_scores
 
 #: Scales of a result for which the inverse of a sum is exact enough, and which can be requantised.
 OUT_SCALES = (2.0 ** -(8 + MOST_ROOM), 1.0)
@@ -58,13 +58,22 @@ class _Softmax:
         is_row = len(shape) > 1 and 0 < shape[-1] <= MOST_KEYS
         if not (is_row and OUT_SCALES[0] <= scale <= OUT_SCALES[1]):
             return quantize
+        condition = find_condition(self.graph, self.producers, operand)
+        if condition is not None:
+            operand = condition.scores
         scores = find_scores(self.graph, self.producers, operand)
         if not isinstance(scores, Scores):
             return replace(quantize, reason=scores or "")
         if not scores.scale > 0:
             return quantize
+        if condition is not None and (
+            scores.visible is not None or not condition.hides(scores.scale)
+        ):
+            return replace(quantize, reason=NO_MASK)
         op = QTableSoftmax(len(shape) - 1, scores.scale, scale, int(out.zero_point[0]))
         inputs = self.inputs(scores, quantize)
+        if condition is not None:
+            inputs = (*inputs, self.visible(condition))
         return replace(quantize, name=share.name, op=op, inputs=inputs, reason="")
 
     def inputs(self, scores: Scores, quantize: Node) -> tuple[str, ...]:
@@ -81,6 +90,17 @@ class _Softmax:
             self.made.append(mask)
             names.append(mask.name)
         return tuple(names)
+
+    def visible(self, condition: Condition) -> str:
+        """The mask of conditions that are computed: int8, 1 where they show a score; one for all
+        that read them."""
+        name = f"{condition.name}.{'visible' if condition.visible else 'hidden'}"
+        if all(tensor.name != name for tensor in self.made):
+            x = Var("x", "bool")
+            shown = select(x, Const(int(condition.visible), "int8"), int(not condition.visible))
+            self.nodes.append(Node(name, Map("Cast", (x,), shown), (condition.name,), name))
+            self.made.append(Tensor(name, self.graph[condition.name].shape, "int8"))
+        return name
 
     def operand(self, share: Node) -> str | None:
         """The tensor whose softmax along the last axis a node ends."""

@@ -1,10 +1,13 @@
 """Recognise the mask of a softmax, however a model writes it.
 
-A mask is constant. An exporter adds it to the scores (0, and a large negative number where a query
+A constant mask: an exporter adds it to the scores (0, and a large negative number where a query
 does not see a key), chooses between scores and such a number by it (Where), or multiplies by it and
 adds another constant. A quantiser may put a pair behind these steps. All of them map each score
 to a value that depends on the constants at its position, and there are few different constants. So
 the values of 256 scores for each of these constants show what is masked.
+
+A mask that is computed: a function of conditions is added to the scores, or conditions choose
+between them and a number.
 """
 
 from __future__ import annotations
@@ -15,8 +18,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ...te.expr import Const, Expr, Select, Var
 from ..ir import Graph, Node
+from ..ops.elementwise import Add, Map
 from ..ops.integer import QAdd, QTable
+from ..ops.movement import Identity
 from ..ops.quantisation import Dequantize, Quantize
 from ..ops.softmax import ONE
 from .fuse_tables import ELEMENTWISE, EVERY_INT8, is_int8
@@ -74,6 +80,78 @@ def find_scores(graph: Graph, producers: Mapping[str, Node], name: str) -> Score
     best, visible = masked
     scale = _step(found[0][:, best])
     return None if scale is None else Scores(cone.source, scale, None, visible)
+
+
+@dataclass(frozen=True)
+class Condition:
+    """Scores that a tensor of conditions, bool, shows where it is ``visible``. The others become
+    ``hidden``, a real number, or are that much greater if ``is_added``."""
+
+    scores: str
+    name: str
+    visible: bool
+    hidden: float
+    is_added: bool
+
+    def hides(self, quant_scale: float) -> bool:
+        """Whether the exponentials of hidden scores are 0, wherever visible ones are within the
+        range of int8."""
+        return self.hidden <= -(GAP + (2 - self.is_added) * 255 * quant_scale)
+
+
+def find_condition(graph: Graph, producers: Mapping[str, Node], name: str) -> Condition | None:
+    """The scores of a softmax's operand and the conditions of its mask, if that is computed."""
+    node = producers.get(name)
+    match node.op if node is not None else None:
+        case Add(lo, hi) if node and lo == -np.inf and hi == np.inf:
+            for scores, mask in (node.inputs, node.inputs[::-1]):
+                if (found := _function_of_bool(graph, producers, mask)) is None:
+                    continue
+                conditions, values = found
+                if 0.0 in values and graph[scores].shape == graph[name].shape:
+                    visible = values[1] == 0.0
+                    return Condition(scores, conditions, visible, values[not visible], True)
+        case Map(args=args, body=Select(cond, a, b)) if node and len(args) == len(node.inputs):
+            given = dict(zip(args, node.inputs, strict=True))
+            for scores, other, visible in ((a, b, True), (b, a, False)):
+                number = _number(graph, given, other)
+                known = number is not None and isinstance(cond, Var) and isinstance(scores, Var)
+                if known and graph[given[scores]].shape == graph[name].shape:
+                    return Condition(given[scores], given[cond], visible, number, False)
+    return None
+
+
+def _number(graph: Graph, given: Mapping[Var, str], value: Expr) -> float | None:
+    """A constant number; None for anything else."""
+    data = graph[given[value]].data if isinstance(value, Var) else None
+    if isinstance(value, Const):
+        return float(value.value)
+    return float(data.reshape(-1)[0]) if data is not None and data.size == 1 else None
+
+
+def _function_of_bool(
+    graph: Graph, producers: Mapping[str, Node], name: str
+) -> tuple[str, tuple[float, float]] | None:
+    """The tensor of conditions that a tensor is a function of, element by element, and its values
+    where they are false and where they are true."""
+    steps: list[Node] = []
+    while graph[name].dtype != "bool":
+        node = producers.get(name)
+        if node is None or not isinstance(node.op, (*ELEMENTWISE, Identity)):
+            return None
+        rest = [i for i in node.inputs if graph[i].data is None]
+        if len(rest) != 1 or any(graph[i].data.size != 1 for i in node.inputs if i != rest[0]):
+            return None
+        steps.insert(0, node)
+        name = rest[0]
+    values = np.array([False, True])
+    for node in steps:
+        operands = (
+            values if graph[i].data is None else graph[i].data.reshape(()) for i in node.inputs
+        )
+        with np.errstate(all="ignore"):
+            values = node.op.evaluate(*operands)
+    return name, (float(values[0]), float(values[1]))
 
 
 def _masked(

@@ -128,6 +128,13 @@ def _is_matrix(order: np.ndarray, image: tuple[int, ...]) -> bool:
     return order.size == matrix.size and (order.reshape(matrix.shape) == matrix).all()
 
 
+def _places_of_groups(shape: tuple[int, int, int]) -> np.ndarray:
+    """The index in an image [1, G*C, N, 1] of each element of matrices [G, N, C]."""
+    groups, positions, channels = shape
+    g, p, c = np.ogrid[:groups, :positions, :channels]
+    return (g * channels + c) * positions + p
+
+
 def _is_move(node: Node) -> bool:
     """Whether a node only puts elements in other places, some of them several times."""
     return isinstance(node.op, MOVES) or (isinstance(node.op, Pad) and node.op.mode == "wrap")
@@ -164,9 +171,12 @@ class _Images:
         fits = shape[-1] <= self.limits.longest_row and shape[-2] % self.limits.tile_step == 0
         if not (fits and node.op.axis == len(shape) - 1):
             return False
-        for mask in (self.mask_rows(node, name) for name in node.inputs[1:]):
-            if mask is None:
-                return False
+        for name in node.inputs[1:]:
+            mask = self.mask_rows(node, name)
+            if mask is None:  # computed for all matrices alike
+                of_matrix = self.graph[name].shape[-2:]
+                alike = prod(self.graph[name].shape) == prod(of_matrix)
+                return alike and of_matrix == shape[-2:] and shape[-2] % self.limits.block == 0
             _, rows = find_visible_keys(mask, self.limits.block)
             if len(rows) > self.limits.most_mask_rows:
                 return False
@@ -290,14 +300,18 @@ class _Images:
         rows_of_groups = np.arange(groups * width * columns).reshape(groups, width, columns)
         if (order.reshape(groups, rows, columns) != rows_of_groups[:, :rows]).any():
             return False
-        assert isinstance(node.op, QTableSoftmax)
-        inputs = [source]
+        op, inputs = replace(node.op_as(QTableSoftmax), axis=2), [source]
         for name in node.inputs[1:]:
             mask = self.mask_rows(node, name)
-            assert mask is not None
-            inputs.append(self.constant(f"{node.output}.mask.image", mask[None, :, :, None]))
+            if mask is not None:
+                inputs.append(self.constant(f"{node.output}.mask.image", mask[None, :, :, None]))
+                continue
+            image, op = f"{name}.image", replace(op, groups=groups)
+            if image not in self.made:
+                self.add(f"{name}.laid_out", Reshape((1, rows, columns, 1)), (name,), image, HOST)
+            inputs.append(image)
         reason = "on the vector unit, along the places of an image"
-        self.on_images(node, replace(node.op, axis=2), tuple(inputs), moves, reason)
+        self.on_images(node, op, tuple(inputs), moves, reason)
         return True
 
     def normalise(self, node: Node) -> bool:
@@ -329,8 +343,8 @@ class _Images:
         heads, factors = prod(lead), self[node.inputs[1]].shape
         if not (moves and self.is_image(source, heads * width, rows)):
             return False
-        g, p, c = np.ogrid[:heads, :rows, :width]
-        alike = (order.reshape(heads, rows, width) == (g * width + c) * rows + p).all()
+        shape = (heads, rows, width)
+        alike = (order.reshape(shape) == _places_of_groups(shape)).all()
         if node.op.axis != order.ndim - 1 or factors[-2:] != (rows, width) or not alike:
             return False
         if prod(factors[:-2]) != 1:
@@ -346,20 +360,28 @@ class _Images:
         if node.op != Concat(len(result.shape) - 2) or result.dtype != "int8":
             return False
         (*lead, positions, channels), tensors = result.shape, [self[name] for name in node.inputs]
-        if prod(lead) != 1:
+        groups = prod(lead)
+        if groups != 1 and channels % self.limits.block:
             return False
         inputs = []
         for tensor in tensors:
             source, order, _ = self.origin(tensor.name)
-            image = (1, channels, tensor.shape[-2], 1)
-            is_there = self.is_image(source, *image[1:3]) and _is_matrix(order, image)
-            inputs.append((tensor.name, image, source if is_there else ""))
+            shape = (groups, tensor.shape[-2], channels)
+            is_there = self.is_image(source, groups * channels, shape[1])
+            is_there = is_there and (order.reshape(shape) == _places_of_groups(shape)).all()
+            inputs.append((tensor.name, shape, source if is_there else ""))
         if not any(source for *_, source in inputs):
             return False
-        images = tuple(source or self.lay_out_matrix(name, shape) for name, shape, source in inputs)
-        moves = [Reshape((channels, positions)), Transpose((1, 0)), Reshape(result.shape)]
+        images = []
+        for number, (name, shape, source) in enumerate(inputs):
+            if not source and groups == 1:
+                source = self.lay_out_matrix(name, (1, channels, shape[1], 1))
+            images.append(source or self.lay_out(node, name, shape, 0, True, f"part{number}"))
+        moves = [
+            Reshape((groups, channels, positions)), Transpose((0, 2, 1)), Reshape(result.shape)
+        ]  # fmt: skip
         reason = "places of images one behind another"
-        self.on_images(node, Concat(POSITIONS), images, moves, reason)
+        self.on_images(node, Concat(POSITIONS), tuple(images), moves, reason)
         return True
 
     def flatten(self, node: Node) -> bool:
@@ -495,10 +517,11 @@ class _Images:
         return self.lay_out(node, name, shape, zero_point, rows), 1, True
 
     def lay_out(
-        self, node: Node, name: str, shape: tuple[int, int, int], zero_point: int, rows: bool
-    ) -> str:
+        self, node: Node, name: str, shape: tuple[int, int, int], zero_point: int, rows: bool,
+        label: str = "",
+    ) -> str:  # fmt: skip
         """The image of an operand by the host."""
-        label = "first" if rows else "second"
+        label = label or ("first" if rows else "second")
         x = self.moved(node, Reshape(shape), name, f"{label}.apart")
         if rows:
             x = self.moved(node, Transpose((0, 2, 1)), x, f"{label}.channels")

@@ -2,7 +2,8 @@
 
 Where some queries of a block see a key and others do not, a row of the mask is an entry of ``par``.
 What it subtracts from a score is more than scores can differ by, and as the amount of a shift it
-leaves nothing of an exponential.
+leaves nothing of an exponential. A mask that is computed comes as an image, 1 where a query sees a
+key; what it subtracts is made of it for some keys at a time.
 """
 
 from __future__ import annotations
@@ -40,11 +41,12 @@ Combine = Callable[[Expr, Expr], Expr]
 @dataclass(frozen=True)
 class MaskedSoftmaxWorkload(WithinBudget):
     """Rows along ``places`` of a block of channels for each of ``spans``, with ``rows`` rows of
-    masks; ``room`` as of the operator."""
+    masks, which are in ``inp`` if the mask ``is_computed``; ``room`` as of the operator."""
 
     places: int
     spans: tuple[VisibleKeys, ...]
     rows: int
+    is_computed: bool
     room: int
     context: Context
     epilogue: Epilogue = field(compare=False)
@@ -141,13 +143,17 @@ class Loops:
             "table": (params.table_entries, params.block),
             "param": (1, REQUANT_ENTRIES, params.block),
         }
-        if w.rows:
+        if w.rows and not w.is_computed:
             constants["mask"] = (w.rows, params.block)
         self.constants = {
             Buffer(name, shape, "int32"): Buffer(f"{name}.par", shape, "int32", "par")
             for name, shape in constants.items()
         }
         self.table, self.param, *self.masks = self.constants.values()
+        self.given: dict[Buffer, Buffer] = {}
+        if w.is_computed:
+            rows = (w.rows, *self.entry)
+            self.given[Buffer("mask", rows, "int8")] = Buffer("mask.inp", rows, "int8", "inp")
         # The scores of the next tile are loaded meanwhile.
         most = max(map(count_scores, tiles)), *self.entry
         self.scores = [Buffer(f"x.inp{n}", most, "int8", "inp") for n in range(min(2, len(tiles)))]
@@ -171,11 +177,12 @@ class Loops:
         """All tiles, behind the constants."""
         loads = [
             self.nest(a.shape, lambda *at, a=a, b=b: Store(b, at, Read(a, at)))
-            for a, b in self.constants.items()
+            for a, b in {**self.constants, **self.given}.items()
         ]
-        local = (*self.constants.values(), *self.scores, *self.results, self.blank)
+        local = (*self.constants.values(), *self.given.values(), *self.scores, *self.results)
+        local = (*local, self.blank)
         body = _allocated(local, [*loads, *(s for tile in self.tiles for s in self.tile(tile))])
-        return PrimFunc(name, (self.x, *self.constants, self.out), body)
+        return PrimFunc(name, (self.x, *self.given, *self.constants, self.out), body)
 
     def tile(self, tile: Tile) -> list[Stmt]:
         """Maxima, sums and inverses of all blocks of a tile, then their results."""
@@ -217,11 +224,37 @@ class Loops:
         """What a buffer has for a block and a key."""
         return lambda i, k, lane: Read(buffer, (p.at(i, k), *lane))
 
-    def mask(self, p: Chunk) -> Rule:
-        """What the mask has for a key."""
+    def mask(self, p: Chunk, apart: Buffer | None) -> Rule:
+        """What the mask has for a key; ``apart`` has it if the mask is computed."""
+        if apart is not None:
+            return lambda i, k, lane: Read(apart, (k, *lane))
         [masks], span = self.masks, p.group.span
         row = span.row + p.begin - span.free
         return lambda i, k, lane: Read(masks, (row + k, lane[-1]))
+
+    def apart(self) -> Buffer | None:
+        """A buffer for what a computed mask subtracts, an entry for each key of a chunk."""
+        if not self.image.is_computed:
+            return None
+        return Buffer("apart", (self.positions, *self.entry), "int32", "tmp")
+
+    def subtracted(self, p: Chunk, apart: Buffer | None) -> list[Stmt]:
+        """What a computed mask subtracts for the keys of a chunk: 0 where it shows one."""
+        if apart is None:
+            return []
+        [given] = self.given.values()
+        first = p.group.span.row + p.begin
+        shown = self.nest(
+            (p.keys, *self.entry),
+            lambda k, *lane: Store(
+                apart, (k, *lane), cast("int32", Read(given, (first + k, *lane))) * -APART
+            ),
+        )
+        hidden = self.nest(
+            (p.keys, *self.entry),
+            lambda k, *lane: Store(apart, (k, *lane), Read(apart, (k, *lane)) + APART),
+        )
+        return [shown, hidden]
 
     def exponential(self, p: Chunk) -> Rule:
         """What the table has for a score."""
@@ -232,10 +265,13 @@ class Loops:
 
         return lambda *at: lookup_difference(score(*at), most(*at), word, self.params.block)
 
-    def masked_exponentials(self, p: Chunk, exponentials: Buffer, masked: Buffer) -> list[Stmt]:
+    def masked_exponentials(
+        self, p: Chunk, exponentials: Buffer, masked: Buffer, apart: Buffer | None
+    ) -> list[Stmt]:
         """Exponentials into ``masked``, by way of ``exponentials``: 0 where the mask hides them."""
-        found, mask = self.read_key(exponentials, p), self.mask(p)
+        found, mask = self.read_key(exponentials, p), self.mask(p, apart)
         return [
+            *self.subtracted(p, apart),
             self.each(p, exponentials, p.at, self.exponential(p)),
             self.each(p, masked, p.at, lambda *at: found(*at) >> mask(*at)),
         ]
@@ -244,30 +280,29 @@ class Loops:
 
     def maxima(self, tile: Tile) -> Stmt:
         """The greatest score that each query sees."""
-        apart, partial = self.chunk_buffer("apart"), self.row_buffer("partial")
-        stmts: list[Stmt] = []
+        seen, partial = self.chunk_buffer("seen"), self.row_buffer("partial")
+        stmts, apart = list[Stmt](), self.apart()
         for p in self.chunks(tile):
             rule = score = self.score(p)
             if p.masked:
-                mask, rule = self.mask(p), self.read_key(apart, p)
-                stmts.append(
-                    self.each(p, apart, p.at, lambda *at, a=score, b=mask: a(*at) - b(*at))
-                )
+                mask, rule = self.mask(p, apart), self.read_key(seen, p)
+                stmts += self.subtracted(p, apart)
+                stmts.append(self.each(p, seen, p.at, lambda *at, a=score, b=mask: a(*at) - b(*at)))
             stmts += self.folded(p, self.most, partial, INT8_MIN, maximum, rule)
-        return _allocated((apart, partial), stmts)
+        return _allocated((seen, partial, *([apart] if apart else [])), stmts)
 
     def sums(self, tile: Tile) -> Stmt:
         """The sum of the exponentials of the scores that each query sees."""
         exponentials, masked = self.chunk_buffer("looked_up"), self.chunk_buffer("kept")
         partial = self.row_buffer("partial")
-        stmts: list[Stmt] = []
+        stmts, apart = list[Stmt](), self.apart()
         for p in self.chunks(tile):
             rule = self.exponential(p)
             if p.masked:
                 rule = self.read_key(masked, p)
-                stmts += self.masked_exponentials(p, exponentials, masked)
+                stmts += self.masked_exponentials(p, exponentials, masked, apart)
             stmts += self.folded(p, self.total, partial, 0, lambda a, b: a + b, rule)
-        return _allocated((exponentials, masked, partial), stmts)
+        return _allocated((exponentials, masked, partial, *([apart] if apart else [])), stmts)
 
     def chunks(self, tile: Tile) -> Iterator[Chunk]:
         """The keys that are reduced at a time."""
@@ -315,11 +350,11 @@ class Loops:
         exponentials, masked, limited = (
             self.chunk_buffer(n) for n in ("exponential", "kept", "limited")
         )
-        stmts: list[Stmt] = []
+        stmts, apart = list[Stmt](), self.apart()
         for p in (p for g in tile for p in g.chunks(self.positions, self.positions)):
             found = masked if p.masked else exponentials
             if p.masked:
-                stmts += self.masked_exponentials(p, exponentials, masked)
+                stmts += self.masked_exponentials(p, exponentials, masked, apart)
             else:
                 stmts.append(self.each(p, exponentials, p.at, self.exponential(p)))
             e = self.read_key(found, p)
@@ -339,7 +374,8 @@ class Loops:
                 ),
                 self.stored(local, p),
             ]  # fmt: skip
-        return _allocated((exponentials, masked, limited), stmts)
+        used = (exponentials, masked, limited, *([apart] if apart else []))
+        return _allocated(used, stmts)
 
     def blanks(self, tile: Tile) -> list[Stmt]:
         """The zero point for keys that no query sees, to DRAM."""

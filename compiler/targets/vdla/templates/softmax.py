@@ -187,22 +187,26 @@ class MaskedSoftmax(Tiled[MaskedSoftmaxWorkload]):
     def takes(self, graph: Graph, node: Node) -> str | Refusal:
         assert isinstance(node.op, QTableSoftmax)
         params, (x, mask) = self.machine.params, graph.operands(node)
-        if mask.data is None:
-            return Refusal("a softmax whose mask is computed")
+        if mask.data is None and node.op.groups == 1:
+            return Refusal("a softmax whose mask is computed, and is no image of one matrix")
         keys = x.shape[node.op.axis]
         if keys <= longest_row(params) and prod(x.shape) // keys % params.block == 0:
             _, rows = self._spans(graph, node)
-            if len(rows) > (most := most_mask_rows(params)):
+            if rows is not None and len(rows) > (most := most_mask_rows(params)):
                 return Refusal(f"masks of {len(rows)} different rows; there is room for {most}")
         if refused := _refuse_rows(graph, node, params):
             return refused
         return "on the vector unit, by its table and Newton's steps, without keys that are masked"
 
-    def _spans(self, graph: Graph, node: Node) -> tuple[tuple[VisibleKeys, ...], np.ndarray]:
-        """What each block of rows sees, and the rows of masks."""
+    def _spans(self, graph: Graph, node: Node) -> tuple[tuple[VisibleKeys, ...], np.ndarray | None]:
+        """What each block of rows sees, and the rows of masks; None if these are computed, and so
+        decide about all keys."""
         assert isinstance(node.op, QTableSoftmax)
         x, mask = graph.operands(node)
-        assert mask.data is not None
+        if mask.data is None:
+            blocks, keys = mask.shape[1] // self.machine.params.block, x.shape[node.op.axis]
+            spans = tuple(VisibleKeys(0, keys, n * keys) for n in range(blocks))
+            return spans * node.op.groups, None
         visible = np.moveaxis(np.broadcast_to(mask.data, x.shape), node.op.axis, -1)
         return find_visible_keys(visible.reshape(-1, visible.shape[-1]), self.machine.params.block)
 
@@ -210,8 +214,11 @@ class MaskedSoftmax(Tiled[MaskedSoftmaxWorkload]):
         op = node.op_as(QTableSoftmax)
         _, positions, _ = blocked_shape(graph[node.inputs[0]].shape, self.machine)
         spans, rows = self._spans(graph, node)
-        epilogue = E.Epilogue(op.zero_point)
-        return MaskedSoftmaxWorkload(positions, spans, len(rows), op.room, context, epilogue)
+        epilogue, is_computed = E.Epilogue(op.zero_point), rows is None
+        count = len(set(spans)) * positions if rows is None else len(rows)
+        return MaskedSoftmaxWorkload(
+            positions, spans, count, is_computed, op.room, context, epilogue
+        )
 
     def sizes(self, workload: MaskedSoftmaxWorkload) -> Mapping[str, Sequence[KnobValue]]:
         return {
@@ -228,12 +235,14 @@ class MaskedSoftmax(Tiled[MaskedSoftmaxWorkload]):
         # Maximum, inverse and limit stay. Exponentials are summed up beside the sums and parts of
         # them; then there are steps of the chain; at last, exponentials that are masked and
         # limited.
+        # A computed mask is made for a chunk.
         staying, summing = size * (2 + bool(w.room)), 2 * (size + chunk)
+        apart, of_inp = (positions, w.rows) if w.is_computed else (0, 0)
         return {
-            "inp": slots * max(map(count_scores, tiles)),
-            "tmp": staying + max(summing, size * (1 + PARTS), 3 * chunk),
+            "inp": slots * max(map(count_scores, tiles)) + of_inp,
+            "tmp": staying + max(summing + apart, size * (1 + PARTS), 3 * chunk + apart),
             "out": 3 * chunk,
-            "par": E.REQUANT_ENTRIES + self.machine.params.table_entries + w.rows,
+            "par": E.REQUANT_ENTRIES + self.machine.params.table_entries + w.rows - of_inp,
         }
 
     def predict(self, workload: MaskedSoftmaxWorkload, knobs: Knobs) -> int:
@@ -253,6 +262,7 @@ class MaskedSoftmax(Tiled[MaskedSoftmaxWorkload]):
                 for chunk in g.chunks(positions, positions):
                     count = (8 if chunk.masked else 2) + bool(w.room)
                     cycles += passes(g.count * chunk.keys, count) + PARAM_ITERATIONS
+                    cycles += passes(chunk.keys, 6) if w.is_computed else 0
         entries = [count_scores(groups) for groups in tiles]
         moved = sum(entries) + len(w.spans) * w.places
         entry_bytes = self.machine.params.entry_bytes("inp")
@@ -268,8 +278,9 @@ class MaskedSoftmax(Tiled[MaskedSoftmaxWorkload]):
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
         op = node.op_as(QTableSoftmax)
         found, (_, rows) = softmax_constants(op, self.machine), self._spans(graph, node)
-        masks = np.where(rows, 0, APART).astype("<i4")
-        return {**found, "mask": masks} if len(rows) else found
+        if rows is None or not len(rows):
+            return found
+        return {**found, "mask": np.where(rows, 0, APART).astype("<i4")}
 
 
 def softmax_constants(op: QTableSoftmax, machine: Machine) -> dict[str, np.ndarray]:
