@@ -90,6 +90,7 @@ from vdla.compiler.graph.ops.pooling import (
 )
 from vdla.compiler.graph.ops.quantisation import Dequantize, Quantize, QuantizeAway, Recentre
 from vdla.compiler.graph.ops.reduction import ArgReduce, Reduce
+from vdla.compiler.graph.ops.rotation import QRotate
 from vdla.compiler.graph.ops.softmax import QTableSoftmax
 from vdla.compiler.graph.passes import GRAPH_PASSES, run_passes
 from vdla.compiler.targets.cpu.graph_code import build_cpu, on_blocks
@@ -171,7 +172,17 @@ def test_every_operator_of_topi_is_named() -> None:
         QConvAddChannels,
     }
     others |= {QConvAdd, QConvTable, QGroupMatMul, TransposeGroups, QTableSoftmax, QLayerNorm}
-    others |= {Copy, PadLast, RowDigits, QNormalise, QTableMean, QTableMul, QConvWindow, InPhases}
+    others |= {
+        Copy,
+        PadLast,
+        RowDigits,
+        QNormalise,
+        QTableMean,
+        QTableMul,
+        QConvWindow,
+        InPhases,
+        QRotate,
+    }
     assert (
         operators(Op) | {BlockedDotConv2d, Fused, MatMul}
         == {*TOPI, *COMMON, *OF_SEVERAL} | tflite | others

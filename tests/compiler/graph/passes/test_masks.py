@@ -191,3 +191,66 @@ def test_scores_that_are_not_equidistant() -> None:
     bent = net.op("Tanh", net.scores)
     model = net.model(net.op("Add", bent, net.constant(floats(seen("causal")))))
     assert softmax_of(model) is None
+
+
+# ---- masks that are computed ----
+
+#: Conditions of keys, an input: a query sees a key, or does not.
+CONDITIONS = "conditions"
+
+
+def _as_floats(net: Scores) -> str:
+    """``(1 - condition) * lowest``, as Hugging Face's BERT writes it."""
+    shown = net.op("Cast", CONDITIONS, to=TensorProto.FLOAT)
+    return net.op("Mul", net.op("Sub", net.number(1), shown), net.number(float(LOWEST)))
+
+
+def _chosen(net: Scores) -> str:
+    return net.op("Where", CONDITIONS, net.number(0), net.number(-1e9))
+
+
+COMPUTED = {
+    "chosen and added": lambda net: net.op("Add", net.scores, _chosen(net)),
+    "added to": lambda net: net.op("Add", _chosen(net), net.scores),
+    "of floats": lambda net: net.op("Add", net.scores, _as_floats(net)),
+    "hidden where true": lambda net: net.op(
+        "Where", net.op("Not", CONDITIONS), net.number(LOWEST), net.scores
+    ),
+    "chosen": lambda net: net.op("Where", CONDITIONS, net.scores, net.number(LOWEST)),
+    "scaled before": lambda net: net.op(
+        "Add", net.op("Div", net.scores, net.number(4)), _chosen(net)
+    ),
+}
+
+
+def with_conditions(net: Scores, masked: str) -> onnx.ModelProto:
+    model = net.model(masked)
+    shape = (TOKENS, TOKENS)
+    model.graph.input.append(helper.make_tensor_value_info(CONDITIONS, TensorProto.BOOL, shape))
+    return model
+
+
+@pytest.mark.slow
+@pytest.mark.short(2)
+@pytest.mark.parametrize("form", COMPUTED)
+def test_a_computed_mask_is_an_operand(form: str) -> None:
+    """As near ONNX Runtime as a constant one, and on the accelerator."""
+    net = Scores()
+    model = with_conditions(net, COMPUTED[form](net))
+    assert softmax_of(model) is not None
+    x = [*operands(), np.tri(TOKENS, dtype=bool)]
+    [distance] = [d for d in distances(model, x) if d.op == "QTableSoftmax"]
+    assert distance.largest <= 1 and distance.counts[0] >= 0.99 * distance.elements
+    host, sim = (vdla.compile(model, target).run(*x)[0] for target in ("cpu", "sim"))
+    np.testing.assert_array_equal(host, sim)
+
+
+@pytest.mark.parametrize("value", [-1.0, -(255 * SCALE + GAP - 1e-3), 5.0])
+def test_conditions_that_hide_nothing_stay_in_float32(value: float) -> None:
+    """The report says why."""
+    net = Scores()
+    addend = net.op("Where", CONDITIONS, net.number(0), net.number(value))
+    model = with_conditions(net, net.op("Add", net.scores, addend))
+    assert softmax_of(model) is None
+    reasons = [layer.reason for layer in vdla.compile(model, "sim").compiled.layers]
+    assert reasons.count(NO_MASK) == 1

@@ -6,13 +6,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from vdla.compiler.build import build
+from vdla.compiler.graph.interpret import interpret
 from vdla.compiler.graph.ir import Graph, Node, Tensor
 from vdla.compiler.graph.ops.softmax import QTableSoftmax
+from vdla.compiler.targets.base import Options
+from vdla.compiler.targets.registry import find_target
 from vdla.compiler.targets.vdla.attention_mask import VisibleKeys, find_visible_keys
 from vdla.compiler.targets.vdla.templates.softmax import most_mask_rows
 from vdla.isa.insn import Load
 from vdla.isa.params import HwParams
 from vdla.isa.program import Program
+from vdla.sim.model.core import simulate
 
 from ....building import build_for
 from ..machines import RTL_TABLES
@@ -50,6 +55,49 @@ def softmax(kept: np.ndarray, out_scale: float = 1 / 255, zero_point: int = -128
     )
     node = Node("node", op, ("x", "mask"), "y")
     return Graph("one", ("x",), ("y",), (node,), {t.name: t for t in tensors})
+
+
+def computed(queries: int, keys: int, heads: int, out_scale: float = 1 / 255) -> Graph:
+    """Rows of ``heads`` matrices with one mask, which is an input."""
+    op = QTableSoftmax(2, 0.02, out_scale, -128, heads)
+    tensors = (
+        Tensor("x", (1, heads * queries, keys, 1), "int8"),
+        Tensor("mask", (1, queries, keys, 1), "int8"),
+        Tensor("y", (1, heads * queries, keys, 1), "int8"),
+    )
+    node = Node("node", op, ("x", "mask"), "y")
+    return Graph("one", ("x", "mask"), ("y",), (node,), {t.name: t for t in tensors})
+
+
+#: Matrices whose mask is computed.
+COMPUTED = {
+    "one block": (computed(16, 80, 4), HW),
+    "several blocks": (computed(48, 33, 3), HW),
+    "small probabilities": (computed(16, 50, 2, 0.1 / 255), HW),
+    "the longest rows": (computed(16, 512, 2, 1 / 2000), HW),
+    "blocks of 4": (computed(8, 12, 2), SMALL),
+    "two passes": (computed(4, 24, 2), replace(SMALL, vector_passes=2)),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.short(4)
+@pytest.mark.parametrize("case", COMPUTED)
+def test_a_computed_mask_equals_the_interpreter(case: str) -> None:
+    """Where every query sees some keys, and where none sees any."""
+    graph, hw = COMPUTED[case]
+    (_, queries, keys, _), rng = graph["mask"].shape, np.random.default_rng(1)
+    compiled = build(graph, find_target("sim", Options(hw, VTA, 2, 1)))
+    host = build_for("cpu", graph, hw, VTA)
+    assert [layer.target for layer in compiled.layers] == ["accel"]
+    x = rng.integers(-128, 128, graph["x"].shape).astype(np.int8)
+    earlier = causal(1, keys, queries)
+    for mask in (scattered(queries, keys, 0.5), earlier, 0 * earlier):
+        inputs = [x, mask[None, :, :, None]]
+        (expected,) = interpret(graph, *inputs)
+        (found,) = compiled.run(inputs, lambda p, dram: simulate(p, dram, VTA))
+        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_array_equal(host.run(inputs, lambda p, dram: None)[0], expected)
 
 
 CASES = {

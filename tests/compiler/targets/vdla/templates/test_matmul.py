@@ -56,13 +56,15 @@ def requant_for(depth: int, zero_points: tuple[int, int] = (0, 0)) -> Requant:
 
 def product(
     groups: int, depth: int, places: int, others: int, zero_points: tuple[int, int], block: int,
-    more: int = 0,
+    more: int = 0, readers: tuple[int, int] = (1, 1),
 ) -> Graph:  # fmt: skip
     """A product of images in groups, filled up to whole blocks; the first image has ``more`` places
-    than are multiplied."""
+    than are multiplied. ``readers`` groups of the result read a group of either image."""
     requant = requant_for(depth, zero_points)
-    op = QGroupMatMul(groups, -(-others // block) * block, places, *zero_points, requant)
-    return one_operator(op, (1, groups * depth, places + more, 1), (1, groups * depth, others, 1))
+    width = -(-others // block) * block
+    op = QGroupMatMul(groups, width, places, *zero_points, requant, *readers)
+    first, second = (groups // count * depth for count in readers)
+    return one_operator(op, (1, first, places + more, 1), (1, second, others, 1))
 
 
 def transposition(groups: int, channels: int, places: int, fill: int, block: int) -> Graph:
@@ -132,6 +134,9 @@ PRODUCTS = {
     "one place": (product(4, 16, 1, 70, (3, 1), 16), DEFAULT),
     "one column": (product(4, 16, 50, 1, (3, 1), 16), DEFAULT),
     "some of the places": (product(3, 48, 21, 37, (9, -7), 16, more=11), DEFAULT),
+    "an image that several read": (product(6, 32, 20, 37, (9, -7), 16, readers=(3, 1)), DEFAULT),
+    "weights that several read": (product(6, 32, 20, 37, (9, -7), 16, readers=(1, 2)), DEFAULT),
+    "both that several read": (product(6, 32, 20, 32, (0, 4), 16, readers=(6, 3)), DEFAULT),
     "blocks of 8": (product(3, 24, 19, 21, (-9, 2), 8), PRESETS["8x8"]),
     "blocks of 4": (product(2, 8, 11, 10, (4, -2), 4), SMALL),
     "two passes": (product(2, 16, 20, 20, (4, -2), 16), HwParams(vector_passes=2)),
