@@ -118,19 +118,28 @@ class _Rotations:
                 return self._computed(op, node)
         return None
 
+    def _elements(self, name: str) -> tuple[str, np.ndarray]:
+        """The int8 tensor that moves of integers begin with, and each element's index there."""
+        node = self.producers.get(name)
+        match node.op if node is not None else None:
+            case Identity() | Reshape() | Slice() | Transpose() | Gather() as op if node:
+                others = [self.graph[other].data for other in node.inputs[1:]]
+                known = [data for data in others if data is not None]
+                if len(known) == len(others):
+                    source, index = self._elements(node.inputs[0])
+                    return source, op.evaluate(index, *known)
+            case Concat() as op if node:
+                parts = [self._elements(part) for part in node.inputs]
+                if len({source for source, _ in parts}) == 1:
+                    return parts[0][0], op.evaluate(*(index for _, index in parts))
+        return name, _places(self.graph[name].shape)
+
     def _dequantised(self, quant: Quant, name: str) -> _Sum | None:
         """Elements of the int8 tensor that moves begin with."""
-        moves: list[Op] = []
-        while (node := self.producers.get(name)) is not None and isinstance(node.op, MOVES):
-            moves.insert(0, node.op)
-            name = node.inputs[0]
-        tensor = self.graph[name]
-        if tensor.is_constant:
+        source, index = self._elements(name)
+        if self.graph[source].is_constant:
             return None
-        term = _Term(_places(tensor.shape), np.ones(tensor.shape, np.int8))
-        for op in moves:
-            term = term.moved(op)
-        return _Sum(name, quant, (term,))
+        return _Sum(source, quant, (_Term(index, np.ones(index.shape, np.int8)),))
 
     def _concatenated(self, op: Concat, node: Node) -> _Sum | None:
         parts = [found for found in map(self.terms, node.inputs) if found is not None]
