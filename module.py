@@ -434,6 +434,7 @@ class Module:
         self,
         *arrays: np.ndarray | Mapping[str, np.ndarray],
         progress: Progress | None = None,
+        keep_timing: bool = False,
         **named: np.ndarray,
     ) -> list[np.ndarray]:
         """Run the network on any number of images.
@@ -448,6 +449,9 @@ class Module:
             (:func:`compile`). Without arrays, those of ``set_input``.
         progress : callable, optional
             Called with (batches done, batches in all).
+        keep_timing : bool
+            Take the cycles of the run before: then ``sim`` simulates only values, and ``rtl``
+            raises an error unless the cycles are those.
 
         Returns
         -------
@@ -468,9 +472,10 @@ class Module:
         batch, and only values for the others. ``rtl`` runs every batch through the hardware and
         raises an error unless all take the same number of cycles.
         """
-        started = time.perf_counter()
+        started, before = time.perf_counter(), self.compiled
         batches = self.batches(self._given(arrays, named))
-        results, timing, spent = [], None, list[float]()
+        results, spent = [], list[float]()
+        timing = self._timing if keep_timing and self.compiled is before else None
         for index, batch in enumerate(batches):
             host_s: list[float] = []
             outputs, measured = self._run_batch(batch, timing, host_s)

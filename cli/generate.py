@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -64,13 +63,14 @@ def generate(
             model, target, context, rows, int8, tokenizer, prompt, hw, memory, progress
         )
     written = []
-    for piece in found.write(prompt, tokens, temperature, top_k, seed):
-        written.append(piece)
-        if json_file != "-":
-            sys.stdout.write(piece.text)
-            sys.stdout.flush()
-    if json_file != "-":
-        print()
+    try:
+        for piece in found.write(prompt, tokens, temperature, top_k, seed):
+            written.append(piece)
+            if json_file != "-":
+                print(piece.text, end="", flush=True)
+    finally:
+        if written and json_file != "-":
+            print()
     measured = found.measured
     body: dict[str, Any] = {"model": model.name, "target": target, "int8": found.int8}
     body |= {"context": context, "rows": rows, "prompt": prompt}
@@ -93,6 +93,5 @@ def _show(console: Console, report: dict[str, Any]) -> None:
     )
     columns = ("target", "prompt", "tokens", "runs", "seconds a run", "cycles a run")
     show_table(console, "", columns, [row])
-    console.print(
-        f"a run computes a block of {report['rows']} tokens: the prompt's, or a new one's"
-    )
+    block = f"a block of {report['rows']} tokens"
+    console.print(f"a run computes {block}: one of the prompt, or the last one for a new token")

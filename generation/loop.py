@@ -142,7 +142,7 @@ class LanguageModel:
         """Logits [rows, words] of the block at ``start``."""
         begin = time.perf_counter()
         block = block_of(text, start, self.rows)
-        [logits] = self.module.run(tokens=block, position=np.array([start]))
+        [logits] = self.module.run(keep_timing=True, tokens=block, position=np.array([start]))
         timing = self.module.timing
         self.measured.runs += 1
         self.measured.wall_s += time.perf_counter() - begin

@@ -22,7 +22,7 @@ FUNCTIONS = {
 #: Operators that move or pick values: result and operands share a scale.
 MOVES = {
     *("Concat", "DepthToSpace", "Flatten", "MaxPool", "Pad", "Reshape", "Slice", "SpaceToDepth"),
-    *("Split", "Squeeze", "Transpose", "Unsqueeze"),
+    *("Split", "Squeeze", "TensorScatter", "Transpose", "Unsqueeze"),
 }
 POOLS = {"AveragePool", "GlobalAveragePool"}
 PRODUCTS = {"Conv", "Gemm", "MatMul"}
@@ -85,7 +85,7 @@ def data_operands(draft: Draft, node: onnx.NodeProto) -> list[str]:
     """Operands that are data: neither parameters nor constants, but for those that are added to
     every place, such as learned positions, and rows that are joined to others, such as a class
     token."""
-    count = {"Concat": len(node.input), "MatMul": 2}.get(node.op_type, 1)
+    count = {"Concat": len(node.input), "MatMul": 2, "TensorScatter": 2}.get(node.op_type, 1)
     count = 2 if node.op_type in BINARY else count
     return [
         name
@@ -297,6 +297,17 @@ def _leave_float_parts(draft: Draft, made: Plan) -> None:
         later = [j for j, other in enumerate(nodes) if results & {*data_operands(draft, other)}]
         if all(reasons[j] for j in later):
             reasons[i] = FLOAT_AROUND
+    _keep_caches(draft, reasons)
+
+
+def _keep_caches(draft: Draft, reasons: list[str]) -> None:
+    """A cache that is read as int8 gets new rows as int8, too: between runs it has one scale."""
+    decided = zip(draft.nodes, reasons, strict=True)
+    stored = {name for node, reason in decided if not reason for name in data_operands(draft, node)}
+    for i, node in enumerate(draft.nodes):
+        kept = reasons[i] == FLOAT_AROUND and node.input[0] in stored
+        if node.op_type == "TensorScatter" and kept:
+            reasons[i] = ""
 
 
 def _collect(draft: Draft, made: Plan) -> None:
