@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..compiler.targets.base import Options
+from ..compiler.targets.registry import find_target
 from ..isa.errors import VdlaError
-from ..isa.memory import MemoryParams
+from ..isa.memory import MemoryParams, load_platform
 from ..isa.params import HwParams
-from ..module import Module, compile
+from ..module import Module, check_options, compile
 from .gguf import read_llama
 from .llama import cache_names, step_model
 from .quantised import block_of, quantised_step
@@ -84,14 +86,19 @@ class LanguageModel:
         """Read a GGUF file and compile its step; parameters as of :func:`generate`. An int8 step is
         calibrated on the ``prompt``, too.
         """
+        check_options(target, None)
+        params, memory = load_platform(hw, memory)
+        find_target(target, Options(params, memory))
         found = read_llama(path)
         tokens = read_tokens(found.fields, tokenizer)
+        if prompt:
+            check_room(len(tokens.encode(prompt)), context)
         step = step_model(found.config, found.weights, rows, context)
         int8 = target != "cpu" if int8 is None else int8
         if int8:
             step = quantised_step(step, found.config, tokens, prompt)
         states = cache_names(found.config)
-        module = compile(step, target, hw, memory, progress=progress, states=states)
+        module = compile(step, target, params, memory, progress=progress, states=states)
         return LanguageModel(module, tokens, rows, context, int8)
 
     def write(
@@ -107,7 +114,7 @@ class LanguageModel:
         text = self.tokens.encode(prompt)
         if not text:
             raise VdlaError("prompt: expected at least one token, got an empty text")
-        self._check_room(len(text))
+        check_room(len(text), self.context)
         return self._write(text, tokens, sample)
 
     def _write(self, text: list[int], tokens: int, sample: Any) -> Iterator[Piece]:
@@ -121,7 +128,7 @@ class LanguageModel:
             self._run(text, start)
         for number in range(tokens):
             if number:
-                self._check_room(len(text))
+                check_room(len(text), self.context)
             start = (len(text) - 1) // self.rows * self.rows
             logits = self._run(text, start)
             token = sample(logits[len(text) - 1 - start])
@@ -130,13 +137,6 @@ class LanguageModel:
             text.append(token)
             self.measured.tokens += 1
             yield Piece(token, decoder.add(token))
-
-    def _check_room(self, length: int) -> None:
-        if length > self.context:
-            raise VdlaError(
-                f"context: expected at most {self.context} tokens, got {length}; --context makes"
-                " room for more"
-            )
 
     def _run(self, text: Sequence[int], start: int) -> np.ndarray:
         """Logits [rows, words] of the block at ``start``."""
@@ -148,6 +148,15 @@ class LanguageModel:
         self.measured.wall_s += time.perf_counter() - begin
         self.measured.cycles = None if timing is None else timing.cycles
         return logits[0]
+
+
+def check_room(length: int, context: int) -> None:
+    """Raise VdlaError for a text that is longer than the context."""
+    if length > context:
+        raise VdlaError(
+            f"context: expected a text of at most {context} tokens, got {length}; --context makes"
+            " room for more"
+        )
 
 
 def generate(

@@ -61,24 +61,19 @@ def in_pairs(weight: np.ndarray) -> np.ndarray:
     return halves.swapaxes(1, 2).reshape(weight.shape)
 
 
-def write_file(
+def write_llama(
     path: Path,
     weights: dict[str, np.ndarray],
     kind: str = "F32",
     architecture: str = "llama",
     pre: str = "gpt-2",
     model: str = "gpt2",
+    fields: str = "all",
 ) -> Path:
-    """A GGUF file; matrices are stored as ``kind``."""
+    """A GGUF file; matrices are stored as ``kind``. ``fields`` may be "none"."""
     writer = gguf.GGUFWriter(path, architecture)
-    writer.add_block_count(LAYERS)
-    writer.add_context_length(128)
-    writer.add_embedding_length(WIDTH)
-    writer.add_feed_forward_length(FFN)
-    writer.add_head_count(HEADS)
-    writer.add_head_count_kv(KV_HEADS)
-    writer.add_layer_norm_rms_eps(EPSILON)
-    writer.add_rope_freq_base(BASE)
+    if fields == "all":
+        _add_fields(writer)
     words, merges = vocabulary()
     writer.add_tokenizer_model(model)
     writer.add_tokenizer_pre(pre)
@@ -87,7 +82,8 @@ def write_file(
     writer.add_token_types([1] * (len(words) - 1) + [3])
     writer.add_eos_token_id(len(words) - 1)
     for name, value in weights.items():
-        stored = in_pairs(value) if "attn_q" in name or "attn_k" in name else value
+        turned = name.endswith(("attn_q.weight", "attn_k.weight"))
+        stored = in_pairs(value) if turned else value
         if stored.ndim == 1 or kind == "F32":
             writer.add_tensor(name, np.ascontiguousarray(stored))
             continue
@@ -99,6 +95,17 @@ def write_file(
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def _add_fields(writer: gguf.GGUFWriter) -> None:
+    writer.add_block_count(LAYERS)
+    writer.add_context_length(128)
+    writer.add_embedding_length(WIDTH)
+    writer.add_feed_forward_length(FFN)
+    writer.add_head_count(HEADS)
+    writer.add_head_count_kv(KV_HEADS)
+    writer.add_layer_norm_rms_eps(EPSILON)
+    writer.add_rope_freq_base(BASE)
 
 
 def forward(weights: dict[str, np.ndarray], tokens: list[int]) -> np.ndarray:

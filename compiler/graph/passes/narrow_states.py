@@ -10,24 +10,24 @@ from ..ops.quantisation import Dequantize, Quantize
 
 def narrow_states(graph: Graph) -> Graph:
     """A state that only Quantize nodes of one quantisation read, and whose next value a Dequantize
-    of the same computes for nothing else, becomes the integers on the other side of these nodes,
-    which are dropped. To quantise them again would change nothing.
+    of the same computes, becomes the integers on the other side of these nodes: to quantise again
+    what was dequantised changes nothing.
     """
     producers, readers = graph.producers(), graph.consumers()
     renamed: dict[str, str] = {}
+    after_of: dict[str, str] = {}
     tensors, initial = dict(graph.tensors), []
     for before, after, value in graph.state_values:
         last, first = producers.get(after), readers[before]
-        alone = not readers[after] and graph.outputs.count(after) == 1
-        if last is None or not alone or not _undo(first, last) or before in graph.outputs:
-            initial.append(value)
-            continue
-        source = last.inputs[0]
-        if source not in producers or source in graph.outputs:
+        source = "" if last is None else last.inputs[0]
+        free = source in producers and source not in (*graph.outputs, *after_of.values())
+        seen = {before, *(node.output for node in first)}.intersection(graph.outputs)
+        if last is None or not _undo(first, last) or not free or seen:
             initial.append(value)
             continue
         tensors[before] = replace(graph[source], name=before)
-        renamed |= {**{node.output: before for node in first}, after: source}
+        renamed |= {node.output: before for node in first}
+        after_of[after] = source
         initial.append(first[0].op.evaluate(value))
     if not renamed:
         return graph
@@ -36,8 +36,8 @@ def narrow_states(graph: Graph) -> Graph:
         for node in graph.nodes
         if node.output not in renamed
     ]
-    outputs = tuple(renamed.get(name, name) for name in graph.outputs)
-    kept = {n: tensor for n, tensor in tensors.items() if n not in renamed}
+    outputs = tuple(after_of.get(name, name) for name in graph.outputs)
+    kept = {name: tensor for name, tensor in tensors.items() if name not in renamed}
     return replace(graph, nodes=tuple(nodes), outputs=outputs, tensors=kept, states=tuple(initial))
 
 
