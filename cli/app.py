@@ -59,7 +59,6 @@ GROUPS = {"bench": bench.app, "fpga": fpga.app, "records": records_app}
 EXTRAS = {module: extra for extra, (_, modules) in doctor_extras.items() for module in modules} | {
     "cocotb_tools": "cosim", "optuna": "explore", "distributed": "tune", "xgboost": "tune",
     "jax": "treernn", "optax": "treernn", "pyopencl": "opencl",
-    "gguf": "llm", "tokenizers": "llm",
 }  # fmt: skip
 
 
