@@ -14,6 +14,8 @@ from .output import count, decimals, emit, progress_bar, show_table
 
 #: Tokens that nobody waits for, or has memory for.
 MOST_TOKENS = 1 << 20
+#: Where all tokens are as likely.
+MOST_TEMPERATURE = 1e6
 
 
 def generate(
@@ -36,10 +38,14 @@ def generate(
         ),
     ] = 16,
     temperature: Annotated[
-        float, typer.Option(min=0, help="0: the likeliest token; more: by chance.")
+        float,
+        typer.Option(min=0, max=MOST_TEMPERATURE, help="0: the likeliest token; more: by chance."),
     ] = 0.0,
     top_k: Annotated[
-        int, typer.Option(min=0, help="Draw from so many of the likeliest; 0: from all.")
+        int,
+        typer.Option(
+            min=0, max=MOST_TOKENS, help="Draw from so many of the likeliest; 0: from all."
+        ),
     ] = 0,
     seed: options.Seed = 0,
     int8: Annotated[

@@ -78,7 +78,7 @@ class LanguageModel:
         rows: int = ROWS,
         int8: bool | None = None,
         tokenizer: str | Path | None = None,
-        prompt: str = "",
+        prompt: str | None = None,
         hw: HwParams | str | Path = "16x16",
         memory: MemoryParams | str | Path = "vta",
         progress: Progress | None = None,
@@ -91,12 +91,17 @@ class LanguageModel:
         find_target(target, Options(params, memory))
         found = read_llama(path)
         tokens = read_tokens(found.fields, tokenizer)
-        if prompt:
-            check_room(len(tokens.encode(prompt)), context)
+        if tokens.count > found.config.words:
+            raise VdlaError(
+                f"tokenizer: expected at most the model's {found.config.words} tokens, got"
+                f" {tokens.count}"
+            )
+        if prompt is not None:
+            _encoded(tokens, prompt, context)
         step = step_model(found.config, found.weights, rows, context)
         int8 = target != "cpu" if int8 is None else int8
         if int8:
-            step = quantised_step(step, found.config, tokens, prompt)
+            step = quantised_step(step, found.config, tokens, prompt or "")
         states = cache_names(found.config)
         module = compile(step, target, params, memory, progress=progress, states=states)
         return LanguageModel(module, tokens, rows, context, int8)
@@ -111,10 +116,7 @@ class LanguageModel:
     ) -> Iterator[Piece]:
         """The text behind a prompt, as it is made. Parameters and errors as of :func:`generate`."""
         sample = sampler(temperature, top_k, seed)
-        text = self.tokens.encode(prompt)
-        if not text:
-            raise VdlaError("prompt: expected at least one token, got an empty text")
-        check_room(len(text), self.context)
+        text = _encoded(self.tokens, prompt, self.context)
         return self._write(text, tokens, sample)
 
     def _write(self, text: list[int], tokens: int, sample: Any) -> Iterator[Piece]:
@@ -128,7 +130,7 @@ class LanguageModel:
             self._run(text, start)
         for number in range(tokens):
             if number:
-                check_room(len(text), self.context)
+                _check_room(len(text), self.context)
             start = (len(text) - 1) // self.rows * self.rows
             logits = self._run(text, start)
             token = sample(logits[len(text) - 1 - start])
@@ -150,8 +152,16 @@ class LanguageModel:
         return logits[0]
 
 
-def check_room(length: int, context: int) -> None:
-    """Raise VdlaError for a text that is longer than the context."""
+def _encoded(tokens: Tokens, prompt: str, context: int) -> list[int]:
+    """The tokens of a prompt. Raises VdlaError for none, and for more than the context."""
+    text = tokens.encode(prompt)
+    if not text:
+        raise VdlaError("prompt: expected at least one token, got an empty text")
+    _check_room(len(text), context)
+    return text
+
+
+def _check_room(length: int, context: int) -> None:
     if length > context:
         raise VdlaError(
             f"context: expected a text of at most {context} tokens, got {length}; --context makes"

@@ -23,6 +23,11 @@ class Tokens:
     def __init__(self, tokenizer: Tokenizer, first: int | None, last: frozenset[int]):
         self._tokenizer, self._first, self.last = tokenizer, first, last
 
+    @property
+    def count(self) -> int:
+        """How many tokens there are."""
+        return self._tokenizer.get_vocab_size()
+
     def encode(self, text: str) -> list[int]:
         """The tokens of a text."""
         first = [] if self._first is None else [self._first]

@@ -149,6 +149,10 @@ def test_digits_apart_and_other_tokenizers(tmp_path: Path) -> None:
     made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     made.save(str(file))
     assert read_tokens(vdla_fields(other), file).encode("b a c") == [5, 3, 0]
+    with pytest.raises(vdla.VdlaError, match="at most the model's 263 tokens, got 300"):
+        made.add_tokens([f"word {i}" for i in range(297)])
+        made.save(str(file))
+        LanguageModel.load(other, "cpu", tokenizer=file)
     file.write_text("{}")
     with pytest.raises(vdla.VdlaError, match=r"tokenizer.json: expected a tokenizer: "):
         read_tokens({}, file)
