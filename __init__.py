@@ -6,9 +6,10 @@
 >>> module.report["cycles"]  # doctest: +SKIP
 
 ``compile``, ``load``, ``quantize`` and ``tune`` are for models, ``Module`` is a compiled one;
-``HwParams`` and ``MemoryParams`` describe machines; ``te``, ``topi``, ``lower``, ``print_func`` and
-``build_schedule`` are for schedules by hand; ``plugins`` loads files that add operators, targets
-and more. Every mistake is a ``VdlaError`` of one line.
+``generate`` writes text with a language model; ``HwParams`` and ``MemoryParams`` describe machines;
+``te``, ``topi``, ``lower``, ``print_func`` and ``build_schedule`` are for schedules by hand;
+``plugins`` loads files that add operators, targets and more. Every mistake is a ``VdlaError`` of
+one line.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from .api.tuning import tune
     from .compiler import te, topi
     from .compiler.quantize import quantize
+    from .generation.loop import generate
     from .isa.errors import VdlaError
     from .isa.memory import MemoryParams
     from .isa.params import HwParams
@@ -35,8 +37,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FoundSchedule", "HwParams", "Kernel", "MemoryParams", "Module", "VdlaError", "__version__",
-    "auto_schedule", "build_schedule", "compile", "load", "lower", "plugins", "print_func",
-    "quantize", "refine", "te", "topi", "tune",
+    "auto_schedule", "build_schedule", "compile", "generate", "load", "lower", "plugins",
+    "print_func", "quantize", "refine", "te", "topi", "tune",
 ]  # fmt: skip
 
 #: The modules of what is imported on first use.
@@ -48,6 +50,7 @@ _LATER = {
     **dict.fromkeys(("Module", "compile", "load"), ".module"),
     **dict.fromkeys(("Kernel", "build_schedule", "lower", "print_func"), ".api.kernel"),
     **dict.fromkeys(("FoundSchedule", "auto_schedule"), ".api.scheduling"),
+    "generate": ".generation.loop",
     "quantize": ".compiler.quantize",
     "refine": ".api.refining",
     "tune": ".api.tuning",

@@ -63,6 +63,7 @@ def compile(
     dims: Mapping[str, int | tuple[int, int]] | None = None,
     values: Mapping[str, Any] | None = None,
     example_inputs: Examples | None = None,
+    states: Mapping[str, str] | None = None,
 ) -> Module:
     """Compile a trained network.
 
@@ -116,6 +117,9 @@ def compile(
     example_inputs : tuple or mapping by name, optional
         The arguments of a ``torch.nn.Module`` or a function of JAX, whose shapes and dtypes are the
         compiled module's.
+    states : mapping, optional
+        Inputs, by name, that the module keeps from run to run, and the outputs that are their next
+        values, such as ``{"past.key": "present.key"}``. They are zeros before the first run.
 
     Notes
     -----
@@ -154,7 +158,10 @@ def compile(
     sizes = Sizes(shapes=shapes or {}, dims=dims or {}, values=values or {})
 
     def compile_for(sizes: Sizes) -> CompiledModel:
-        return build(opened, found, **choices, dump_ir=dump_ir, progress=progress, sizes=sizes)
+        return build(
+            opened, found, **choices, dump_ir=dump_ir, progress=progress, sizes=sizes,
+            states=states or {},
+        )  # fmt: skip
 
     kept = KeptShapes(compile_for, sizes)
     sha256 = _model_sha256(model, opened)
@@ -173,6 +180,7 @@ def cross_compile(
     shapes: Mapping[str, Sequence[int]] | None = None,
     dims: Mapping[str, int | tuple[int, int]] | None = None,
     values: Mapping[str, Any] | None = None,
+    states: Mapping[str, str] | None = None,
 ) -> None:
     """Write a model for the CPU of another machine: a folder as :meth:`Module.save` writes, with
     an object file that the other machine's linker takes, and ``vdla.h`` for C.
@@ -212,7 +220,10 @@ def cross_compile(
     target = Cpu(Options(params, memory), processor)
     opened = open_door(model)
     sizes = Sizes(shapes=shapes or {}, dims=dims or {}, values=values or {})
-    compiled = build(opened, target, **_choices(knobs, records), progress=progress, sizes=sizes)
+    compiled = build(
+        opened, target, **_choices(knobs, records), progress=progress, sizes=sizes,
+        states=states or {},
+    )  # fmt: skip
     features = tuple(name[1:] for name in processor.features if name[0] == "+")
     code_for = CodeFor(triple, features)
     settings = Settings("cpu", params, memory, 1, _model_sha256(model, opened), code_for)
@@ -423,6 +434,7 @@ class Module:
         self,
         *arrays: np.ndarray | Mapping[str, np.ndarray],
         progress: Progress | None = None,
+        keep_timing: bool = False,
         **named: np.ndarray,
     ) -> list[np.ndarray]:
         """Run the network on any number of images.
@@ -437,6 +449,9 @@ class Module:
             (:func:`compile`). Without arrays, those of ``set_input``.
         progress : callable, optional
             Called with (batches done, batches in all).
+        keep_timing : bool
+            Take the cycles of the run before: then ``sim`` simulates only values, and ``rtl``
+            raises an error unless the cycles are those.
 
         Returns
         -------
@@ -457,9 +472,10 @@ class Module:
         batch, and only values for the others. ``rtl`` runs every batch through the hardware and
         raises an error unless all take the same number of cycles.
         """
-        started = time.perf_counter()
+        started, before = time.perf_counter(), self.compiled
         batches = self.batches(self._given(arrays, named))
-        results, timing, spent = [], None, list[float]()
+        results, spent = [], list[float]()
+        timing = self._timing if keep_timing and self.compiled is before else None
         for index, batch in enumerate(batches):
             host_s: list[float] = []
             outputs, measured = self._run_batch(batch, timing, host_s)

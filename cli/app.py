@@ -25,6 +25,7 @@ from .doctor import EXTRAS as doctor_extras
 from .doctor import doctor
 from .explore import explore
 from .files import Reads, checked
+from .generate import generate
 from .programs import asm, check, config, disasm
 from .quantize import quantize
 from .run import compile_model, run
@@ -36,6 +37,7 @@ from .verify import verify
 COMMANDS = {
     "run": run,
     "compile": compile_model,
+    "generate": generate,
     "verify": verify,
     "cosim": cosim,
     "coverage": coverage,

@@ -131,6 +131,12 @@ Values = Annotated[
         "--value", metavar="NAME=V", help="An input that is constant: a number, or a file (.npy)."
     ),
 ]
+States = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--state", metavar="INPUT=OUTPUT", help="An input that is this output of the run before."
+    ),
+]
 Clock = Annotated[
     float | None, typer.Option(min=0.001, max=10_000, help="MHz: also say milliseconds.")
 ]
@@ -162,6 +168,11 @@ def sizes_of(
         "dims": _pairs("--dim", dims, _dim, "NAME=N or NAME=1..N"),
         "values": _pairs("--value", values, _value, "NAME=NUMBER or NAME=FILE.npy"),
     }
+
+
+def states_of(states: list[str] | None) -> dict[str, str]:
+    """The states of :func:`vdla.compile` from ``--state``. Errors as :func:`sizes_of`."""
+    return _pairs("--state", states, str, "INPUT=OUTPUT")
 
 
 def _pairs(

@@ -64,6 +64,7 @@ def run(
     shapes: options.Shapes = None,
     dims: options.Dims = None,
     values: options.Values = None,
+    states: options.States = None,
     knobs: options.Knobs = None,
     records: options.Records = None,
     seed: options.Seed = 0,
@@ -122,7 +123,7 @@ def run(
     from ..sim.trace import write_trace
 
     _check_against(against, model)
-    sizes = options.sizes_of(shapes, dims, values)
+    sizes, tied = options.sizes_of(shapes, dims, values), options.states_of(states)
     if model.is_dir() and not is_saved_model(model):
         _check_not_given(context)
         module = load(model, port, target)
@@ -132,7 +133,7 @@ def run(
             module = compile(
                 _source(model, target, hw, memory), target, hw, memory, vthreads, dump_ir, port,
                 threads, knobs, records, emulate, precision, progress, arch, profile,
-                **sizes,
+                **sizes, states=tied,
             )  # fmt: skip
         _note_records(records, module)
         _note_sizes(module)
@@ -490,6 +491,7 @@ def compile_model(
     shapes: options.Shapes = None,
     dims: options.Dims = None,
     values: options.Values = None,
+    states: options.States = None,
     knobs: options.Knobs = None,
     records: options.Records = None,
     emulate: options.Emulate = False,
@@ -505,18 +507,19 @@ def compile_model(
         raise VdlaError(f"triple: expected target 'cpu' with a triple, got {target!r}")
     if triple is not None and threads != 1:
         raise VdlaError(f"threads: expected 1 with a triple, got {threads}")
-    sizes = options.sizes_of(shapes, dims, values)
+    sizes, tied = options.sizes_of(shapes, dims, values), options.states_of(states)
     if target == "cpu" and triple is None:
         from ..compiler.targets.cpu.link import find_linker
 
         find_linker()
     with progress_bar(f"compiling {model.name}") as progress:
         if triple is not None:
-            cross_compile(model, output, triple, hw, knobs, records, progress, **sizes)
+            cross_compile(model, output, triple, hw, knobs, records, progress, **sizes, states=tied)
         else:
             module = compile(
                 model, target, hw, memory, vthreads, threads=threads, knobs=knobs, records=records,
                 emulate=emulate, precision=precision, arch=arch, progress=progress, **sizes,
+                states=tied,
             )  # fmt: skip
             _note_records(records, module)
             _note_sizes(module)

@@ -30,6 +30,7 @@ from .choose.records import Records
 from .dumps import STEPS_OF_NODE, Dumps
 from .frontends.load import load_graph, open_model
 from .frontends.sizes import ONE, Sizes
+from .frontends.states import with_states
 from .graph.ir import Graph, dump
 from .graph.passes import GRAPH_PASSES
 from .graph.passes.split_batch import split_batch
@@ -70,6 +71,7 @@ def build(
     dump_ir: str | Path | None = None,
     progress: Callable[[int, int], None] | None = None,
     sizes: Sizes = ONE,
+    states: Mapping[str, str] = MappingProxyType({}),
 ) -> CompiledModel:
     """Compile a model (path, bytes, onnx.ModelProto, torch.export.ExportedProgram or Graph).
 
@@ -80,6 +82,7 @@ def build(
     dump_ir : a directory for all intermediate representations
     progress : called with (steps done, steps in all)
     sizes : of what the model leaves open; open first dimensions have the target's batch
+    states : inputs and the outputs that they become in the next run, by name
 
     Raises
     ------
@@ -87,7 +90,7 @@ def build(
         For a model that cannot be read, an operator that nothing can run, and a choice that is not
         legal, naming it.
     """
-    read, sizes = open_model(model), replace(sizes, batch=target.batch)
+    read, sizes = _reader(model, states), replace(sizes, batch=target.batch)
     graph = read(sizes)
     batch = find_batch(graph, sizes, read)
     del read  # it keeps the model in memory
@@ -101,6 +104,12 @@ def build(
             if target.host is None or error.layer in left:
                 raise
             left[error.layer] = error.reason
+
+
+def _reader(model: object, states: Mapping[str, str]) -> Callable[[Sizes], Graph]:
+    """What reads a model's graph, with these states, for given sizes."""
+    opened = open_model(model)
+    return lambda sizes: with_states(opened(sizes), states)
 
 
 def _build(

@@ -24,6 +24,8 @@ from vdla.compiler.choose.records import Key, Record, append
 from vdla.isa.params import HwParams
 from vdla.sim.coverage.coverage import Coverage
 
+from .generation.tiny import random_weights, write_llama
+
 DIGITS = Path(__file__).parents[1] / "examples" / "models" / "digits_int8.onnx"
 FLOAT = DIGITS.with_name("digits_float.onnx")
 SAMPLES = DIGITS.with_name("digits_test.npz")
@@ -45,6 +47,7 @@ WORK = (
 WORKING: dict[str, tuple[str, ...]] = {
     "run": ("{model}",),
     "compile": ("{model}", "--output", "{new}"),
+    "generate": ("{llama}", "--prompt", "the"),
     "verify": (),
     "cosim": ("{model}",),
     "coverage": ("{coverage}",),
@@ -91,6 +94,8 @@ BAD_TEXTS: dict[str, tuple[str, ...]] = {
     "--shape": ("name", "", "=1", "image=1xq", "image=-1x2"),
     "--dim": ("name", "", "=1", "N=", "N=a", "N=0", "N=3..2", "N=1..2..3"),
     "--value": ("name", "", "=1", "image=", "image=a", "image={missing}.npy"),
+    "--state": ("name", "", "=1", "image=name", "name=name"),
+    "--prompt": ("", "the " * 300),
     "--triple": ("name", "", "vax-dec-ultrix"),
     "--method": ("name", "", "MINMAX"),
     "--layers": ("name", "C2,name", "c2"),
@@ -191,6 +196,7 @@ def files(folder: Path) -> dict[str, str]:
         "float_model": copy(FLOAT, folder),
         "samples": copy(SAMPLES, folder),
     }
+    made["llama"] = write_llama(folder / "llama.gguf", random_weights())
     made["program"] = folder / "program.vdla"
     command = ["asm", str(made["source"]), "-o", str(made["program"]), "--json"]
     assert run_app([*command, str(folder / "asm.json")]) == 0

@@ -101,6 +101,18 @@ def test_run_and_report(simulations: list[int], images: tuple[np.ndarray, np.nda
     assert (output["shape"], output["dtype"]) == ([8, 10], "float32")
 
 
+def test_cycles_of_the_run_before(
+    simulations: list[int], images: tuple[np.ndarray, np.ndarray]
+) -> None:
+    """Only values are computed again, and they are right."""
+    module, x = vdla.compile(DIGITS), images[0]
+    module.run(x[:1], keep_timing=True)  # there is none before
+    again = module.run(x[1:2], keep_timing=True)
+    assert len(simulations) == 1 and module.report["cycles"] == simulations[0]
+    np.testing.assert_array_equal(module.run(x[1:2]), again)
+    assert len(simulations) == 2
+
+
 def test_dram_traffic_covers_the_weights(
     simulations: list[int], images: tuple[np.ndarray, np.ndarray]
 ) -> None:

@@ -307,6 +307,17 @@ def _leave_float_parts(draft: Draft, made: Plan) -> None:
         later = [j for j, other in enumerate(nodes) if results & {*data_operands(draft, other)}]
         if all(reasons[j] for j in later):
             reasons[i] = FLOAT_AROUND
+    _keep_caches(draft, reasons)
+
+
+def _keep_caches(draft: Draft, reasons: list[str]) -> None:
+    """A cache that is read as int8 gets new rows as int8, too: between runs it has one scale."""
+    decided = zip(draft.nodes, reasons, strict=True)
+    stored = {name for node, reason in decided if not reason for name in data_operands(draft, node)}
+    for i, node in enumerate(draft.nodes):
+        kept = reasons[i] == FLOAT_AROUND and node.input[0] in stored
+        if node.op_type == "TensorScatter" and kept:
+            reasons[i] = ""
 
 
 def _collect(draft: Draft, made: Plan) -> None:

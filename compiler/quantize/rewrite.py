@@ -42,6 +42,9 @@ class _Rewriter:
             weight = self.weights.get(node.output[0])
             if weight is not None:
                 self.parameters(made, weight, self.scales[node.input[0]])
+            if made.op_type == "TensorScatter" and not reason:
+                self.scatter(node)
+                continue
             self.nodes.append(made)
             for i, name in enumerate(node.output):
                 kept = reason or name not in self.plan.groups
@@ -50,8 +53,20 @@ class _Rewriter:
                     made.output[i] = f"{name}.float" if name in self.draft.outputs else name
                 self.store(name, made.output[i])
 
+    def scatter(self, node: onnx.NodeProto) -> None:
+        """Let a cache have integer rows: all three tensors have one scale."""
+        cache, rows, *place = node.input
+        name = node.output[0]
+        made = copied(node)
+        made.input[:] = [f"{cache}.int8", f"{rows}.int8", *place]
+        made.output[:] = [f"{name}.int8"]
+        self.nodes.append(made)
+        self.replaced.add(name)
+        self.store(name, "")
+
     def store(self, name: str, real: str) -> None:
-        """Quantise the float tensor ``real``, which computes ``name``, where the plan says so."""
+        """Quantise the float tensor ``real``, which computes ``name``, where the plan says so;
+        without one, the integers are there."""
         if name not in self.plan.groups:
             return
         scale = self.scales[name]
@@ -67,6 +82,7 @@ class _Rewriter:
         steps = [("quantize", real, stored), ("dequantize", stored, result)]
         if name in self.draft.constants:
             self.draft.constants[stored] = scale.stored(self.draft.constants[name])
+        if not real or name in self.draft.constants:
             del steps[0]
         for what, x, y in steps:
             kind = f"{what.capitalize()}Linear"

@@ -26,6 +26,7 @@ from .fuse_softmax import fuse_softmax
 from .fuse_tables import fuse_tables
 from .make_signed import make_signed
 from .merge_transposes import merge_transposes
+from .narrow_states import narrow_states
 from .quantise_concats import quantise_concats
 from .quantise_functions import quantise_functions
 from .raise_quantize import raise_quantize
@@ -39,6 +40,7 @@ GRAPH_PASSES: list[GraphPass] = [
     fold_constants,
     common_subexpressions,
     make_signed,
+    narrow_states,
     wrap_repeats,
     sink_conversions,
     raise_quantize,

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 from vdla.compiler.frontends.onnx.importer import import_onnx
+from vdla.compiler.frontends.states import with_states
 from vdla.compiler.frontends.tflite.importer import import_tflite
-from vdla.compiler.graph.interpret import interpret
+from vdla.compiler.graph.interpret import interpret, interpret_runs
 from vdla.compiler.graph.ir import Graph, Node, Tensor, dump
 from vdla.compiler.graph.ops.movement import Pad, Transpose
 from vdla.compiler.graph.passes import GRAPH_PASSES, run_passes
@@ -59,6 +60,17 @@ def make_signed(b: Any) -> list[str]:
     w = b.constant("w", np.array([[0, 255], [128, 7]], np.uint8))
     w = b.scaled("DequantizeLinear", w, "w_dq", 0.02, np.array(128, np.uint8))
     return [b.qdq(b.node("MatMul", [b.qdq("x", 0.1, 130, "uint8"), w], "h"), 0.2, 7, "uint8")]
+
+
+def narrow_states(b: Any) -> list[str]:
+    """A sum that is kept from run to run, and one that is read in float, too."""
+    b.input("x", [1, 2])
+    outputs = [b.node("Neg", ["x"], "y")]
+    for name in ("kept", "read"):
+        b.input(name, [1, 2])
+        total = b.node("Add", [b.qdq(name, 0.1, 3), b.qdq(outputs[-1], 0.1, 3)], f"{name}_sum")
+        outputs.append(b.qdq(total, 0.1, 3))
+    return [*outputs, b.node("Abs", ["read"], "z")]
 
 
 def sink_conversions(b: Any) -> list[str]:
@@ -266,6 +278,7 @@ MAKERS: tuple[Make, ...] = (
     fold_constants,
     common_subexpressions,
     make_signed,
+    narrow_states,
     sink_conversions,
     raise_quantize,
     drop_identities,
@@ -287,6 +300,8 @@ MAKERS: tuple[Make, ...] = (
 #: Further models, of passes that have one already.
 MORE: dict[Make, str] = {through_elementwise: "merge_transposes"}
 MODELS = (*MAKERS, *MORE)
+#: States of models.
+STATES = {narrow_states: {"kept": "kept_sum_dq", "read": "read_sum_dq"}}
 
 
 def test_every_pass_has_a_model() -> None:
@@ -307,6 +322,7 @@ def prepared(make: Make, builder: Any) -> Graph:
         graph = import_tflite(made)
     else:
         graph = import_onnx(builder.model(made, name=make.__name__))
+    graph = with_states(graph, STATES.get(make, {}))
     return run_passes(graph, GRAPH_PASSES[:index])
 
 
@@ -318,7 +334,9 @@ def test_golden(make: Make, builder: Any, golden: Callable[[str, str], None]) ->
     golden(f"{make.__name__}.txt", f"# before\n{dump(before)}\n# after\n{dump(after)}")
 
 
-EXACT = [make for make in MODELS if make not in (fuse_layer_norm, quantise_functions)]
+EXACT = [
+    make for make in MODELS if make not in (fuse_layer_norm, quantise_functions, narrow_states)
+]
 
 
 @pytest.mark.fast(3)
@@ -367,6 +385,20 @@ def test_functions_behind_products_keep_the_results(builder: Any) -> None:
         assert [s.max() for s in (steps[0], *steps[3:])] == [0, 0, 0]
         assert steps[1].max() <= 1 and steps[2].max() <= 1
         assert (steps[1] == 0).mean() > 0.7 and (steps[2] == 0).mean() > 0.4
+
+
+def test_narrow_states_keep_the_results(builder: Any) -> None:
+    """Over several runs; the one that is read in float stays so."""
+    before = prepared(narrow_states, builder)
+    after = run_passes(before, (GRAPH_PASSES[place(narrow_states)],))
+    assert [(name, after[name].dtype) for name, *_ in after.state_values] == [
+        ("kept", "int8"), ("read", "float32")
+    ]  # fmt: skip
+    rng = np.random.default_rng(0)
+    runs = [[random_value(rng, (1, 2), "float32") / 8] for _ in range(20)]
+    for a, b in zip(interpret_runs(before, *runs), interpret_runs(after, *runs), strict=True):
+        for x, y in zip(a, b, strict=True):
+            np.testing.assert_array_equal(x, y)
 
 
 def random_value(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray:

@@ -1,0 +1,103 @@
+"""``vdla generate``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from . import options
+from .files import Reads
+from .output import count, decimals, emit, progress_bar, show_table
+
+#: Tokens that nobody waits for, or has memory for.
+MOST_TOKENS = 1 << 20
+#: Where all tokens are as likely.
+MOST_TEMPERATURE = 1e6
+
+
+def generate(
+    model: Annotated[Path, typer.Argument(help="A GGUF file of the llama architecture."), Reads()],
+    prompt: Annotated[str, typer.Option(metavar="TEXT", help="The text to go on with.")],
+    tokens: Annotated[
+        int, typer.Option(min=1, max=MOST_TOKENS, help="The most tokens that are written.")
+    ] = 64,
+    target: Annotated[str, typer.Option(help="sim, rtl or cpu.")] = "sim",
+    context: Annotated[
+        int,
+        typer.Option(
+            min=1, max=MOST_TOKENS, help="Tokens of prompt and text that there is room for."
+        ),
+    ] = 256,
+    rows: Annotated[
+        int,
+        typer.Option(
+            min=1, max=MOST_TOKENS, help="Tokens of a block, which are computed together."
+        ),
+    ] = 16,
+    temperature: Annotated[
+        float,
+        typer.Option(min=0, max=MOST_TEMPERATURE, help="0: the likeliest token; more: by chance."),
+    ] = 0.0,
+    top_k: Annotated[
+        int,
+        typer.Option(
+            min=0, max=MOST_TOKENS, help="Draw from so many of the likeliest; 0: from all."
+        ),
+    ] = 0,
+    seed: options.Seed = 0,
+    int8: Annotated[
+        bool | None,
+        typer.Option("--int8/--float", help="Products on integers; on cpu without it in float."),
+    ] = None,
+    tokenizer: Annotated[
+        Path | None, typer.Option(help="A tokenizer.json instead of the file's own."), Reads()
+    ] = None,
+    hw: options.Hw = "16x16",
+    memory: options.Memory = "vta",
+    json_file: options.JsonFile = None,
+) -> None:
+    """Write text behind a prompt with a language model, token by token."""
+    from ..generation.loop import LanguageModel
+    from ..generation.sampling import sampler
+
+    sampler(temperature, top_k, seed)  # refuses numbers before the work begins
+    with progress_bar(f"compiling {model.name}") as progress:
+        found = LanguageModel.load(
+            model, target, context, rows, int8, tokenizer, prompt, hw, memory, progress
+        )
+    written = []
+    try:
+        for piece in found.write(prompt, tokens, temperature, top_k, seed):
+            written.append(piece)
+            if json_file != "-":
+                print(piece.text, end="", flush=True)
+    finally:
+        if written and json_file != "-":
+            print()
+    measured = found.measured
+    body: dict[str, Any] = {"model": model.name, "target": target, "int8": found.int8}
+    body |= {"context": context, "rows": rows, "prompt": prompt}
+    body |= {"prompt_tokens": measured.prompt_tokens, "tokens": [p.token for p in written]}
+    body |= {"text": "".join(p.text for p in written), "runs": measured.runs}
+    body |= {"cycles_of_run": measured.cycles, "wall_s": measured.wall_s}
+    emit("generate", body, json_file, _show, found.module.params, found.module.memory, seed)
+
+
+def _show(console: Console, report: dict[str, Any]) -> None:
+    runs, number = report["runs"], len(report["tokens"])
+    values = "int8" if report["int8"] else "float32"
+    row = (
+        f"{report['target']}, {values}",
+        count(report["prompt_tokens"]),
+        count(number),
+        count(runs),
+        decimals(report["wall_s"] / runs if runs else None, 4),
+        count(report["cycles_of_run"]),
+    )
+    columns = ("target", "prompt", "tokens", "runs", "seconds a run", "cycles a run")
+    show_table(console, "", columns, [row])
+    block = f"a block of {report['rows']} tokens"
+    console.print(f"a run computes {block}: one of the prompt, or the last one for a new token")

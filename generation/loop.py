@@ -1,0 +1,223 @@
+"""Text from a decoder, token by token: the prompt block by block, then a block for each token."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..compiler.targets.base import Options
+from ..compiler.targets.registry import find_target
+from ..isa.errors import VdlaError
+from ..isa.memory import MemoryParams, load_platform
+from ..isa.params import HwParams
+from ..module import Module, check_options, compile
+from .gguf import read_llama
+from .llama import cache_names, step_model
+from .quantised import block_of, quantised_step
+from .sampling import sampler
+from .tokens import Tokens, read_tokens
+
+if TYPE_CHECKING:
+    from ..module import Progress
+
+#: Tokens of a block: as many rows as the array of the default machine has.
+ROWS = 16
+#: Positions of the caches.
+CONTEXT = 256
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One token of a text. ``text`` may be empty: a character can take several tokens."""
+
+    token: int
+    text: str
+
+
+@dataclass
+class Measured:
+    """Of the last text: its tokens, runs of the step, their seconds, and the cycles of one run,
+    None where nothing counts cycles."""
+
+    prompt_tokens: int = 0
+    tokens: int = 0
+    runs: int = 0
+    wall_s: float = 0.0
+    cycles: int | None = None
+
+
+@dataclass(eq=False)
+class LanguageModel:
+    """A decoder that is ready to write.
+
+    Attributes
+    ----------
+    module : the step of :func:`.llama.step_model`, whose caches are states
+    rows, context : tokens of a block, and of the caches
+    int8 : whether the step is quantised
+    measured : what the last text took
+    """
+
+    module: Module
+    tokens: Tokens
+    rows: int
+    context: int
+    int8: bool
+    measured: Measured = field(default_factory=Measured)
+
+    @staticmethod
+    def load(
+        path: str | Path,
+        target: str = "sim",
+        context: int = CONTEXT,
+        rows: int = ROWS,
+        int8: bool | None = None,
+        tokenizer: str | Path | None = None,
+        prompt: str | None = None,
+        hw: HwParams | str | Path = "16x16",
+        memory: MemoryParams | str | Path = "vta",
+        progress: Progress | None = None,
+    ) -> LanguageModel:
+        """Read a GGUF file and compile its step; parameters as of :func:`generate`. An int8 step is
+        calibrated on the ``prompt``, too.
+        """
+        check_options(target, None)
+        params, memory = load_platform(hw, memory)
+        find_target(target, Options(params, memory))
+        found = read_llama(path)
+        tokens = read_tokens(found.fields, tokenizer)
+        if tokens.count > found.config.words:
+            raise VdlaError(
+                f"tokenizer: expected at most the model's {found.config.words} tokens, got"
+                f" {tokens.count}"
+            )
+        if prompt is not None:
+            _encoded(tokens, prompt, context)
+        step = step_model(found.config, found.weights, rows, context)
+        int8 = target != "cpu" if int8 is None else int8
+        if int8:
+            step = quantised_step(step, found.config, tokens, prompt or "")
+        states = cache_names(found.config)
+        module = compile(step, target, params, memory, progress=progress, states=states)
+        return LanguageModel(module, tokens, rows, context, int8)
+
+    def write(
+        self,
+        prompt: str,
+        tokens: int = 64,
+        temperature: float = 0.0,
+        top_k: int = 0,
+        seed: int = 0,
+    ) -> Iterator[Piece]:
+        """The text behind a prompt, as it is made. Parameters and errors as of :func:`generate`."""
+        sample = sampler(temperature, top_k, seed)
+        text = _encoded(self.tokens, prompt, self.context)
+        return self._write(text, tokens, sample)
+
+    def _write(self, text: list[int], tokens: int, sample: Any) -> Iterator[Piece]:
+        self.module.reset()
+        self.measured = Measured(prompt_tokens=len(text))
+        decoder = self.tokens.decoder()
+        for token in text:
+            decoder.add(token)
+        whole = (len(text) - 1) // self.rows * self.rows
+        for start in range(0, whole, self.rows):
+            self._run(text, start)
+        for number in range(tokens):
+            if number:
+                _check_room(len(text), self.context)
+            start = (len(text) - 1) // self.rows * self.rows
+            logits = self._run(text, start)
+            token = sample(logits[len(text) - 1 - start])
+            if token in self.tokens.last:
+                return
+            text.append(token)
+            self.measured.tokens += 1
+            yield Piece(token, decoder.add(token))
+
+    def _run(self, text: Sequence[int], start: int) -> np.ndarray:
+        """Logits [rows, words] of the block at ``start``."""
+        begin = time.perf_counter()
+        block = block_of(text, start, self.rows)
+        [logits] = self.module.run(keep_timing=True, tokens=block, position=np.array([start]))
+        timing = self.module.timing
+        self.measured.runs += 1
+        self.measured.wall_s += time.perf_counter() - begin
+        self.measured.cycles = None if timing is None else timing.cycles
+        return logits[0]
+
+
+def _encoded(tokens: Tokens, prompt: str, context: int) -> list[int]:
+    """The tokens of a prompt. Raises VdlaError for none, and for more than the context."""
+    text = tokens.encode(prompt)
+    if not text:
+        raise VdlaError("prompt: expected at least one token, got an empty text")
+    _check_room(len(text), context)
+    return text
+
+
+def _check_room(length: int, context: int) -> None:
+    if length > context:
+        raise VdlaError(
+            f"context: expected a text of at most {context} tokens, got {length}; --context makes"
+            " room for more"
+        )
+
+
+def generate(
+    model: str | Path,
+    prompt: str,
+    tokens: int = 64,
+    target: str = "sim",
+    context: int = CONTEXT,
+    rows: int = ROWS,
+    temperature: float = 0.0,
+    top_k: int = 0,
+    seed: int = 0,
+    tokenizer: str | Path | None = None,
+    int8: bool | None = None,
+    hw: HwParams | str | Path = "16x16",
+    memory: MemoryParams | str | Path = "vta",
+) -> Iterator[Piece]:
+    """Write text behind a prompt.
+
+    Parameters
+    ----------
+    model : path
+        A GGUF file of the llama architecture, its tensors F32, F16, Q8_0, Q4_0 or Q4_1.
+    tokens : int
+        The most that are written; a token that ends a text ends it before.
+    target : str
+        ``sim``, ``rtl`` or ``cpu``.
+    context : int
+        Tokens of prompt and text that there is room for: whole blocks.
+    rows : int
+        Tokens of a block, which are computed together.
+    temperature, top_k, seed
+        How tokens are drawn; at temperature 0 the likeliest is taken.
+    tokenizer : path, optional
+        A ``tokenizer.json``, instead of the file's own tokenizer.
+    int8 : bool, optional
+        Whether products are on integers; by default on all targets but ``cpu``.
+    hw, memory
+        The accelerator's configuration and the memory behind it.
+
+    Returns
+    -------
+    iterator of Piece
+        Each token and its text.
+
+    Raises
+    ------
+    VdlaError
+        For a file, text or number that does not fit; while it writes, where the context is full.
+    """
+    found = LanguageModel.load(
+        model, target, context, rows, int8, tokenizer, prompt, hw, memory
+    )  # fmt: skip
+    return found.write(prompt, tokens, temperature, top_k, seed)

@@ -1,0 +1,82 @@
+"""Inputs of ONNX models that are outputs of the run before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx.parser
+import pytest
+import vdla
+from vdla.cli import run_app
+
+SUMS = onnx.parser.parse_model(
+    '<ir_version: 8, opset_import: ["" : 18]> g (float[1, 4] x, float[1, 4] sum, int64[1] count,'
+    " float[batch, 4] wide) => (float[1, 4] y, float[1, 4] next, int64[1] more, float[1, 3] part,"
+    " float[batch, 4] same) {one = Constant<value_ints=[1]>() next = Add(x, sum)"
+    " more = Add(count, one) f = Cast<to=1>(more) y = Div(next, f)"
+    " same = Neg(wide) k = Constant<value_ints=[3, 1]>() part, rest = Split<axis=1>(x, k)}"
+)
+STATES = {"sum": "next", "count": "more"}
+
+
+def means(module: vdla.Module, count: int = 3) -> list[float]:
+    """The first elements of the first output, of inputs 1, 2 ..."""
+    found = []
+    for number in range(1, count + 1):
+        given = {"x": np.full((1, 4), number, np.float32), "wide": np.ones((1, 4), np.float32)}
+        found.append(float(module.run(given)[0][0, 0]))
+    return found
+
+
+def test_states_are_kept_from_run_to_run(tmp_path: Path) -> None:
+    module = vdla.compile(SUMS, "cpu", states=STATES)
+    assert [t.name for t in module.inputs] == ["x", "wide"]
+    assert [t.name for t in module.outputs] == ["y", "part", "same"]
+    assert means(module) == [1, 1.5, 2]
+    assert means(module, 1) == [7 / 4]
+    module.reset()
+    assert means(module) == [1, 1.5, 2]
+    module.save(tmp_path / "saved")
+    assert means(vdla.load(tmp_path / "saved")) == [1, 1.5, 2]
+
+
+def test_states_on_the_command_line(tmp_path: Path, capsys) -> None:
+    path, saved = tmp_path / "sums.onnx", tmp_path / "saved"
+    onnx.save(SUMS, path)
+    ties = [text for a, b in STATES.items() for text in ("--state", f"{a}={b}")]
+    assert run_app(["run", str(path), "--target", "cpu", *ties]) == 0
+    out = capsys.readouterr().out
+    assert "output y" in out and "output next" not in out
+    assert run_app(["compile", str(path), "--target", "cpu", "-o", str(saved), *ties]) == 0
+    assert means(vdla.load(saved)) == [1, 1.5, 2]
+
+
+@pytest.mark.parametrize(
+    ("states", "said"),
+    [
+        ({"z": "next"}, r"expected an input of the model \(x, sum, count, wide\), got 'z'"),
+        ({"sum": "z"}, r"expected an output of the model \(y, next, more, .*\), got 'z'"),
+        (
+            {"sum": "part"},
+            r"expected an output like 'sum', float32\[1,4\], got 'part', float32\[1,3\]",
+        ),
+        (
+            {"count": "next"},
+            r"expected an output like 'count', int64\[1\], got 'next', float32\[1,4\]",
+        ),
+        ({"sum": "next", "x": "next"}, "expected another output for 'x', got 'next' again"),
+    ],
+)
+def test_states_that_do_not_fit(states: dict[str, str], said: str) -> None:
+    with pytest.raises(vdla.VdlaError, match=f"^states: {said}") as error:
+        vdla.compile(SUMS, "cpu", states=states)
+    assert "\n" not in str(error.value)
+
+
+def test_a_model_of_nothing_but_states() -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 18]> g (float[4] x) => (float[4] y) {y = Neg(x)}'
+    )
+    with pytest.raises(vdla.VdlaError, match="states: expected an output besides the states"):
+        vdla.compile(model, "cpu", states={"x": "y"})
