@@ -13,6 +13,7 @@ import onnx
 from .draft import Draft, attribute, operands
 from .functions import STEPS, functions
 from .recurrent import why_not_unrolled
+from .rotation import rotation_steps
 
 #: Functions of one value: on integers they are a table, or bounds.
 FUNCTIONS = {
@@ -71,7 +72,7 @@ class Plan:
 def plan(draft: Draft, excluded: Mapping[int, str] | None = None) -> Plan:
     """Decide for every node; a reason says why one stays float. ``excluded`` has the reasons of
     nodes that have an integer form and shall stay float, by position."""
-    excluded = excluded or {}
+    excluded = rotation_steps(draft) | {**(excluded or {})}
     nodes = enumerate(draft.nodes)
     made = Plan([excluded.get(i) or _why_float(draft, node) for i, node in nodes])
     made.merged = _merge_bounds(draft, made.reasons)

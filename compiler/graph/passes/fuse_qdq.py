@@ -172,12 +172,18 @@ class QdqFusion:
     def origin(self, name: str) -> str:
         """The tensor that another one is a function of, element by element."""
         while (node := self.producers.get(name)) is not None:
-            computed = [n for n in node.inputs if not self.graph[n].is_constant]
+            computed = [n for n in node.inputs if not self.is_known(n)]
             each = isinstance(node.op, Elementwise | Quantize | Dequantize)
             if not each or len(computed) != 1:
                 break
             [name] = computed
         return name
+
+    def is_known(self, name: str) -> bool:
+        """Whether a tensor is a constant, or dequantised from one."""
+        node = self.producers.get(name)
+        stored = node.inputs[0] if node and isinstance(node.op, Dequantize) else name
+        return self.graph[stored].is_constant
 
     def scaled(self, node: Node, out: Quant) -> Fused:
         pairs = [self.activation(name) for name in node.inputs]

@@ -73,6 +73,15 @@ def narrow_states(b: Any) -> list[str]:
     return [*outputs, b.node("Abs", ["read"], "z")]
 
 
+def wrap_repeats(b: Any) -> list[str]:
+    """A tensor joined with itself, and one that is expanded."""
+    b.input("x", [1, 2])
+    x = b.qdq("x", 0.1, 3)
+    both = b.node("Concat", [x, x], "both", axis=0)
+    shape = b.constant("shape", np.array([3, 1, 2], np.int64))
+    return [b.qdq(both, 0.1, 3), b.qdq(b.node("Expand", [x, shape], "three"), 0.1, 3)]
+
+
 def sink_conversions(b: Any) -> list[str]:
     """Transposed and concatenated activations of one scale; a transposed weight."""
     b.input("x", [1, 2])
@@ -207,6 +216,23 @@ def quantise_concats(b: Any) -> list[str]:
     return [joined, other, b.qdq(b.node("MatMul", [x, turned], "product"), 0.3, 0)]
 
 
+def fuse_rotation(b: Any) -> list[str]:
+    """A rotary embedding of four channels at two places."""
+    b.input("x", [1, 1, 2, 4])
+    x = b.qdq("x", 0.1, 3)
+    angles = np.array([[0.0, 0.0], [1.0, 0.1]])
+    cos, sin = (
+        b.constant(name, np.tile(function(angles), 2).astype(np.float32))
+        for name, function in (("cos", np.cos), ("sin", np.sin))
+    )
+    bounds = [b.constant(f"at{n}", np.array([n], np.int64)) for n in (0, 2, 3, 4)]
+    first = b.node("Slice", [x, bounds[0], bounds[1], bounds[2]], "first")
+    second = b.node("Slice", [x, bounds[1], bounds[3], bounds[2]], "second")
+    turned = b.node("Concat", [b.node("Neg", [second], "below"), first], "turned", axis=3)
+    straight, crossed = b.node("Mul", [x, cos], "straight"), b.node("Mul", [turned, sin], "crossed")
+    return [b.qdq(b.node("Add", [straight, crossed], "sum"), 0.12, -1)]
+
+
 def fuse_tables(b: Any) -> list[str]:
     """x * sigmoid(x) with a bound; another scale; a product with another tensor, which stays."""
     b.input("x", [1, 4])
@@ -279,6 +305,7 @@ MAKERS: tuple[Make, ...] = (
     common_subexpressions,
     make_signed,
     narrow_states,
+    wrap_repeats,
     sink_conversions,
     raise_quantize,
     drop_identities,
@@ -287,6 +314,7 @@ MAKERS: tuple[Make, ...] = (
     fuse_qdq,
     fuse_softmax,
     fuse_layer_norm,
+    fuse_rotation,
     quantise_concats,
     fuse_tables,
     fold_pads,
@@ -335,7 +363,9 @@ def test_golden(make: Make, builder: Any, golden: Callable[[str, str], None]) ->
 
 
 EXACT = [
-    make for make in MODELS if make not in (fuse_layer_norm, quantise_functions, narrow_states)
+    make
+    for make in MODELS
+    if make not in (fuse_layer_norm, fuse_rotation, quantise_functions, narrow_states)
 ]
 
 

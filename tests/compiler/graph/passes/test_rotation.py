@@ -15,6 +15,7 @@ from vdla.compiler.graph.ops.rotation import QRotate
 from vdla.compiler.graph.passes import run_passes
 
 HEADS, TOKENS, WIDTH, PLACES = 2, 16, 32, 40
+TARGETS = ("cpu", "sim")
 SCALE, ZERO, OUT = 0.05, 3, 0.06
 
 
@@ -22,12 +23,15 @@ class Queries:
     """A model of queries [1, tokens, heads * width] at places that are an input, and keys that
     their embedding is multiplied by."""
 
-    def __init__(self, at_run_time: bool) -> None:
+    def __init__(self, at_run_time: bool, is_float: bool = False) -> None:
         self.nodes: list[onnx.NodeProto] = []
         self.constants: list[onnx.TensorProto] = []
         angles = np.arange(PLACES)[:, None] * 0.7 ** np.arange(WIDTH // 2)
-        self.at_run_time, self.angles = at_run_time, angles
+        self.at_run_time, self.angles, self.is_float = at_run_time, angles, is_float
         flat = self.stored("x", SCALE, ZERO)
+        if is_float:  # only results of products are quantised
+            mixed = np.random.default_rng(5).normal(0, 0.1, (HEADS * WIDTH,) * 2)
+            flat = self.op("MatMul", flat, self.constant(mixed.astype(np.float32)))
         rows = self.op("Reshape", flat, self.constant(np.array([1, TOKENS, HEADS, WIDTH])))
         self.x = self.op("Transpose", rows, perm=(0, 2, 1, 3))
 
@@ -41,6 +45,8 @@ class Queries:
         return self.nodes[-1].output[0]
 
     def stored(self, x: str, scale: float, zero: int) -> str:
+        if self.is_float:
+            return x
         quant = self.constant(np.array(scale, np.float32)), self.constant(np.array(zero, np.int8))
         return self.op("DequantizeLinear", self.op("QuantizeLinear", x, *quant), *quant)
 
@@ -65,9 +71,10 @@ class Queries:
         turned = self.op("Transpose", self.stored("k", 0.1, 0), perm=(0, 1, 3, 2))
         z = self.stored(self.op("MatMul", y, turned), 1.0, 0)
         shapes = {"x": (1, TOKENS, HEADS * WIDTH), "k": (1, HEADS, TOKENS, WIDTH)}
+        results = {z: None} if self.is_float else {y: None, z: None}
         ends = [
             helper.make_tensor_value_info(n, TensorProto.FLOAT, shape)
-            for n, shape in {**shapes, y: None, z: None}.items()
+            for n, shape in {**shapes, **results}.items()
         ]
         places = [helper.make_tensor_value_info("places", TensorProto.INT64, (TOKENS,))]
         graph = helper.make_graph(
@@ -168,11 +175,26 @@ def test_every_form_is_one_operator(form: str, at_run_time: bool) -> None:
     model, x = net.model(FORMS[form](net)), operands(at_run_time)
     assert rotations(model) == 1
     wanted = run_apart(model, x)
-    host, sim = (vdla.compile(model, target).run(x) for target in ("cpu", "sim"))
+    host, sim = (vdla.compile(model, target).run(x) for target in TARGETS)
     assert np.abs(host[0] - wanted).max() <= 2.01 * OUT
     assert np.mean(np.abs(host[0] - wanted) < 1.01 * OUT) > 0.99
     for a, b in zip(host, sim, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.slow
+@pytest.mark.short(1)
+@pytest.mark.parametrize("form", ["the operator", "half turned", "halves"])
+def test_the_quantiser_leaves_it_whole(form: str) -> None:
+    """Whoever wrote the float model, what its queries become is one operator in integers."""
+    net = Queries(False, is_float=True)
+    model, x = net.model(FORMS[form](net)), operands(False)
+    made = vdla.quantize(model, x).model
+    assert rotations(made) == 1
+    assert not [n.name for n in run_passes(import_onnx(made)).nodes if n.op.name == "Map"]
+    wanted, host, sim = run_apart(model, x), *(vdla.compile(made, t).run(x)[0] for t in TARGETS)
+    assert np.abs(host - wanted).max() < 0.03 * np.abs(wanted).max()
+    np.testing.assert_array_equal(host, sim)
 
 
 def test_neighbours_stay_in_float32() -> None:

@@ -420,8 +420,10 @@ def test_a_normalisation_between_matrices(
 
 @pytest.mark.slow
 def test_a_function_of_two_tensors_is_no_table() -> None:
-    layers, _ = compare(gated(21, 32, two=True))
-    assert "Map" in {layer.op for layer in layers if layer.target == "cpu"}
+    """But a product of two, and all of it one program."""
+    layers, programs = compare(gated(21, 32, two=True))
+    assert "QMul" in {layer.op for layer in layers if layer.target == "accel"}
+    assert programs == 1
 
 
 @pytest.mark.slow

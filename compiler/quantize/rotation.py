@@ -1,0 +1,72 @@
+"""Rotary embeddings that a model writes out: what they consist of stays float, so that the compiler
+finds one operator between the quantisation of what is turned and that of the result."""
+
+from __future__ import annotations
+
+import onnx
+
+from .draft import Draft
+
+STEP = "a step of a rotary embedding"
+
+
+def rotation_steps(draft: Draft) -> dict[int, str]:
+    """Why the nodes of rotary embeddings in halves stay float, by position::
+
+        x * cos + concat(-b, a) * sin        concat(a * cos - b * sin, a * sin + b * cos)
+
+    with the halves a and b of x.
+    """
+    finder = _Finder(draft)
+    found = {place for node in draft.nodes for place in finder.steps(node)}
+    return dict.fromkeys(sorted(found), STEP)
+
+
+class _Finder:
+    def __init__(self, draft: Draft):
+        self.nodes = draft.nodes
+        self.places = {name: i for i, node in enumerate(draft.nodes) for name in node.output}
+
+    def maker(self, name: str, *kinds: str) -> onnx.NodeProto | None:
+        """The node of one of these kinds that computes a tensor."""
+        node = self.nodes[self.places[name]] if name in self.places else None
+        return node if node is not None and node.op_type in kinds else None
+
+    def steps(self, last: onnx.NodeProto) -> set[int]:
+        """The positions of the nodes of an embedding that ends here; none if none does."""
+        sums = [last] if last.op_type == "Add" else []
+        if last.op_type == "Concat" and len(last.input) == 2:
+            sums = [made for name in last.input if (made := self.maker(name, "Add", "Sub"))]
+        products = [self.maker(name, "Mul") for total in sums for name in total.input]
+        if len(products) not in (2, 4) or None in products:
+            return set()
+        ways = [self.ways(name) for made in products if made for name in made.input]
+        # Each product has a factor of its own kind, and something of x.
+        shared = set.intersection(
+            *({source for source, _ in (*ways[n], *ways[n + 1])} for n in range(0, len(ways), 2))
+        )
+        halves = {place for way in ways for source, places in way if source in shared
+                  for place in places}  # fmt: skip
+        if len(shared) != 1 or not halves:
+            return set()
+        nodes = [last, *sums, *(made for made in products if made)]
+        return halves | {self.places[node.output[0]] for node in nodes}
+
+    def ways(self, name: str) -> list[tuple[str, set[int]]]:
+        """The tensor itself, and the one that it is a half of, or both halves in another order;
+        each with the positions of the nodes between."""
+        found: list[tuple[str, set[int]]] = [(name, set())]
+        if half := self.maker(name, "Slice", "Split"):
+            found.append((half.input[0], {self.places[name]}))
+        turned = self.maker(name, "Concat")
+        if turned is not None and len(turned.input) == 2:
+            places, sources = {self.places[name]}, set()
+            for part in turned.input:
+                negated = self.maker(part, "Neg")
+                places |= {self.places[part]} if negated else set()
+                half = self.maker(negated.input[0] if negated else part, "Slice", "Split")
+                sources.add(half.input[0] if half else "")
+                places |= {self.places[half.output[0]]} if half else set()
+            if len(sources) == 1 and "" not in sources:
+                found.append((sources.pop(), places))
+        return found
