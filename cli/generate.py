@@ -10,7 +10,7 @@ from rich.console import Console
 
 from . import options
 from .files import Reads
-from .output import count, decimals, emit, progress_bar, show_table
+from .output import count, decimals, emit, percent, progress_bar, show_table
 
 #: Tokens that nobody waits for, or has memory for.
 MOST_TOKENS = 1 << 20
@@ -83,10 +83,12 @@ def generate(
     body |= {"prompt_tokens": measured.prompt_tokens, "tokens": [p.token for p in written]}
     body |= {"text": "".join(p.text for p in written), "runs": measured.runs}
     body |= {"cycles_of_run": measured.cycles, "wall_s": measured.wall_s}
+    body |= {key: found.module.report[key] for key in ("programs", "coverage")}
     emit("generate", body, json_file, _show, found.module.params, found.module.memory, seed)
 
 
 def _show(console: Console, report: dict[str, Any]) -> None:
+    cycles, macs = report["cycles_of_run"], report["coverage"]
     runs, number = report["runs"], len(report["tokens"])
     values = "int8" if report["int8"] else "float32"
     row = (
@@ -95,9 +97,20 @@ def _show(console: Console, report: dict[str, Any]) -> None:
         count(number),
         count(runs),
         decimals(report["wall_s"] / runs if runs else None, 4),
-        count(report["cycles_of_run"]),
+        count(cycles),
+        count(report["programs"]),
+        "" if cycles is None else percent(macs["macs_on_accelerator"] / macs["macs_total"]),
     )
-    columns = ("target", "prompt", "tokens", "runs", "seconds a run", "cycles a run")
+    columns = (
+        "target",
+        "prompt",
+        "tokens",
+        "runs",
+        "seconds a run",
+        "cycles a run",
+        "programs",
+        "MACs on accelerator",
+    )
     show_table(console, "", columns, [row])
     block = f"a block of {report['rows']} tokens"
     console.print(f"a run computes {block}: one of the prompt, or the last one for a new token")

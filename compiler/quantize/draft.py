@@ -34,7 +34,8 @@ class Draft:
     """``model`` has neither nodes nor constants: these may be large, and are here once. ``shapes``
     and ``dtypes`` are those of one batch (the model's own batch, or 1). ``fused`` names the nodes
     that became part of other nodes, for the report. ``alike`` are groups of tensors that share a
-    scale, where they are quantised. ``dims`` are the sizes of open dimensions, by name."""
+    scale, where they are quantised. ``dims`` are the sizes of open dimensions, by name.
+    ``float_nodes`` are names of nodes that shall stay float."""
 
     model: onnx.ModelProto
     nodes: list[onnx.NodeProto]
@@ -44,6 +45,7 @@ class Draft:
     fused: list[str] = field(default_factory=list)
     alike: list[list[str]] = field(default_factory=list)
     dims: dict[str, int] = field(default_factory=dict)
+    float_nodes: frozenset[str] = frozenset()
 
     @staticmethod
     def load(

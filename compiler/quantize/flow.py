@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 from pathlib import Path
@@ -66,6 +66,7 @@ def quantize(
     least_sqnr: float | None = None,
     smoothing: float | None = None,
     progress: Progress | None = None,
+    float_nodes: Collection[str] = (),
 ) -> Quantized:
     """Quantise a float ONNX model.
 
@@ -94,12 +95,14 @@ def quantize(
         weights that read it (usually 0.5); what the model computes stays the same.
     progress : callable, optional
         Called with (batches done, batches in all).
+    float_nodes : collection of str
+        Names of nodes that stay float.
 
     Raises
     ------
     VdlaError
-        For a model that cannot be read or run, or has nothing to quantise, for samples that do
-        not fit it, and where no node on integers leaves the outputs ``least_sqnr``.
+        For a model that cannot be read or run, or has nothing to quantise, for samples and names
+        that do not fit it, and where no node on integers leaves the outputs ``least_sqnr``.
     """
     plugins.load_known()
     if method not in METHODS:
@@ -116,6 +119,11 @@ def quantize(
             raise VdlaError(f"samples: expected arrays by input ({', '.join(draft.inputs)})")
         samples = {draft.inputs[0]: samples}
     samples = check_samples(draft.model, samples)
+    names = {node.name for node in draft.nodes}
+    unknown = [name for name in float_nodes if name not in names]
+    if unknown:
+        raise VdlaError(f"float nodes: expected nodes of the model, got {unknown[0]!r}")
+    draft.float_nodes = frozenset(float_nodes)
     prepare(draft)
     made = plan(draft)
     if not made.groups:

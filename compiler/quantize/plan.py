@@ -33,6 +33,7 @@ BINARY = {"Add", "Div", "Mul", "Sub"}
 BOUNDED = PRODUCTS | POOLS | {"Add", "MaxPool"}
 
 FLOAT_AROUND = "nothing that it reads is quantised"
+ASKED = "asked to stay float"
 
 
 @dataclass
@@ -72,7 +73,8 @@ class Plan:
 def plan(draft: Draft, excluded: Mapping[int, str] | None = None) -> Plan:
     """Decide for every node; a reason says why one stays float. ``excluded`` has the reasons of
     nodes that have an integer form and shall stay float, by position."""
-    excluded = rotation_steps(draft) | {**(excluded or {})}
+    asked = {i: ASKED for i, n in enumerate(draft.nodes) if n.name in draft.float_nodes}
+    excluded = rotation_steps(draft) | asked | {**(excluded or {})}
     nodes = enumerate(draft.nodes)
     made = Plan([excluded.get(i) or _why_float(draft, node) for i, node in nodes])
     made.merged = _merge_bounds(draft, made.reasons)

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 import vdla
 from vdla.cli import run_app
+from vdla.generation.gguf import read_llama
+from vdla.generation.llama import step_model
 from vdla.generation.loop import LanguageModel
-from vdla.generation.quantised import block_of
+from vdla.generation.quantised import block_of, quantised_step
 from vdla.generation.sampling import sampler
 from vdla.generation.tokens import read_tokens
 
@@ -56,14 +58,12 @@ def test_sim_and_cpu_write_the_same(path: Path, tmp_path: Path, capsys) -> None:
     assert found["sim"]["tokens"] == found["cpu"]["tokens"]
     assert len(set(found["sim"]["tokens"])) > 6
     assert found["sim"]["cycles_of_run"] > 1000 and found["cpu"]["cycles_of_run"] is None
-    prompt = len(read_tokens(vdla_fields(path)).encode(PROMPT))
+    prompt = len(read_tokens(fields_of(path)).encode(PROMPT))
     assert found["sim"]["prompt_tokens"] == prompt > 8
     assert found["sim"]["runs"] == 12 + (prompt - 1) // 8
 
 
-def vdla_fields(path: Path) -> dict:
-    from vdla.generation.gguf import read_llama
-
+def fields_of(path: Path) -> dict:
     return read_llama(path).fields
 
 
@@ -103,7 +103,7 @@ def test_shares_of_samples() -> None:
 
 def test_the_last_token_ends_a_text(path: Path, model: LanguageModel) -> None:
     greedy = tokens_of(model)
-    other = LanguageModel(model.module, read_tokens(vdla_fields(path)), 8, 64, False)
+    other = LanguageModel(model.module, read_tokens(fields_of(path)), 8, 64, False)
     assert other.tokens.last == {262}
     other.tokens.last = frozenset({greedy[5]})
     assert tokens_of(other) == greedy[: greedy.index(greedy[5])]
@@ -123,7 +123,7 @@ def test_a_full_context(model: LanguageModel) -> None:
 
 def test_text_of_several_bytes(path: Path) -> None:
     """A character comes when its last byte is there; control words have no text."""
-    tokens = read_tokens(vdla_fields(path))
+    tokens = read_tokens(fields_of(path))
     text = "the €uro, and Ünder 12 🌊<|end|>!"
     found = tokens.encode(text)
     decoder = tokens.decoder()
@@ -137,18 +137,18 @@ def test_digits_apart_and_other_tokenizers(tmp_path: Path) -> None:
 
     weights = tiny.random_weights()
     smollm = tiny.write_llama(tmp_path / "smollm.gguf", weights, pre="smollm")
-    assert len(read_tokens(vdla_fields(smollm)).encode("1234")) == 4
+    assert len(read_tokens(fields_of(smollm)).encode("1234")) == 4
     other = tiny.write_llama(tmp_path / "other.gguf", weights, pre="nobody's")
     with pytest.raises(vdla.VdlaError, match=r"got 'gpt2' of \"nobody's\"; --tokenizer names"):
-        read_tokens(vdla_fields(other))
+        read_tokens(fields_of(other))
     spm = tiny.write_llama(tmp_path / "spm.gguf", weights, model="llama")
     with pytest.raises(vdla.VdlaError, match=r"expected 'gpt2' .*, got 'llama'"):
-        read_tokens(vdla_fields(spm))
+        read_tokens(fields_of(spm))
     file = tmp_path / "tokenizer.json"
     made = Tokenizer(models.WordLevel({"a": 3, "b": 5, "?": 0}, unk_token="?"))
     made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     made.save(str(file))
-    assert read_tokens(vdla_fields(other), file).encode("b a c") == [5, 3, 0]
+    assert read_tokens(fields_of(other), file).encode("b a c") == [5, 3, 0]
     with pytest.raises(vdla.VdlaError, match="at most the model's 263 tokens, got 300"):
         made.add_tokens([f"word {i}" for i in range(297)])
         made.save(str(file))
@@ -189,3 +189,21 @@ def test_packages_that_are_missing(path: Path, monkeypatch, capsys) -> None:
 def test_from_python(path: Path) -> None:
     pieces = vdla.generate(path, PROMPT, 3, "cpu", 32, 8)
     assert [type(piece.token) for piece in pieces] == [int] * 3
+
+
+@pytest.mark.parametrize("outlier", [1, 1000])
+def test_results_with_outliers_stay_float(outlier: float, tmp_path: Path) -> None:
+    """A channel that is a thousand times as large as the others would leave them no levels."""
+    weights = tiny.random_weights()
+    weights["blk.0.ffn_down.weight"][3] *= outlier
+    found = read_llama(tiny.write_llama(tmp_path / "outlier.gguf", weights))
+    step = step_model(found.config, found.weights, 8, 32)
+    made = quantised_step(step, found.config, read_tokens(found.fields), PROMPT)
+    constants = {constant.name for constant in made.graph.initializer}
+    products = (node for node in made.graph.node if node.op_type in ("Gemm", "MatMul"))
+    kept = {node.name for node in products if node.input[1] in constants}
+    assert kept == (set() if outlier == 1 else {"blk.0.ffn_down.weight y"})
+    sums = {node.name for node in made.graph.node if node.op_type == "Add"}
+    read = {name for node in made.graph.node for name in node.input if "Quant" in node.op_type}
+    stays = {name for name in sums if name.startswith("layer") and name not in read}
+    assert ("layer 0 out" in stays) == (outlier != 1)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 import vdla
 from onnx import TensorProto, helper, numpy_helper
@@ -257,6 +258,10 @@ def test_what_stays_float_says_why() -> None:
         "a": ("float32", "operand 'column' is a constant"),
         "y": ("int8", ""),
     }
+    asked = vdla.quantize(
+        build(nodes, constants, ["N", 3, 6, 6], "y"), floats(rng, 8, 3, 6, 6), float_nodes=["y"]
+    )
+    assert asked.report["layers"][-1]["reason"] == "asked to stay float"
     x = floats(rng, 1, 3, 6, 6)
     y, z = (vdla.compile(made.model, target).run(x)[0] for target in ("sim", "cpu"))
     np.testing.assert_array_equal(y, z)
@@ -334,6 +339,34 @@ def test_averages_whose_divisor_varies_stay_float(attributes: dict[str, Any], ty
     np.testing.assert_allclose(peer(made.model, x=x[:1]), peer(model, x=x[:1]), atol=0.03)
 
 
+def test_caches_have_integer_rows() -> None:
+    """Old and new rows have one scale; a cache that no product reads stays float."""
+    rng = np.random.default_rng(2)
+    model = onnx.parser.parse_model(
+        '<ir_version: 11, opset_import: ["" : 24]> g (float[1, 2, 8] x, int64[1] at,'
+        " float[1, 6, 8] past, float[1, 6, 8] seen) => (float[1, 2, 6] y, float[1, 6, 8] present,"
+        " float[1, 6, 8] others) <float[8, 8] w> {rows = MatMul(x, w)"
+        " present = TensorScatter<axis=1>(past, rows, at)"
+        " others = TensorScatter<axis=1>(seen, x, at)"
+        " turned = Transpose<perm=[0, 2, 1]>(past) y = MatMul(rows, turned)}"
+    )
+    model.graph.initializer.append(numpy_helper.from_array(floats(rng, 8, 8), "w"))
+    samples = {"x": floats(rng, 16, 2, 8), "past": floats(rng, 16, 6, 8)}
+    samples |= {"at": rng.integers(0, 5, 16), "seen": floats(rng, 16, 6, 8)}
+    made = vdla.quantize(model, samples)
+    rows = {row["name"]: row for row in made.report["layers"]}
+    scatters = [n for n in made.model.graph.node if n.op_type == "TensorScatter"]
+    assert [name.endswith(".int8") for n in scatters for name in n.input] == [
+        True, True, False, False, False, False
+    ]  # fmt: skip
+    assert rows["present"]["type"] == "int8" and rows["others"]["type"] == "float32"
+    ours, real = vdla.compile(made.model, "cpu"), vdla.compile(model, "cpu")
+    for i in range(16):
+        given = {name: value[i : i + 1] for name, value in samples.items()}
+        for a, b in zip(ours.run(given), real.run(given), strict=True):
+            np.testing.assert_allclose(a, b, atol=0.06 * np.abs(b).max())
+
+
 # ---- refusals ----
 
 
@@ -346,6 +379,7 @@ def test_averages_whose_divisor_varies_stay_float(attributes: dict[str, Any], ty
         ({"picture": np.zeros((4, 1, 8, 8))}, {}, "expected 'image', got picture"),
         (np.zeros((4, 1, 8, 8)), {"method": "best"}, "one of minmax, percentile, entropy"),
         (np.zeros((4, 1, 8, 8)), {"percentile": 101.0}, "at most 100, got 101.0"),
+        (np.zeros((4, 1, 8, 8)), {"float_nodes": ["x"]}, "nodes of the model, got 'x'"),
     ],
 )
 def test_refusals(
