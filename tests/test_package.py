@@ -53,7 +53,7 @@ def test_every_dependency_is_pinned_and_explained() -> None:
     extras = metadata["optional-dependencies"]
     assert set(extras) == {
         "rtl", "fpga", "cosim", "tune", "explore", "opencl", "cuda", "torch", "docs", "dev",
-        "treernn", "keras", "tensorflow", "jax", "doors",
+        "treernn", "keras", "tensorflow", "jax", "doors", "llm",
     }  # fmt: skip
     for requirement in [*metadata["dependencies"], *(r for rs in extras.values() for r in rs)]:
         assert "~=" in requirement, f"{requirement} has no compatible pin"
