@@ -193,8 +193,7 @@ class FeedForward:
 
 
 class Llama:
-    """Embedded tokens, layers of attention and feed-forward on normalised tokens with residual
-    additions, and the embedding once more as the head."""
+    """Embedded tokens, residual layers of normalised tokens, and the embedding as the head."""
 
     def __init__(self, config: Config, rng: np.random.Generator) -> None:
         self.config, width = config, config.embedding_length
@@ -233,8 +232,7 @@ class Llama:
 
 
 def loss_and_slope(model: Llama, windows: np.ndarray) -> tuple[float, np.ndarray]:
-    """Mean cross entropy in nats of all but the first token of windows [N, length + 1], and its
-    gradient by the logits."""
+    """Mean cross entropy in nats of windows [N, length + 1], and its gradient by the logits."""
     share = softmax(model.forward(windows[:, :-1]))
     right = (*np.indices(share.shape[:2]), windows[:, 1:])
     loss = -float(np.log(share[right] + 1e-12).mean())
@@ -242,12 +240,12 @@ def loss_and_slope(model: Llama, windows: np.ndarray) -> tuple[float, np.ndarray
     return loss, share / windows[:, 1:].size
 
 
-def held_out_loss(model: Llama, tokens: np.ndarray) -> float:
-    """Mean cross entropy of all whole windows of tokens [N]."""
-    length = model.config.context_length
-    starts = np.arange(0, len(tokens) - length, length)[:, None, None]
+def held_out_loss(model: Llama, tokens: np.ndarray, length: int) -> float:
+    """Mean cross entropy of windows of ``length``, side by side in tokens [N]."""
+    batches = (len(tokens) - 1) // TOKENS
+    starts = np.arange(0, batches * TOKENS, length).reshape(batches, -1, 1)
     windows = tokens[starts + np.arange(length + 1)]
-    return float(np.mean([loss_and_slope(model, window)[0] for window in windows]))
+    return float(np.mean([loss_and_slope(model, batch)[0] for batch in windows]))
 
 
 def train(model: Llama, learned: np.ndarray, held: np.ndarray, steps: int) -> None:
@@ -261,9 +259,9 @@ def train(model: Llama, learned: np.ndarray, held: np.ndarray, steps: int) -> No
         model.backward(slope)
         rate = RATE * min(1, count / WARM_STEPS) * (1 + np.cos(np.pi * count / steps)) / 2
         digits.step(list(model.layers().values()), rate, count, DECAY)
-        if count % 250 == 0 or count == steps:
-            done = f"step {count:5}: loss {np.mean(losses[-250:]):.3f}"
-            print(f"{done}, held out {held_out_loss(model, held):.3f}", flush=True)
+        if count % 250 == 0:
+            loss, held_out = np.mean(losses[-250:]), held_out_loss(model, held, length)
+            print(f"step {count}: loss {loss:.3f}, held out {held_out:.3f}", flush=True)
 
 
 # ---- GGUF ----
@@ -300,8 +298,8 @@ def restore(path: Path, model: Llama) -> None:
     """Give the model the weights of a file of :func:`save`, as float32."""
     layers = model.layers()
     for each in gguf.GGUFReader(path).tensors:
-        weight = gguf.dequantize(each.data, each.tensor_type)
-        layers[each.name.removesuffix(".weight")].weight = weight
+        name = each.name.removesuffix(".weight")
+        layers[name].weight = gguf.dequantize(each.data, each.tensor_type)
 
 
 def main() -> None:
@@ -319,11 +317,13 @@ def main() -> None:
     print(f"{len(learned):,} tokens to learn from, {len(held):,} held out")
     model = Llama(Config(), np.random.default_rng(1))
     train(model, learned, held, options.steps)
-    path, before = options.out / "words.gguf", np.exp(held_out_loss(model, held))
+    path = options.out / "words.gguf"
+    before = np.exp(held_out_loss(model, held, Config.context_length))
     save(path, model, tokenizer)
     restore(path, model)
-    print(f"{path.name}: {path.stat().st_size:,} bytes, {np.exp(held_out_loss(model, held)):.3f} "
-          f"perplexity of a token, {before:.3f} before Q8_0")  # fmt: skip
+    after = np.exp(held_out_loss(model, held, Config.context_length))
+    print(f"{path.name}: {path.stat().st_size:,} bytes", end=", ")
+    print(f"perplexity of a token {after:.3f}, before Q8_0 {before:.3f}")
 
 
 if __name__ == "__main__":
