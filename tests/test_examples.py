@@ -1,10 +1,13 @@
 """Every example runs to its end and says what it should."""
 
+import importlib
 import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
+import numpy as np
 import pytest
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -113,6 +116,62 @@ def test_the_transformer_is_equal_on_all_targets():
     assert "float: accuracy 98.33 %" in text and "int8: accuracy 98.33 %" in text
     assert "sim = cpu: 0 of 3600 outputs different" in text
     assert "sim = rtl: 0 cycles, 0 outputs different (4 images)" in text
+
+
+@pytest.fixture
+def language_model(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    pytest.importorskip("gguf", reason="needs the llm extra")
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    return importlib.import_module("12_language_model")
+
+
+@pytest.mark.slow
+def test_gradients_of_the_language_model_are_its_slopes(language_model: ModuleType):
+    rng = np.random.default_rng(1)
+    small = {"vocab_size": 32, "context_length": 8, "embedding_length": 24, "block_count": 2}
+    config = language_model.Config(**small, feed_forward_length=16, rope_dimension_count=4)
+    model = language_model.Llama(config, rng)
+    for layer in model.layers().values():
+        layer.weight = layer.weight + rng.normal(0, 0.1, layer.weight.shape)  # float64
+    windows = rng.integers(0, 32, (3, 8))
+    model.backward(language_model.loss_and_slope(model, windows)[1])
+    grads = {name: layer.grads[0] for name, layer in model.layers().items()}
+    for name, layer in model.layers().items():
+        weight, direction = layer.weight, rng.normal(0, 1e-5, layer.weight.shape)
+        losses = []
+        for layer.weight in (weight + direction, weight - direction):
+            losses.append(language_model.loss_and_slope(model, windows)[0])
+        layer.weight = weight
+        slope = (losses[0] - losses[1]) / 2
+        assert slope == pytest.approx((grads[name] * direction).sum(), rel=1e-5), name
+
+
+@pytest.mark.more
+@pytest.mark.slow
+def test_training_a_language_model_ends_in_one_file(tmp_path: Path):
+    pytest.importorskip("gguf", reason="needs the llm extra")
+    text = run("12_language_model.py", "--out", str(tmp_path), "--steps", "2")
+    assert [path.name for path in tmp_path.iterdir()] == ["words.gguf"]
+    after, before = map(float, re.findall(r"\d+\.\d+", text))
+    assert after == pytest.approx(before, rel=1e-3) and after < 600
+
+
+@pytest.mark.slow
+def test_the_language_model_knows_the_text(language_model: ModuleType):
+    import gguf
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    path = EXAMPLES / "models" / "words.gguf"
+    assert path.stat().st_size < 400_000
+    fields = gguf.GGUFReader(path).fields
+    words, merges = (fields[f"tokenizer.ggml.{name}"].contents() for name in ("tokens", "merges"))
+    numbers = {word: number for number, word in enumerate(words)}
+    tokenizer = Tokenizer(models.BPE(numbers, [tuple(pair.split()) for pair in merges]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    model = language_model.Llama(language_model.Config(), np.random.default_rng(0))
+    language_model.restore(path, model)
+    held = [tokenizer.encode(text).ids for text in language_model.documents()[9:100:10]]
+    assert np.exp(language_model.held_out_loss(model, np.concatenate(held), 256)) < 15
 
 
 def instruction_of(said: str) -> str:
