@@ -46,9 +46,9 @@ class Config:
     embedding_length: int = 96
     block_count: int = 4
     feed_forward_length: int = 160
-    head_count: int = 6
-    head_count_kv: int = 2
-    rope_dimension_count: int = 16
+    head_count: int = 3
+    head_count_kv: int = 1
+    rope_dimension_count: int = 32
     rope_freq_base: float = 10_000.0
     layer_norm_rms_eps: float = transformer.EPSILON
 

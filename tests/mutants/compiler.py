@@ -87,7 +87,8 @@ from vdla.compiler.targets.vdla.templates.global_average import Means
 from vdla.compiler.targets.vdla.templates.layer_norm import Normalise, RowFactors
 from vdla.compiler.targets.vdla.templates.lookup_table import table_words
 from vdla.compiler.targets.vdla.templates.masked_softmax_loops import Loops
-from vdla.compiler.targets.vdla.templates.matmul import Activations
+from vdla.compiler.targets.vdla.templates.matmul import Activations, weight_tiles
+from vdla.compiler.targets.vdla.templates.rotation import Rotations
 from vdla.compiler.targets.vdla.templates.transpose import GroupsTransposed
 from vdla.compiler.targets.vdla.templates.windows import Slide, Windows, plan_slide, slid
 from vdla.compiler.te import affine, relations, rfactor
@@ -120,6 +121,10 @@ ADDED = "compiler/targets/vdla/templates/test_convolution_constant.py"
 MASKS = "compiler/graph/passes/test_masks.py"
 WARPGROUPS = tests("compiler/targets/gpu/test_warpgroups.py")
 DEPTHWISE = tests("compiler/targets/gpu/test_depthwise.py")
+ROTATION = (
+    "compiler/targets/vdla/templates/test_rotation.py::"
+    "test_accelerator_and_machine_code_equal_the_interpreter"
+)
 MASKED = "compiler/targets/vdla/templates/test_masked_softmax.py"
 DISJOINT = tests("compiler/tir/test_disjoint.py")
 
@@ -481,6 +486,22 @@ COMPILER = (
     Mutant("a normalisation of another tensor's mean", "compiler", _Steps._value,
            "self.source in (None, node)", "True",
            tests("compiler/graph/passes/test_passes.py::test_golden")),
+    Mutant("each half of a head turns with itself", "compiler", Rotations.schedule,
+           "centred[(i[0], 1 - i[1], *i[2:])]", "centred[(i[0], i[1], *i[2:])]",
+           tests(ROTATION)),
+    Mutant("queries of all blocks have the mask of the first", "compiler", Loops.subtracted,
+           "first = p.group.span.row + p.begin", "first = p.begin",
+           tests(f"{MASKED}::test_a_computed_mask_equals_the_interpreter")),
+    Mutant("a mask that hides only a little", "compiler", masks.Condition.hides,
+           "return self.hidden <=", "return self.hidden < 0 or",
+           tests(f"{MASKS}::test_conditions_that_hide_nothing_stay_in_float32")),
+    Mutant("heads read each other's image", "compiler", Activations.schedule,
+           "data[(i[0] // w.readers[0], *i[1:])]",
+           "data[(i[0] % (w.groups // w.readers[0]), *i[1:])]",
+           tests(PRODUCTS)),
+    Mutant("heads read each other's weights", "compiler", weight_tiles,
+           "else g // readers)", "else g % (groups // readers))",
+           tests(PRODUCTS)),
     Mutant("a buffer is given away while it is read", "compiler", share_buffers._shared,
            "b in mine and last[b] == index", "b in mine",
            tests("compiler/targets/vdla/templates/test_layer_norm.py::test_it_equals_the_interpreter")),
