@@ -1,0 +1,104 @@
+"""The small Llama of examples/models on the accelerator: one program, the same text everywhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import vdla
+from vdla.generation.gguf import LlamaFile, read_llama
+from vdla.generation.llama import cache_names, step_model
+from vdla.generation.loop import LanguageModel
+from vdla.generation.quantised import block_of, quantised_step
+from vdla.generation.tokens import read_tokens
+from vdla.isa.program import Program
+
+WORDS = Path(__file__).parents[2] / "examples" / "models" / "words.gguf"
+ROWS, CONTEXT = 16, 256
+PROMPTS = ("The accelerator", "A tile of the tensor core is", "docs/")
+
+
+@pytest.fixture(scope="module")
+def file() -> LlamaFile:
+    return read_llama(WORDS)
+
+
+@pytest.fixture(scope="module")
+def step(file: LlamaFile) -> onnx.ModelProto:
+    """The step in int8."""
+    made = step_model(file.config, file.weights, ROWS, CONTEXT)
+    return quantised_step(made, file.config, read_tokens(file.fields), "")
+
+
+@pytest.fixture(scope="module")
+def model(file: LlamaFile, step: onnx.ModelProto) -> LanguageModel:
+    return model_for("sim", file, step)
+
+
+def model_for(target: str, file: LlamaFile, step: onnx.ModelProto) -> LanguageModel:
+    module = vdla.compile(step, target, states=cache_names(file.config))
+    return LanguageModel(module, read_tokens(file.fields), ROWS, CONTEXT, True)
+
+
+def tokens_of(model: LanguageModel, prompt: str, count: int) -> list[int]:
+    return [piece.token for piece in model.write(prompt, count, temperature=0.7, seed=3)]
+
+
+@pytest.mark.slow
+def test_a_step_is_one_program(model: LanguageModel) -> None:
+    """What the host computes comes before its first operator or behind its last one."""
+    steps = [isinstance(step, Program) for step in model.module.compiled.steps]
+    assert steps == [False, True, False]
+    layers = model.module.compiled.layers
+    assert all(layer.target == "accel" for layer in layers if layer.macs)
+
+
+@pytest.mark.slow
+def test_sim_writes_what_the_cpu_does(model: LanguageModel, file: LlamaFile, step) -> None:
+    """510 tokens, by chance and greedily, through all blocks of the context."""
+    host = model_for("cpu", file, step)
+    for prompt in PROMPTS:
+        found = tokens_of(model, prompt, 170)
+        assert found == tokens_of(host, prompt, 170)
+        assert len(set(found)) > 40
+    greedy = [[piece.token for piece in m.write(PROMPTS[0], 60)] for m in (model, host)]
+    assert greedy[0] == greedy[1]
+
+
+@pytest.mark.slow
+@pytest.mark.more
+def test_rtl_writes_what_sim_does(model: LanguageModel, file: LlamaFile, step) -> None:
+    """32 tokens, each in as many cycles."""
+    wanted, rtl = tokens_of(model, PROMPTS[0], 32), model_for("rtl", file, step)
+    assert tokens_of(rtl, PROMPTS[0], 32) == wanted
+    assert rtl.measured.cycles == model.measured.cycles
+
+
+@pytest.mark.slow
+def test_the_words_are_those_of_the_documents(model: LanguageModel) -> None:
+    """Of the words of a text, most are in the repository's documents."""
+    root = Path(__file__).parents[2]
+    known = {w for page in (root / "docs").rglob("*.md") for w in page.read_text().lower().split()}
+    written = "".join(piece.text for piece in model.write(PROMPTS[0], 200)).lower().split()
+    assert len(written) > 30
+    assert np.mean([word in known for word in written[1:-1]]) > 0.8
+
+
+@pytest.mark.slow
+def test_int8_is_near_float(model: LanguageModel, file: LlamaFile) -> None:
+    """The likeliest token of a block's places is mostly the same, after a block before it."""
+    text = model.tokens.encode(
+        "The compiler of the accelerator chooses how each operator is made. " * 2
+    )
+    float_step = vdla.compile(
+        step_model(file.config, file.weights, ROWS, CONTEXT), "cpu", states=cache_names(file.config)
+    )
+    model.module.reset()
+    alike = []
+    for start in range(0, len(text) - ROWS, ROWS):
+        given = {"tokens": block_of(text, start, ROWS), "position": np.array([start])}
+        rows = [m.run(given)[0][0].argmax(-1) for m in (model.module, float_step)]
+        alike += [*(rows[0] == rows[1])]
+    assert len(alike) >= 2 * ROWS and np.mean(alike) > 0.7
