@@ -16,6 +16,20 @@ from .output import count, decimals, emit, percent, progress_bar, show_table
 MOST_TOKENS = 1 << 20
 #: Where all tokens are as likely.
 MOST_TEMPERATURE = 1e6
+#: What the report of a run says of the step.
+REPORTED = (
+    *("programs", "coverage", "utilisation", "roofline_fraction", "bound_by", "layers", "dram"),
+    *("clock_mhz", "time_ms", "clock_of"),
+)
+#: The parts of a step: operators of their layers.
+PARTS = {
+    "products of weights": ("QConv2d", "QConvAdd", "QConvTable", "QDense"),
+    "attention": (
+        *("QRotate", "Concat", "QGroupMatMul", "QTable", "QTableSoftmax", "TransposeGroups"),
+    ),
+    "normalisation": ("RowDigits", "QNormalise"),
+}
+OTHER = "the rest"
 
 
 def generate(
@@ -83,12 +97,13 @@ def generate(
     body |= {"prompt_tokens": measured.prompt_tokens, "tokens": [p.token for p in written]}
     body |= {"text": "".join(p.text for p in written), "runs": measured.runs}
     body |= {"cycles_of_run": measured.cycles, "wall_s": measured.wall_s}
-    body |= {key: found.module.report[key] for key in ("programs", "coverage")}
+    of_run = found.module.report
+    body |= {key: of_run[key] for key in REPORTED if key in of_run}
     emit("generate", body, json_file, _show, found.module.params, found.module.memory, seed)
 
 
 def _show(console: Console, report: dict[str, Any]) -> None:
-    cycles, macs = report["cycles_of_run"], report["coverage"]
+    cycles = report["cycles_of_run"]
     runs, number = report["runs"], len(report["tokens"])
     values = "int8" if report["int8"] else "float32"
     row = (
@@ -97,20 +112,32 @@ def _show(console: Console, report: dict[str, Any]) -> None:
         count(number),
         count(runs),
         decimals(report["wall_s"] / runs if runs else None, 4),
-        count(cycles),
-        count(report["programs"]),
-        "" if cycles is None else percent(macs["macs_on_accelerator"] / macs["macs_total"]),
     )
-    columns = (
-        "target",
-        "prompt",
-        "tokens",
-        "runs",
-        "seconds a run",
-        "cycles a run",
-        "programs",
-        "MACs on accelerator",
-    )
+    columns = ("target", "prompt", "tokens", "runs", "seconds a run")
     show_table(console, "", columns, [row])
+    if cycles is not None:
+        _show_cycles(console, report, cycles)
     block = f"a block of {report['rows']} tokens"
     console.print(f"a run computes {block}: one of the prompt, or the last one for a new token")
+
+
+def _show_cycles(console: Console, report: dict[str, Any], cycles: int) -> None:
+    """Where the cycles of a token go, and what bounds them."""
+    spent = dict.fromkeys((*PARTS, OTHER), 0)
+    for layer in (layer for layer in report["layers"] if layer["cycles"]):
+        spent[next((part for part in PARTS if layer["op"] in PARTS[part]), OTHER)] += layer[
+            "cycles"
+        ]
+    rows = [(part, count(n), percent(n / cycles)) for part, n in spent.items() if n]
+    time = (
+        f", {report['time_ms']:.3f} ms at {report['clock_mhz']:g} MHz"
+        if "time_ms" in report
+        else ""
+    )
+    macs, programs = report["coverage"], report["programs"]
+    share = percent(macs["macs_on_accelerator"] / macs["macs_total"])
+    show_table(console, f"{count(cycles)} cycles a token{time}", ("part", "cycles", "share"), rows)
+    console.print(
+        f"{percent(report['roofline_fraction'])} of the roofline, bound by {report['bound_by']};"
+        f" {programs} program{'s' * (programs != 1)} with {share} of the MACs"
+    )

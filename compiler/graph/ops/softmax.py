@@ -117,8 +117,9 @@ class QTableSoftmax(Op):
         expect(fits, f"rows of at most {MOST_KEYS} elements along axis {self.axis}")
         group = shape
         if self.groups > 1:
-            expect(shape[1] % self.groups == 0, f"channels that make {self.groups} groups")
-            group = (shape[0], shape[1] // self.groups, *shape[2:])
+            channels = shape[1:2]
+            expect(sum(channels) % self.groups == 0, f"channels that make {self.groups} groups")
+            group = (*shape[:1], sum(channels) // self.groups, *shape[2:])
         expect(broadcast(group, *masks) == group, f"a mask that is broadcast to {list(group)}")
         return shape, "int8"
 

@@ -166,9 +166,11 @@ class _Rotations:
             case _:
                 return None
         first, second = (self.terms(name) for name in node.inputs)
-        if first is None or second is None or not first.is_alike(second) or len(first.terms) > 1:
+        if first is None or second is None or not first.is_alike(second):
             return None
-        [a], [b] = first.terms, second.terms
+        (a, *more), (b, *_) = first.terms, second.terms
+        if more:
+            return None
         if a.x.shape != b.x.shape:
             return None
         return first.with_terms((a, replace(b, sign=np.int8(sign) * b.sign)))
@@ -178,9 +180,11 @@ class _Rotations:
         shape = self.graph.result(node).shape
         for name, factor in (node.inputs, node.inputs[::-1]):
             found = self.terms(name)
-            if found is None or len(found.terms) > 1 or found.terms[0].factor:
+            if found is None:
                 continue
-            [term] = found.terms
+            term, *more = found.terms
+            if more or term.factor:
+                continue
             if term.x.shape == shape and self.bound(factor):
                 index = np.broadcast_to(_places(self.graph[factor].shape), shape)
                 return found.with_terms([replace(term, factor=factor, index=index)])
@@ -213,9 +217,9 @@ class _Rotations:
                 return [node]
             moves.insert(0, last)
             name = last.inputs[0]
-        first, second = found.terms
-        made = self.rotation(node, name, found, first, second)
-        made = made or self.rotation(node, name, found, second, first)
+        made, pair = list[Node](), [*found.terms]
+        for straight, crossed in (pair, pair[::-1]):
+            made = made or self.rotation(node, name, found, straight, crossed)
         for number, move in enumerate(moves if made else ()):
             result = f"{node.output}.rotated{number}"
             made[-1] = replace(made[-1], output=result)

@@ -115,8 +115,9 @@ def find_condition(graph: Graph, producers: Mapping[str, Node], name: str) -> Co
             given = dict(zip(args, node.inputs, strict=True))
             for scores, other, visible in ((a, b, True), (b, a, False)):
                 number = _number(graph, given, other)
-                known = number is not None and isinstance(cond, Var) and isinstance(scores, Var)
-                if known and graph[given[scores]].shape == graph[name].shape:
+                if number is None or not (isinstance(cond, Var) and isinstance(scores, Var)):
+                    continue
+                if graph[given[scores]].shape == graph[name].shape:
                     return Condition(given[scores], given[cond], visible, number, False)
     return None
 
@@ -140,14 +141,15 @@ def _function_of_bool(
         if node is None or not isinstance(node.op, (*ELEMENTWISE, Identity)):
             return None
         rest = [i for i in node.inputs if graph[i].data is None]
-        if len(rest) != 1 or any(graph[i].data.size != 1 for i in node.inputs if i != rest[0]):
+        known = (data for i in node.inputs if (data := graph[i].data) is not None)
+        if len(rest) != 1 or any(data.size != 1 for data in known):
             return None
         steps.insert(0, node)
         name = rest[0]
     values = np.array([False, True])
     for node in steps:
         operands = (
-            values if graph[i].data is None else graph[i].data.reshape(()) for i in node.inputs
+            values if (data := graph[i].data) is None else data.reshape(()) for i in node.inputs
         )
         with np.errstate(all="ignore"):
             values = node.op.evaluate(*operands)
