@@ -213,10 +213,12 @@ class _Rotations:
         name, moves = node.inputs[0], list[Node]()
         while (found := self.terms(name)) is None or not _is_pair(found):
             last = self.producers.get(name)
-            if last is None or not isinstance(last.op, (*MOVES, Pad)) or len(last.inputs) > 1:
+            if last is None or not isinstance(last.op, (*MOVES, Pad)):
                 return [node]
             moves.insert(0, last)
-            name = last.inputs[0]
+            name, *others = last.inputs
+            if others:
+                return [node]
         made, pair = list[Node](), [*found.terms]
         for straight, crossed in (pair, pair[::-1]):
             made = made or self.rotation(node, name, found, straight, crossed)
