@@ -21,6 +21,7 @@ from vdla.cli.output import percent
 from vdla.compiler.build import CompiledModel, build
 from vdla.compiler.targets.base import Options
 from vdla.compiler.targets.registry import find_target
+from vdla.generation.loop import LanguageModel
 from vdla.hw.built import find_built
 from vdla.isa.memory import MEMORY_PRESETS, load_platform
 from vdla.isa.params import PRESETS
@@ -38,6 +39,8 @@ VTA = MEMORY_PRESETS["vta"]
 HW = PRESETS["16x16"]
 DIGITS_ROW = "digits, cycles for one image (16x16, `vta`)"
 TRANSFORMER_ROW = "digits transformer, cycles for one image (16x16, `vta`)"
+TOKEN_ROW = "a token of that Llama in int8, 256 places in the caches (16x16, `vta`), one program"
+TOKEN_ROW += "; of the roofline"
 BOARD_ROW = "the same machine: digits, MobileNet-V2, ResNet-18"
 PROGRAMS_ROW = re.compile(r"10,000 random programs .* \(([\d,]+) cycles\)")
 #: Networks by the beginning of their row, then by name.
@@ -85,7 +88,7 @@ def test_every_figure_in_cycles_is_compared() -> None:
         for what, figure in measured().items()
         if re.search(r"\d,\d{3}.*cycle|cycles for", f"{what} {figure}")
     }
-    compared = {DIGITS_ROW, TRANSFORMER_ROW, BOARD_ROW}
+    compared = {DIGITS_ROW, TRANSFORMER_ROW, TOKEN_ROW, BOARD_ROW}
     compared |= {figure_of(name)[0] for name in NETWORKS}
     assert {what for what in rows if not PROGRAMS_ROW.match(what)} == compared
 
@@ -104,6 +107,17 @@ def test_digits_transformer() -> None:
     module.run(IMAGES[:1])
     assert len(module.compiled.programs) == 1
     assert measured()[TRANSFORMER_ROW] == f"{module.report['cycles']:,}, in one program"
+
+
+@pytest.mark.sweep
+@pytest.mark.slow
+def test_a_token() -> None:
+    model = LanguageModel.load(DIGITS.with_name("words.gguf"), prompt="The accelerator")
+    [*_] = model.write("The accelerator", 1)
+    report = model.module.report
+    assert report["programs"] == 1
+    share = percent(report["roofline_fraction"])
+    assert measured()[TOKEN_ROW] == f"{report['cycles']:,} cycles; {share}"
 
 
 def board_cycles() -> list[int]:
