@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -65,6 +67,43 @@ def test_sim_writes_what_the_cpu_does(model: LanguageModel, file: LlamaFile, ste
         assert len(set(found)) > 40
     greedy = [[piece.token for piece in m.write(PROMPTS[0], 60)] for m in (model, host)]
     assert greedy[0] == greedy[1]
+
+
+#: Loads a folder in another process, and writes the logits of two blocks.
+LOADED = """
+import sys, numpy as np, vdla
+module, blocks = vdla.load(sys.argv[1]), np.load(sys.argv[2])
+made = [module.run(tokens=b[None], position=np.array([16 * i]))[0] for i, b in enumerate(blocks)]
+np.save(sys.argv[3], np.stack(made))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.this_machine  # another process knows no other
+def test_caches_in_a_saved_module_and_in_c(file: LlamaFile, step, tmp_path: Path) -> None:
+    """The second block's logits, which need the first one's keys and values."""
+    module = vdla.compile(step, "cpu", states=cache_names(file.config))
+    text = read_tokens(file.fields).encode("The compiler of the accelerator chooses how " * 2)
+    blocks = [block_of(text, start, ROWS) for start in (0, ROWS)]
+    place = [np.array([n * ROWS]) for n in range(2)]
+    wanted = [module.run(tokens=b, position=p)[0] for b, p in zip(blocks, place, strict=True)]
+    module.save(tmp_path / "folder")
+    np.save(tmp_path / "blocks.npy", np.concatenate(blocks))
+    given = [tmp_path / "folder", tmp_path / "blocks.npy", tmp_path / "logits.npy"]
+    subprocess.run([sys.executable, "-c", LOADED, *given], check=True)
+    np.testing.assert_array_equal(np.load(tmp_path / "logits.npy"), np.stack(wanted))
+
+    program, source = tmp_path / "run_model", WORDS.parents[1] / "04_c_api" / "run_model.c"
+    library = [tmp_path / "folder" / "model.so", f"-Wl,-rpath,{tmp_path / 'folder'}"]
+    subprocess.run(["gcc", "-I", tmp_path / "folder", source, *library, "-o", program], check=True)
+    caches = b"".join(state.initial.tobytes() for state in module.compiled.states)
+    for block, position, logits in zip(blocks, place, wanted, strict=True):
+        (tmp_path / "in").write_bytes(block.tobytes() + position.tobytes() + caches)
+        files = [tmp_path / "folder" / "model.bin", tmp_path / "in", tmp_path / "out"]
+        subprocess.run([program, *files], check=True, capture_output=True)
+        found = (tmp_path / "out").read_bytes()
+        assert found[: logits.nbytes] == logits.tobytes()
+        caches = found[logits.nbytes :]
 
 
 @pytest.mark.slow
