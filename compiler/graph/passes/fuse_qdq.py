@@ -156,7 +156,7 @@ class QdqFusion:
     def fusible(self, node: Node) -> bool:
         """Whether a float operator has an integer form, if its operands allow it: also an image
         times a value for each of its channels, which squeeze-and-excitation makes, and the product
-        of two tensors of one shape, as in SwiGLU. If both are functions of one tensor, their
+        of two activations of one shape, as in SwiGLU. If both are functions of one tensor, their
         product is one, too, and becomes a table.
         """
         if not is_product(node):
@@ -166,7 +166,8 @@ class QdqFusion:
         if not all(n is not None and isinstance(n.op, Dequantize) for n in sources):
             return False
         if x == factor:
-            return len({self.origin(name) for name in node.inputs}) == 2
+            computed = not any(map(self.is_known, node.inputs))
+            return computed and len({self.origin(name) for name in node.inputs}) == 2
         return len(x) == 4 and factor == (*x[:2], 1, 1)
 
     def origin(self, name: str) -> str:
