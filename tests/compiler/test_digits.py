@@ -104,7 +104,10 @@ def test_float_model_reaches_its_accuracy(models: Path, images: Images) -> None:
 
 
 def test_committed_files_are_small(models: Path) -> None:
-    assert sum(path.stat().st_size for path in models.iterdir()) < 300_000
+    """The language model has a bound of its own."""
+    sizes = {path.name: path.stat().st_size for path in models.iterdir()}
+    assert sizes.pop("words.gguf") < 400_000
+    assert sum(sizes.values()) < 300_000
 
 
 @pytest.mark.more
