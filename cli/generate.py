@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from ..generation import CONTEXT, ROWS
 from . import options
 from .files import Reads
 from .output import count, decimals, emit, percent, progress_bar, show_table
@@ -19,7 +20,7 @@ MOST_TEMPERATURE = 1e6
 #: What the report of a run says of the step.
 REPORTED = (
     *("programs", "coverage", "utilisation", "roofline_fraction", "bound_by", "layers", "dram"),
-    *("clock_mhz", "time_ms", "clock_of"),
+    *("clock_mhz", "time_ms", "clock_of", "host_s"),
 )
 #: The parts of a step: operators of their layers.
 PARTS = {
@@ -44,13 +45,13 @@ def generate(
         typer.Option(
             min=1, max=MOST_TOKENS, help="Tokens of prompt and text that there is room for."
         ),
-    ] = 256,
+    ] = CONTEXT,
     rows: Annotated[
         int,
         typer.Option(
             min=1, max=MOST_TOKENS, help="Tokens of a block, which are computed together."
         ),
-    ] = 16,
+    ] = ROWS,
     temperature: Annotated[
         float,
         typer.Option(min=0, max=MOST_TEMPERATURE, help="0: the likeliest token; more: by chance."),
@@ -122,7 +123,9 @@ def _show(console: Console, report: dict[str, Any]) -> None:
 
 
 def _show_cycles(console: Console, report: dict[str, Any], cycles: int) -> None:
-    """Where the cycles of a token go, and what bounds them."""
+    """Where the cycles of a token go, what bounds them, and what the host does beside."""
+    from ..report.report import host_text
+
     spent = dict.fromkeys((*PARTS, OTHER), 0)
     for layer in (layer for layer in report["layers"] if layer["cycles"]):
         spent[next((part for part in PARTS if layer["op"] in PARTS[part]), OTHER)] += layer[
@@ -134,10 +137,7 @@ def _show_cycles(console: Console, report: dict[str, Any], cycles: int) -> None:
         if "time_ms" in report
         else ""
     )
-    macs, programs = report["coverage"], report["programs"]
-    share = percent(macs["macs_on_accelerator"] / macs["macs_total"])
     show_table(console, f"{count(cycles)} cycles a token{time}", ("part", "cycles", "share"), rows)
-    console.print(
-        f"{percent(report['roofline_fraction'])} of the roofline, bound by {report['bound_by']};"
-        f" {programs} program{'s' * (programs != 1)} with {share} of the MACs"
-    )
+    roofline = percent(report["roofline_fraction"])
+    console.print(f"{roofline} of the roofline, bound by {report['bound_by']}")
+    console.print(host_text(report))

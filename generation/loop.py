@@ -16,6 +16,7 @@ from ..isa.errors import VdlaError
 from ..isa.memory import MemoryParams, load_platform
 from ..isa.params import HwParams
 from ..module import Module, check_options, compile
+from . import CONTEXT, ROWS
 from .gguf import read_llama
 from .llama import cache_names, step_model
 from .quantised import block_of, quantised_step
@@ -24,11 +25,6 @@ from .tokens import Tokens, read_tokens
 
 if TYPE_CHECKING:
     from ..module import Progress
-
-#: Tokens of a block: as many rows as the array of the default machine has.
-ROWS = 16
-#: Positions of the caches.
-CONTEXT = 256
 
 
 @dataclass(frozen=True)

@@ -39,8 +39,9 @@ class QRotate(Op):
         expect(axis < len(x) and x[axis] % width == 0, f"heads of {width} along axis {axis}")
         expect(cos == sin and len(cos) <= len(x), "cos and sin of one shape, and at most x's rank")
         full = _of_rank(cos, len(x))
-        fits = all(size in (1, n) for size, n in zip(full, x, strict=True) if size != width)
-        expect(fits and full[axis] == width, f"cos and sin of {width} along axis {axis}")
+        wanted = [(width,) if d == axis else (1, n) for d, n in enumerate(x)]
+        fits = all(size in legal for size, legal in zip(full, wanted, strict=True))
+        expect(fits, f"cos and sin that broadcast to x, with {width} along axis {axis}")
         return x, "int8"
 
     def evaluate(self, *args: np.ndarray) -> np.ndarray:

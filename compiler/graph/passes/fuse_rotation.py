@@ -8,6 +8,7 @@ from math import prod
 
 import numpy as np
 
+from ....isa.errors import VdlaError
 from ...te.expr import Binary, Const, Var
 from ..arithmetic.requant import INT8_MAX, requant
 from ..ir import Graph, Node, Tensor, infer
@@ -16,6 +17,7 @@ from ..ops.elementwise import Add, Map
 from ..ops.movement import Concat, Gather, Identity, Pad, Reshape, Slice, Transpose
 from ..ops.quantisation import Dequantize, Quant, Quantize
 from ..ops.rotation import QRotate
+from .fuse_qdq import is_product
 from .fuse_tables import is_int8
 
 MOVES = (Identity, Reshape, Slice, Transpose)
@@ -155,7 +157,7 @@ class _Rotations:
             case Map(args=(x,), body=Binary("*", Const(-1), body)) if body is x:
                 found = self.terms(node.inputs[0])
                 return found and found.with_terms(replace(t, sign=-t.sign) for t in found.terms)
-            case Map(args=(a, b), body=Binary("*", left, right)) if left is a and right is b:
+            case Map() if is_product(node):
                 return self._product(node)
             case Map(args=(a, b), body=Binary("-", left, right)) if left is a and right is b:
                 sign = -1
@@ -235,15 +237,24 @@ class _Rotations:
     ) -> list[Node]:
         """The nodes of an embedding; none if the terms are not those of one in halves."""
         shape, x = straight.x.shape, self.graph[found.source]
-        half = shape[-1] // 2
-        partner = np.roll(straight.x, -half, axis=-1)
-        if shape[-1] % 2 or (straight.sign != 1).any() or (crossed.x != partner).any():
+        if not straight.x.size or not shape or shape[-1] % 2:
+            return []
+        partner = np.roll(straight.x, -(shape[-1] // 2), axis=-1)
+        if (straight.sign != 1).any() or (crossed.x != partner).any():
             return []
         moves = _moves(straight.x, x.shape)
         cos, sin = (self.coefficient(term) for term in (straight, crossed))
         if moves is None or cos is None or sin is None:
             return []
-        nodes: list[Node] = []
+        assert isinstance(node.op, Quantize)
+        given, out, nodes = found.quant, node.op.quant, list[Node]()
+        # One scale serves both products.
+        scale = np.float32(max(self.bound(t.factor) for t in (straight, crossed)) / INT8_MAX)
+        real = float(given.scale[0]) * float(scale) / float(out.scale[0])
+        try:
+            rescale = requant(np.array([real]), int(out.zero_point[0]))
+        except VdlaError:  # scales too far apart
+            return []
 
         def append(op: Op, inputs: tuple[str, ...], label: str) -> str:
             """The result of an operator, once for all embeddings; known if it is constant."""
@@ -263,8 +274,6 @@ class _Rotations:
         operands = [found.source]
         for number, move in enumerate(moves):
             operands.append(append(move, (operands.pop(),), f"heads{number}"))
-        # One scale serves both products.
-        scale = np.float32(max(self.bound(t.factor) for t in (straight, crossed)) / INT8_MAX)
         quant = Quant(np.array([scale]), np.array([0], np.int32))
         for label, (term, steps, signs) in (("cos", cos), ("sin", sin)):
             made = term.factor
@@ -276,10 +285,6 @@ class _Rotations:
                 self.made.setdefault(sign, Tensor.constant(sign, signs.astype(np.float32)))
                 made = append(_times(), (made, sign), f"{label}.signed")
             operands.append(append(Quantize(quant), (made,), f"{label}.int8"))
-        assert isinstance(node.op, Quantize)
-        given, out = found.quant, node.op.quant
-        real = float(given.scale[0]) * float(scale) / float(out.scale[0])
-        rescale = requant(np.array([real]), int(out.zero_point[0]))
         op = QRotate(len(shape) - 1, shape[-1], int(given.zero_point[0]), rescale)
         label = self.producers[name].name
         return [*nodes, replace(node, name=label, op=op, inputs=tuple(operands))]

@@ -84,8 +84,9 @@ def find_scores(graph: Graph, producers: Mapping[str, Node], name: str) -> Score
 
 @dataclass(frozen=True)
 class Condition:
-    """Scores that a tensor of conditions, bool, shows where it is ``visible``. The others become
-    ``hidden``, a real number, or are that much greater if ``is_added``."""
+    """A mask that is computed: tensor ``name`` of bool. Where it equals ``visible``, a softmax sees
+    a score; elsewhere ``hidden`` takes the place of the score, or is added to it (``is_added``).
+    """
 
     scores: str
     name: str
@@ -117,7 +118,8 @@ def find_condition(graph: Graph, producers: Mapping[str, Node], name: str) -> Co
                 number = _number(graph, given, other)
                 if number is None or not (isinstance(cond, Var) and isinstance(scores, Var)):
                     continue
-                if graph[given[scores]].shape == graph[name].shape:
+                computed = not graph[given[cond]].is_constant
+                if computed and graph[given[scores]].shape == graph[name].shape:
                     return Condition(given[scores], given[cond], visible, number, False)
     return None
 

@@ -15,6 +15,8 @@ from vdla.compiler.graph.ops.softmax import QTableSoftmax
 from vdla.compiler.graph.passes import run_passes
 from vdla.compiler.graph.passes.masks import GAP, NO_MASK
 
+#: Conditions of keys, an input: a query sees a key, or does not.
+CONDITIONS = "conditions"
 SCALE, ZERO = 0.06, 7
 HEADS, TOKENS = 2, 24
 LOWEST = np.finfo(np.float32).min
@@ -111,6 +113,8 @@ def softmax_of(model: onnx.ModelProto) -> QTableSoftmax | None:
     """The model's softmax in integers, if it has one with a mask."""
     graph = run_passes(import_onnx(model))
     found = [n for n in graph.nodes if isinstance(n.op, QTableSoftmax) and len(n.inputs) == 2]
+    if CONDITIONS not in graph.inputs:  # so that the accelerator leaves hidden keys out
+        assert all(graph[n.inputs[1]].is_constant for n in found)
     return found[0].op if found else None  # type: ignore[return-value]
 
 
@@ -194,9 +198,6 @@ def test_scores_that_are_not_equidistant() -> None:
 
 
 # ---- masks that are computed ----
-
-#: Conditions of keys, an input: a query sees a key, or does not.
-CONDITIONS = "conditions"
 
 
 def _as_floats(net: Scores) -> str:

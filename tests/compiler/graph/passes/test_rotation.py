@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import onnx
@@ -212,4 +213,16 @@ def test_factors_of_unknown_size_stay_in_float32() -> None:
     for name in ("cos", "sin"):
         value = helper.make_tensor_value_info(name, TensorProto.FLOAT, (TOKENS, WIDTH))
         model.graph.input.append(value)
+    assert rotations(model) == 0
+
+
+@pytest.mark.parametrize("shape", [[], [0, 4]], ids=str)
+def test_sums_of_numbers_are_no_rotation(shape: list[int], builder: Any) -> None:
+    """Two products of a scalar, or of nothing, are added as they are written."""
+    x = builder.qdq(builder.input("x", shape), 0.1, 3)
+    parts = [
+        builder.node("Mul", [x, builder.constant(n, np.array([v], np.float32))], f"x{n}")
+        for n, v in (("a", 0.5), ("b", 0.25))
+    ]
+    model = builder.model([builder.qdq(builder.node("Add", parts, "sum"), 0.1, 0)])
     assert rotations(model) == 0
