@@ -221,7 +221,7 @@ def test_sums_of_numbers_are_no_rotation(shape: list[int], builder: Any) -> None
     """Two products of a scalar, or of nothing, are added as they are written."""
     x = builder.qdq(builder.input("x", shape), 0.1, 3)
     parts = [
-        builder.node("Mul", [x, builder.constant(n, np.array([v], np.float32))], f"x{n}")
+        builder.node("Mul", [x, builder.constant(n, np.float32(v))], f"x{n}")
         for n, v in (("a", 0.5), ("b", 0.25))
     ]
     model = builder.model([builder.qdq(builder.node("Add", parts, "sum"), 0.1, 0)])
