@@ -136,7 +136,8 @@ def test_digits_on_the_boards_memory() -> None:
 @pytest.mark.parametrize("place, name", [(1, "mobilenet_v2"), (2, "resnet18")])
 def test_networks_on_the_boards_memory(place: int, name: str) -> None:
     params, memory = load_platform("8x8", "ulx3s")
-    compiled = build(NETWORKS[name](1, True), find_target("sim", Options(params, memory)))
+    model = make_model(name, 1, quantized=True)
+    compiled = build(model, find_target("sim", Options(params, memory)))
     assert simulate_cycles(compiled.program, memory).cycles == board_cycles()[place]
 
 
@@ -285,8 +286,8 @@ def test_random_programs() -> None:
     """As many on each configuration as ``make verify`` has, in SimPy only."""
     (told,) = (match for what in measured() if (match := PROGRAMS_ROW.match(what)))
     platforms = [p for p in PLATFORMS if p.params.block_out <= 16 and not p.params.vector_window]
-    assert "the ten configurations up to 16x16 without windows" in told[0]
-    assert len(platforms) == 10
+    assert "the eleven configurations up to 16x16 without windows" in told[0]
+    assert len(platforms) == 11
     cycles = 0
     for platform in platforms:
         for seed in range(1000):

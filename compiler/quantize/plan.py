@@ -10,6 +10,7 @@ from math import prod
 import numpy as np
 import onnx
 
+from ..graph.passes.masks import GAP
 from .draft import Draft, attribute, operands
 from .functions import STEPS, functions
 from .recurrent import why_not_unrolled
@@ -31,6 +32,9 @@ PRODUCTS = {"Conv", "Gemm", "MatMul"}
 BINARY = {"Add", "Div", "Mul", "Sub"}
 #: Operators that can take over the bounds of a Relu or Clip after them.
 BOUNDED = PRODUCTS | POOLS | {"Add", "MaxPool"}
+
+#: What is added to scores is a bias where its range is less than this: then int8 has levels for it.
+MOST_OF_BIAS = 64.0
 
 FLOAT_AROUND = "nothing that it reads is quantised"
 ASKED = "asked to stay float"
@@ -74,7 +78,7 @@ def plan(draft: Draft, excluded: Mapping[int, str] | None = None) -> Plan:
     """Decide for every node; a reason says why one stays float. ``excluded`` has the reasons of
     nodes that have an integer form and shall stay float, by position."""
     asked = {i: ASKED for i, n in enumerate(draft.nodes) if n.name in draft.float_nodes}
-    excluded = rotation_steps(draft) | asked | {**(excluded or {})}
+    excluded = rotation_steps(draft) | _squares(draft) | asked | {**(excluded or {})}
     nodes = enumerate(draft.nodes)
     made = Plan([excluded.get(i) or _why_float(draft, node) for i, node in nodes])
     made.merged = _merge_bounds(draft, made.reasons)
@@ -82,6 +86,19 @@ def plan(draft: Draft, excluded: Mapping[int, str] | None = None) -> Plan:
     _leave_float_parts(draft, made)
     _collect(draft, made)
     return made
+
+
+def _squares(draft: Draft) -> dict[int, str]:
+    """Why squares of which only a mean is taken stay float, by position: the compiler finds a
+    normalisation between the quantisation of what is normalised and that of the result."""
+    readers: dict[str, set[str]] = {}
+    for node in draft.nodes:
+        for name in node.input:
+            readers.setdefault(name, set()).add(node.op_type)
+    return {
+        i: "a step of a normalisation" for i, node in enumerate(draft.nodes)
+        if node.op_type in ("Mul", "Pow") and readers.get(node.output[0]) == {"ReduceMean"}
+    }  # fmt: skip
 
 
 def data_operands(draft: Draft, node: onnx.NodeProto) -> list[str]:
@@ -144,14 +161,19 @@ def _is_row(draft: Draft, node: onnx.NodeProto, name: str) -> bool:
 
 def _is_addend(draft: Draft, node: onnx.NodeProto, name: str) -> bool:
     """Whether a constant has a number of its own for each row that it is added to. One for each
-    channel has not: the compiler adds it without rounding it to int8. Nor is it one where it is a
-    mask, whose range would leave no levels for what it is added to."""
+    channel has not: the compiler adds it without rounding it to int8. Nor is it one where it is the
+    mask of a softmax, whose range would leave no levels for what it is added to."""
     if node.op_type != "Add":
         return False
-    known, shape = draft.constants[name].shape, draft.shapes[node.output[0]]
-    is_whole = (1,) * (len(shape) - len(known)) + known == shape and prod(known[:-1]) > 1
-    is_finite = is_whole and bool(np.isfinite(draft.constants[name]).all())
-    return is_finite and not _is_in_softmax(draft, node.output[0])
+    value, shape = draft.constants[name], draft.shapes[node.output[0]]
+    is_whole = (1,) * (len(shape) - value.ndim) + value.shape == shape and prod(
+        value.shape[:-1]
+    ) > 1
+    if not is_whole or not np.isfinite(value).all():
+        return False
+    hides = (value == value.max()) | (value <= value.max() - GAP)
+    is_bias = np.ptp(value) < MOST_OF_BIAS and not hides.all()
+    return is_bias or not _is_in_softmax(draft, node.output[0])
 
 
 def _is_in_softmax(draft: Draft, name: str) -> bool:
@@ -226,6 +248,19 @@ def _pad(draft: Draft, node: onnx.NodeProto) -> str:
     return "" if plain else "supported is a border of zeros"
 
 
+def _layer_norm(draft: Draft, node: onnx.NodeProto) -> str:
+    """A result that nothing computes with, such as a model's features, keeps its precision."""
+    if any(node.output[1:]):
+        return "its mean or deviation is asked for"
+    found = {node.output[0]}
+    for other in draft.nodes:
+        if not found.isdisjoint(other.input):
+            if other.op_type not in MOVES:
+                return ""
+            found |= {*other.output}
+    return "nothing computes with its result"
+
+
 def _function(draft: Draft, node: onnx.NodeProto) -> str:
     if node.op_type == "Clip" and clip_bounds(draft, node) is None:
         return "its bounds are computed, not constants"
@@ -243,6 +278,7 @@ _RULES: dict[str, Callable[[Draft, onnx.NodeProto], str]] = {
     **dict.fromkeys(POOLS, _pool),
     "Add": _add,
     "GRU": why_not_unrolled,
+    "LayerNormalization": _layer_norm,
     "MaxPool": _max_pool,
     "Mul": _mul,
     "Pad": _pad,

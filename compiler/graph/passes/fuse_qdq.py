@@ -146,7 +146,9 @@ class QdqFusion:
         return QMatMul(*zeros, rescale), (a, b)
 
     def add(self, node: Node, op: Add, out: Quant) -> Fused:
-        (a, a_quant), (b, b_quant) = (self.addend(node, name) for name in node.inputs)
+        # A constant comes second.
+        names = sorted(node.inputs, key=self.is_known)
+        (a, a_quant), (b, b_quant) = (self.addend(node, name) for name in names)
         scales = _scale(a_quant), _scale(b_quant), _scale(out)
         zero_a, zero_b, zero = (int(quant.zero_point[0]) for quant in (a_quant, b_quant, out))
         bounds = _bounds(op, out)

@@ -212,9 +212,12 @@ class _Rotations:
         """The nodes in place of a Quantize; the node itself, if it ends no embedding."""
         if not (isinstance(node.op, Quantize) and is_int8(node.op.quant)):
             return [node]
-        name, moves = node.inputs[0], list[Node]()
+        name, moves, factor = node.inputs[0], list[Node](), 1.0
         while (found := self.terms(name)) is None or not _is_pair(found):
             last = self.producers.get(name)
+            if last is not None and (scaled := self.scaled(last)) is not None:
+                name, factor = scaled[0], factor * scaled[1]
+                continue
             if last is None or not isinstance(last.op, (*MOVES, Pad)):
                 return [node]
             moves.insert(0, last)
@@ -223,7 +226,7 @@ class _Rotations:
                 return [node]
         made, pair = list[Node](), [*found.terms]
         for straight, crossed in (pair, pair[::-1]):
-            made = made or self.rotation(node, name, found, straight, crossed)
+            made = made or self.rotation(node, name, found, factor, straight, crossed)
         for number, move in enumerate(moves if made else ()):
             result = f"{node.output}.rotated{number}"
             made[-1] = replace(made[-1], output=result)
@@ -232,8 +235,21 @@ class _Rotations:
             made.append(replace(move, inputs=(result,), output=node.output))
         return made or [node]
 
+    def scaled(self, node: Node) -> tuple[str, float] | None:
+        """The tensor that a node multiplies by a positive number, and the number; it may come
+        before the scores' product, in both operands."""
+        match node.op:
+            case Map(args=(a, b), body=Binary("*", left, right)) if (left, right) == (a, b):
+                for name, other in (node.inputs, node.inputs[::-1]):
+                    data = self.graph[other].data
+                    if data is not None and data.size == 1 and data.reshape(()) > 0:
+                        return name, float(data.reshape(()))
+            case Map(args=(_,), body=Binary("*", Var(), Const(value))) if value > 0:
+                return node.inputs[0], float(value)
+        return None
+
     def rotation(
-        self, node: Node, name: str, found: _Sum, straight: _Term, crossed: _Term
+        self, node: Node, name: str, found: _Sum, factor: float, straight: _Term, crossed: _Term
     ) -> list[Node]:
         """The nodes of an embedding; none if the terms are not those of one in halves."""
         shape, x = straight.x.shape, self.graph[found.source]
@@ -250,7 +266,7 @@ class _Rotations:
         given, out, nodes = found.quant, node.op.quant, list[Node]()
         # One scale serves both products.
         scale = np.float32(max(self.bound(t.factor) for t in (straight, crossed)) / INT8_MAX)
-        real = float(given.scale[0]) * float(scale) / float(out.scale[0])
+        real = factor * float(given.scale[0]) * float(scale) / float(out.scale[0])
         try:
             rescale = requant(np.array([real]), int(out.zero_point[0]))
         except VdlaError:  # scales too far apart

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from ...te.expr import Binary, Call, Const, Var, select
+from ...te.expr import Binary, Call, Const, Select, Var, select
 from ..ir import Graph, Node, Tensor
+from ..ops.base import Op
 from ..ops.elementwise import Map
 from ..ops.integer import QTable
 from ..ops.linear import QMatMul
@@ -14,7 +15,7 @@ from ..ops.quantisation import Quantize
 from ..ops.reduction import Reduce
 from ..ops.softmax import MOST_KEYS, MOST_ROOM, QTableSoftmax
 from .fuse_tables import is_int8
-from .masks import NO_MASK, Condition, Scores, find_condition, find_scores
+from .masks import NO_MASK, Condition, Scores, find_condition, find_scores, number
 
 #: Scales of a result for which the inverse of a sum is exact enough, and which can be requantised.
 OUT_SCALES = (2.0 ** -(8 + MOST_ROOM), 1.0)
@@ -37,6 +38,14 @@ def fuse_softmax(graph: Graph) -> Graph:
     return graph.with_nodes(fusion.nodes, *fusion.made)
 
 
+def is_nan(op: Op) -> bool:
+    """Whether an operator finds what is not equal to itself."""
+    match op:
+        case Map(args=(x,), body=Select(Binary("==", a, b), Const(False), Const(True))):
+            return a == b == x
+    return False
+
+
 @dataclass
 class _Softmax:
     """Matches the float operators that a softmax is made of. ``nodes`` are those of the new graph,
@@ -50,7 +59,7 @@ class _Softmax:
     def fused(self, quantize: Node) -> Node:
         """The Quantize as a softmax in integers, or as it is; a mask that is none is its reason."""
         assert isinstance(quantize.op, Quantize)
-        share, out = self.producers.get(quantize.inputs[0]), quantize.op.quant
+        share, out = self.share(quantize.inputs[0]), quantize.op.quant
         operand = self.operand(share) if share is not None and is_int8(out) else None
         if share is None or operand is None:
             return quantize
@@ -101,6 +110,20 @@ class _Softmax:
             self.nodes.append(Node(name, Map("Cast", (x,), shown), (condition.name,), name))
             self.made.append(Tensor(name, self.graph[condition.name].shape, "int8"))
         return name
+
+    def share(self, name: str) -> Node | None:
+        """The node that ends a softmax. It may be the one before: exporters choose 0 where a share
+        is NaN, because all scores of its row are hidden; the integers of such a row are 0."""
+        node = self.producers.get(name)
+        match node.op if node is not None else None:
+            case Map(args=args, body=Select(Var() as guard, zero, Var() as share)) if node:
+                given = dict(zip(args, node.inputs, strict=True))
+                unlike = self.producers.get(given[guard])
+                if unlike is None or unlike.inputs != (given[share],) or not is_nan(unlike.op):
+                    return node
+                if number(self.graph, given, zero) == 0.0:
+                    return self.producers.get(given[share])
+        return node
 
     def operand(self, share: Node) -> str | None:
         """The tensor whose softmax along the last axis a node ends."""

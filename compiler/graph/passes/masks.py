@@ -115,16 +115,16 @@ def find_condition(graph: Graph, producers: Mapping[str, Node], name: str) -> Co
         case Map(args=args, body=Select(cond, a, b)) if node and len(args) == len(node.inputs):
             given = dict(zip(args, node.inputs, strict=True))
             for scores, other, visible in ((a, b, True), (b, a, False)):
-                number = _number(graph, given, other)
-                if number is None or not (isinstance(cond, Var) and isinstance(scores, Var)):
+                hidden = number(graph, given, other)
+                if hidden is None or not (isinstance(cond, Var) and isinstance(scores, Var)):
                     continue
                 computed = not graph[given[cond]].is_constant
                 if computed and graph[given[scores]].shape == graph[name].shape:
-                    return Condition(given[scores], given[cond], visible, number, False)
+                    return Condition(given[scores], given[cond], visible, hidden, False)
     return None
 
 
-def _number(graph: Graph, given: Mapping[Var, str], value: Expr) -> float | None:
+def number(graph: Graph, given: Mapping[Var, str], value: Expr) -> float | None:
     """A constant number; None for anything else."""
     data = graph[given[value]].data if isinstance(value, Var) else None
     if isinstance(value, Const):

@@ -121,8 +121,8 @@ class Accelerator(Target):
         most_pixels = min(params.wgt_depth, params.inp_depth) // 8
         limits = Limits(
             params.block, params.batch, most_pixels, bool(params.vector_table),
-            longest_row(params), most_mask_rows(params), most_norm_channels(params),
-            tile_step(params),
+            longest_row(params), params.inp_depth, most_mask_rows(params),
+            most_norm_channels(params), tile_step(params),
         )  # fmt: skip
         return (
             ("matmul_as_convolution", partial(matmul_as_convolution, limits=limits)),

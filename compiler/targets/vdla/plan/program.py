@@ -21,11 +21,13 @@ from .....isa.params import HwParams
 from .....isa.program import MAX_DRAM_BYTES, PROGRAM_ALIGN_BYTES, Program
 from .....isa.runs import Footprints
 from .....runtime.executable import LayerInfo
-from .....runtime.layout import activation_bytes
+from .....runtime.layout import activation_bytes, pack_activation
 from .....sim.model.core import count_cycles
 from ....choose.chooser import Chooser
 from ....dumps import Dumps
 from ....graph.ir import Graph, Node
+from ....graph.ops.fused_pairs import QConvAdd
+from ....graph.ops.integer import QAdd
 from ....tir.ir import PrimFunc, written_params
 from ...base import Compiled, Part, layer_info
 from ..cost.tiling import fetch_beats
@@ -202,6 +204,10 @@ class LinkedPart:
         graph, node = self.part.graph, operator.node
         activations = [name for name in node.inputs if not graph[name].is_constant]
         places = [Place(self.placed[name], name) for name in activations]
+        addend = graph[node.inputs[-1]].data
+        if isinstance(node.op, QAdd | QConvAdd) and addend is not None:
+            image, name = pack_activation(addend, self.machine.params), node.inputs[-1]
+            places.append(Place(self.linker.dram.constant(image.tobytes(), name), name))
         for kind, data in operator.template.constants(graph, node).items():
             name = f"{node.name}.{kind}"
             places.append(Place(self.linker.dram.constant(data.tobytes(), name), name))

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from .....isa.params import HwParams
 from ....graph.ir import Graph, Node
+from ....graph.ops.integer import QAdd
 from ....graph.ops.movement import Concat, Reshape
 from ....graph.ops.softmax import QTableSoftmax
 from ..machine import ACCELERATOR, HOST
@@ -43,10 +44,10 @@ def _apart(graph: Graph, node: Node, params: HwParams, lie: Sequence[str], parts
 
 
 def _misfit(graph: Graph, node: Node, params: HwParams) -> str:
-    # Weights and biases of products, and masks, have layouts of their own; all else has that of
-    # activations.
+    # Weights and biases of products, masks and constant addends are laid out by their templates;
+    # all else has the layout of activations.
     first, *others = graph.operands(node)
-    if graph.macs(node) or isinstance(node.op, QTableSoftmax):
+    if graph.macs(node) or isinstance(node.op, QTableSoftmax | QAdd):
         others = [tensor for tensor in others if not tensor.is_constant]
     for tensor in (first, *others, graph.result(node)):
         if len(tensor.shape) not in (2, 4):

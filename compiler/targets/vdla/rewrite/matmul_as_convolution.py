@@ -88,6 +88,7 @@ class Limits:
     most_pixels : pixels of an image whose kernel fits the scratchpads
     has_table : a table takes the vector unit one pass
     longest_row : the most elements of a softmax on the vector unit
+    inp_depth : the entries of ``inp``
     most_mask_rows : the most different rows of its mask
     most_channels : the most channels of a layer normalisation
     tile_step : images are read as weights if their positions are a multiple of this
@@ -98,6 +99,7 @@ class Limits:
     most_pixels: int = 0
     has_table: bool = False
     longest_row: int = 0
+    inp_depth: int = 0
     most_mask_rows: int = 0
     most_channels: int = 0
     tile_step: int = 1
@@ -168,15 +170,19 @@ class _Images:
         if not isinstance(node.op, QTableSoftmax):
             return False
         shape = self.graph.result(node).shape
+        # With a mask there is room for the next row, and for one of the mask if it is computed.
+        rows = 1 + sum(1 + (not self.graph[name].is_constant) for name in node.inputs[1:])
         fits = shape[-1] <= self.limits.longest_row and shape[-2] % self.limits.tile_step == 0
+        fits = fits and (rows == 1 or rows * shape[-1] <= self.limits.inp_depth)
         if not (fits and node.op.axis == len(shape) - 1):
             return False
         for name in node.inputs[1:]:
             mask = self.mask_rows(node, name)
-            if mask is None:  # computed for all matrices alike
-                of_matrix = self.graph[name].shape[-2:]
+            if mask is None:  # computed for all matrices alike, or for all rows
+                of_matrix = (1, *self.graph[name].shape)[-2:]
                 alike = prod(self.graph[name].shape) == prod(of_matrix)
-                return alike and of_matrix == shape[-2:] and shape[-2] % self.limits.block == 0
+                fits = of_matrix in ((1, shape[-1]), shape[-2:])
+                return alike and fits and shape[-2] % self.limits.block == 0
             _, rows = find_visible_keys(mask, self.limits.block)
             if len(rows) > self.limits.most_mask_rows:
                 return False
@@ -194,13 +200,14 @@ class _Images:
 
     def find_scores(self, softmax: Node) -> str:
         """The result of the product that a softmax takes, perhaps with functions of one int8
-        between them; or what is there instead."""
+        or constants that are added between them; or what is there instead."""
         name = softmax.inputs[0]
         while (node := self.before.get(name)) is not None:
             node = self.fold_table(node)
-            if not (len(node.inputs) == 1 and isinstance(node.op, ELEMENTWISE)):
+            computed = [name for name in node.inputs if not self.graph[name].is_constant]
+            if not (len(computed) == 1 and isinstance(node.op, ELEMENTWISE)):
                 break
-            name = node.inputs[0]
+            name = computed[0]
         return name
 
     def absorb_flatten(self, node: Node) -> bool:
@@ -306,13 +313,25 @@ class _Images:
             if mask is not None:
                 inputs.append(self.constant(f"{node.output}.mask.image", mask[None, :, :, None]))
                 continue
-            image, op = f"{name}.image", replace(op, groups=groups)
+            image, own = f"{name}.image", self[name].shape[:-1][-1:]
+            op = replace(op, groups=groups * rows // self.whole(prod(own)))
             if image not in self.made:
-                self.add(f"{name}.laid_out", Reshape((1, rows, columns, 1)), (name,), image, HOST)
+                self.lay_out_mask(name, prod(own), columns, image)
             inputs.append(image)
         reason = "on the vector unit, along the places of an image"
         self.on_images(node, op, tuple(inputs), moves, reason)
         return True
+
+    def lay_out_mask(self, name: str, rows: int, columns: int, image: str) -> None:
+        """Append the image of a computed mask, by the host; one row makes a block of equal ones."""
+        shape, laid_out = Reshape((1, rows, columns, 1)), f"{name}.laid_out"
+        more = self.whole(rows) - rows
+        if more:
+            name = self.add(laid_out, shape, (name,), f"{name}.row", HOST)
+            again = Pad("wrap", (0, 0, 0, 0, 0, more, 0, 0))
+            self.add(f"{laid_out}.block", again, (name,), image, HOST)
+        else:
+            self.add(laid_out, shape, (name,), image, HOST)
 
     def normalise(self, node: Node) -> bool:
         """Append a layer normalisation of the channels of an image, in its two operators; whether
@@ -432,6 +451,10 @@ class _Images:
             alike = self[source].shape == self[first[0]].shape and (order == first[1]).all()
             if alike and self.is_made(source):
                 inputs.append(source)
+            elif (data := self.graph[name].data) is not None and isinstance(node.op, QAdd):
+                image = np.zeros(self[first[0]].shape, data.dtype)
+                image.reshape(-1)[first[1]] = data
+                inputs.append(self.constant(f"{node.output}.{name}.image", image))
             elif lays_out and _is_matrix(first[1], self[first[0]].shape):
                 inputs.append(self.lay_out_matrix(name, self[first[0]].shape))
             else:

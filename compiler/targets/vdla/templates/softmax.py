@@ -162,7 +162,7 @@ class Softmax(Tiled[SoftmaxWorkload]):
         chain.schedule(s, int(knobs["blocks"]))
         E.attach(s, {exponential: "tmp", limited: "tmp", local: "out"}, s[out], positions)
         # The next tile is loaded, and the one before stored, meanwhile.
-        for copied in (x_tile, local):
+        for copied in (x_tile, local)[_tiles_in_inp(w.places, int(knobs["blocks"]), params) == 1 :]:
             s[copied].double_buffer()
         return lower(s, [x, table.words, par, out], name)
 
@@ -325,11 +325,16 @@ def _needs(row: int, room: int, blocks: int, positions: int, params: HwParams) -
     chain = STAYING + newton_steps(row) + CHAIN_PARTS
     tile = STAYING + positions * (1 + bool(room))
     return {
-        "inp": 2 * blocks * row,
+        "inp": _tiles_in_inp(row, blocks, params) * blocks * row,
         "tmp": blocks * max(chain, tile),
         "out": 2 * blocks * positions,
         "par": E.REQUANT_ENTRIES + params.table_entries,
     }
+
+
+def _tiles_in_inp(row: int, blocks: int, params: HwParams) -> int:
+    """One where not even two tiles of one block fit; else the next tile has room, too."""
+    return 1 if blocks == 1 and 2 * row > params.inp_depth else 2
 
 
 class Chain:

@@ -46,8 +46,13 @@ class Scores:
     def number(self, value: float) -> str:
         return self.constant(np.float32(value))
 
-    def model(self, masked: str, share: float = 1 / 255) -> onnx.ModelProto:
-        rows = self.stored(self.op("Softmax", masked, axis=-1), share, -128)
+    def model(
+        self, masked: str, share: float = 1 / 255, is_guarded: bool = False
+    ) -> onnx.ModelProto:
+        shares = self.op("Softmax", masked, axis=-1)
+        if is_guarded:
+            shares = self.op("Where", self.op("IsNaN", shares), self.number(0), shares)
+        rows = self.stored(shares, share, -128)
         values = self.stored("v", 0.1, 3)
         y = self.stored(self.op("MatMul", rows, values), 0.02, 0)
         shapes = {"x": (HEADS, TOKENS, TOKENS), "v": (HEADS, TOKENS, 8)}
@@ -210,7 +215,22 @@ def _chosen(net: Scores) -> str:
     return net.op("Where", CONDITIONS, net.number(0), net.number(-1e9))
 
 
+def _of_keys(net: Scores) -> str:
+    """A row of keys for all queries, as from ``attention_mask``."""
+    first = net.constant(np.array([TOKENS - 1])), net.constant(np.array([TOKENS]))
+    last = net.op("Slice", CONDITIONS, *first, net.constant(np.array([0])))
+    return net.op("Add", net.scores, net.op("Where", last, net.number(0), net.number(LOWEST)))
+
+
+def _guarded(net: Scores) -> str:
+    """Shares that are 0 where they are NaN, as PyTorch exports ``scaled_dot_product_attention``."""
+    hidden = net.op("Where", CONDITIONS, net.number(0), net.number(-np.inf))
+    return net.op("Add", net.scores, hidden)
+
+
 COMPUTED = {
+    "of keys": _of_keys,
+    "guarded": _guarded,
     "chosen and added": lambda net: net.op("Add", net.scores, _chosen(net)),
     "added to": lambda net: net.op("Add", _chosen(net), net.scores),
     "of floats": lambda net: net.op("Add", net.scores, _as_floats(net)),
@@ -224,8 +244,8 @@ COMPUTED = {
 }
 
 
-def with_conditions(net: Scores, masked: str) -> onnx.ModelProto:
-    model = net.model(masked)
+def with_conditions(net: Scores, masked: str, is_guarded: bool = False) -> onnx.ModelProto:
+    model = net.model(masked, is_guarded=is_guarded)
     shape = (TOKENS, TOKENS)
     model.graph.input.append(helper.make_tensor_value_info(CONDITIONS, TensorProto.BOOL, shape))
     return model
@@ -237,9 +257,12 @@ def with_conditions(net: Scores, masked: str) -> onnx.ModelProto:
 def test_a_computed_mask_is_an_operand(form: str) -> None:
     """As near ONNX Runtime as a constant one, and on the accelerator."""
     net = Scores()
-    model = with_conditions(net, COMPUTED[form](net))
+    model = with_conditions(net, COMPUTED[form](net), form == "guarded")
     assert softmax_of(model) is not None
-    x = [*operands(), np.tri(TOKENS, dtype=bool)]
+    mask = np.tri(TOKENS, dtype=bool)
+    mask[0] = form != "guarded"  # hides all keys of a query
+    mask[-1, 3:7] = False
+    x = [*operands(), mask]
     [distance] = [d for d in distances(model, x) if d.op == "QTableSoftmax"]
     assert distance.largest <= 1 and distance.counts[0] >= 0.99 * distance.elements
     host, sim = (vdla.compile(model, target).run(*x)[0] for target in ("cpu", "sim"))

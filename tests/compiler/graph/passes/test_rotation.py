@@ -137,11 +137,19 @@ def _wrong_sign(net: Queries) -> str:
     return net.op("Add", net.op("Mul", net.x, cos), net.op("Mul", turned, sin))
 
 
+def _scaled(net: Queries) -> str:
+    """Times the root of the scores' factor, as PyTorch exports attention."""
+    moved = net.op("Reshape", _half_turned(net), net.constant(np.array([HEADS, 1, TOKENS, WIDTH])))
+    scaled = net.op("Mul", moved, net.constant(np.array(1.5, np.float32)))
+    return net.op("Reshape", scaled, net.constant(np.array([1, HEADS, TOKENS, WIDTH])))
+
+
 FORMS: dict[str, Callable[[Queries], str]] = {
     "the operator": _operator,
     "half turned": _half_turned,
     "halves": _halves,
     "split": _split,
+    "scaled": _scaled,
     "added in both halves": _wrong_sign,  # signs are in the sines
 }
 
@@ -185,7 +193,7 @@ def test_every_form_is_one_operator(form: str, at_run_time: bool) -> None:
 
 @pytest.mark.slow
 @pytest.mark.short(1)
-@pytest.mark.parametrize("form", ["the operator", "half turned", "halves"])
+@pytest.mark.parametrize("form", ["the operator", "half turned", "halves", "scaled"])
 def test_the_quantiser_leaves_it_whole(form: str) -> None:
     """Whoever wrote the float model, what its queries become is one operator in integers."""
     net = Queries(False, is_float=True)

@@ -85,7 +85,7 @@ def test_the_longest_row_fits_and_one_more_does_not(params: HwParams) -> None:
 
 def test_without_a_table_of_16_bits_there_is_no_row() -> None:
     assert longest_row(HwParams()) == longest_row(HwParams(vector_table=1)) == 0
-    assert longest_row(HW) == 512
+    assert longest_row(HW) == 2048
 
 
 def test_the_table_is_set_once() -> None:
