@@ -166,9 +166,8 @@ def _is_addend(draft: Draft, node: onnx.NodeProto, name: str) -> bool:
     if node.op_type != "Add":
         return False
     value, shape = draft.constants[name], draft.shapes[node.output[0]]
-    is_whole = (1,) * (len(shape) - value.ndim) + value.shape == shape and prod(
-        value.shape[:-1]
-    ) > 1
+    full = (1,) * (len(shape) - value.ndim) + value.shape
+    is_whole = full == shape and prod(value.shape[:-1]) > 1
     if not is_whole or not np.isfinite(value).all():
         return False
     hides = (value == value.max()) | (value <= value.max() - GAP)

@@ -22,6 +22,7 @@ from vdla.compiler.graph.passes.fold_activations import fold_activations
 from vdla.compiler.graph.passes.fold_pads import _folded
 from vdla.compiler.graph.passes.fuse_layer_norm import _Steps
 from vdla.compiler.graph.passes.fuse_qdq import QdqFusion
+from vdla.compiler.graph.passes.fuse_rotation import _Rotations
 from vdla.compiler.graph.passes.fuse_softmax import _Softmax, fuse_softmax
 from vdla.compiler.graph.passes.merge_transposes import merge_transposes
 from vdla.compiler.graph.passes.split_batch import _is_shared, _split_operator
@@ -415,8 +416,17 @@ COMPILER = (
            "(order.reshape(groups, rows, columns) != rows_of_groups[:, :rows]).any()", "False",
            tests(f"{PLACES}::test_a_softmax_of_scores_that_are_turned")),
     Mutant("a softmax of the product's rows", "compiler", _Images.find_scores,
-           "name = node.inputs[0]", "break",
+           "name = computed[0]", "break",
            tests(f"{PLACES}::test_a_softmax_between_products_is_in_the_program")),
+    Mutant("what is added to scores lies in another order", "compiler", _Images.rewrite_elementwise,
+           "image.reshape(-1)[first[1]] = data",
+           "image.reshape(-1)[: data.size] = data.reshape(-1)",
+           tests("compiler/quantize/test_quantize_tokens.py::test_positions_are_added_in_integers")),
+    Mutant("any zero is a guard", "compiler", _Softmax.share,
+           "or not is_nan(unlike.op)", "", tests(f"{MASKS}::test_other_zeros_are_no_guard")),
+    Mutant("rotations lose the number behind them", "compiler", _Rotations.rotation,
+           "real = factor * float", "real = float",
+           tests("compiler/graph/passes/test_rotation.py::test_every_form_is_one_operator")),
     Mutant("no limit where the inverse has more bits", "compiler", softmax.Softmax.schedule,
            "total[at] >> w.room", "total[at] + w.room",
            tests("compiler/targets/vdla/templates/test_softmax.py::test_softmax_equals_the_interpreter")),

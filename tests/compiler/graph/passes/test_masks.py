@@ -269,6 +269,17 @@ def test_a_computed_mask_is_an_operand(form: str) -> None:
     np.testing.assert_array_equal(host, sim)
 
 
+def test_other_zeros_are_no_guard() -> None:
+    """Only where a share is NaN its 0 is that of the integers."""
+    net = Scores()
+    model = net.model(_added(net, seen("causal"), -1e9), is_guarded=True)
+    assert softmax_of(model) is not None
+    [test] = (node for node in model.graph.node if node.op_type == "IsNaN")
+    test.op_type = "Cast"
+    test.attribute.append(helper.make_attribute("to", TensorProto.BOOL))
+    assert softmax_of(model) is None
+
+
 @pytest.mark.parametrize("value", [-1.0, -(255 * SCALE + GAP - 1e-3), 5.0])
 def test_conditions_that_hide_nothing_stay_in_float32(value: float) -> None:
     """The report says why."""
