@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -12,7 +14,11 @@ from ..core.core import Core
 from ..core.dma import axi_signature
 from ..core.regs import ADDR_BITS
 from ..core.technology import SIMULATION, Technology
+from ..core.verilog import to_verilog
 from .wishbone import WORD_BITS, bus_signature
+
+TOP = "vdla_peripheral"
+_PORT = re.compile(r"\b(bus|axi)__(\w+)\b")
 
 
 class Peripheral(wiring.Component):
@@ -76,3 +82,8 @@ class Peripheral(wiring.Component):
             m.d.sync += stopped.eq(1)
         m.d.comb += [self.irq.eq(stopped), self.running.eq(core.running)]
         return m
+
+
+def peripheral_verilog(params: HwParams, technology: Technology = SIMULATION) -> str:
+    """The peripheral as Verilog text; ports are flat: ``bus_adr``, ``axi_araddr``, ``irq``, ..."""
+    return _PORT.sub(r"\1_\2", to_verilog(Peripheral(params, technology), TOP))

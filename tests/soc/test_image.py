@@ -21,7 +21,8 @@ from vdla.soc.model import PROCESSOR, compile_for_soc
 
 from .networks import DIGITS
 
-#: What the issue allows the runtime.
+pytest.importorskip("ziglang")
+#: What the firmware may take.
 MOST_BYTES = 12 << 10
 MEMORY_BYTES = 1 << 25
 

@@ -19,6 +19,8 @@ from vdla.isa.insn import Load
 from vdla.isa.program import Program
 from vdla.isa.sdram import PARTS, ULX3S
 from vdla.isa.soc import DRAM_BASE
+from vdla.runtime.native import TensorType
+from vdla.sim.model.values import run as run_values
 from vdla.soc import firmware
 from vdla.soc.image import checksum
 from vdla.soc.model import SocModel, compile_for_soc
@@ -26,6 +28,7 @@ from vdla.soc.simulator import SocSimulator
 
 from .networks import DIGITS, SAMPLES, TRANSFORMER, images
 
+pytest.importorskip("ziglang")
 #: More than any of the runs takes.
 MOST_CYCLES = 6_000_000
 pytestmark = pytest.mark.more
@@ -91,6 +94,25 @@ def test_polling_takes_the_same_cycles(
     monkeypatch.setattr(firmware, "SOURCES", tmp_path / "firmware")
     lines = list(SocModel(digits, [images(1)]).run())
     assert said(lines) == expected(DIGITS, images(1))
+
+
+def test_caches_forget_what_the_core_wrote() -> None:
+    """A program alone, again and again: its results are in the cache while the core computes the
+    next ones, and little else passes through."""
+    module = compile_for_soc(TRANSFORMER)
+    programs = module.compiled.programs
+    program = max(programs, key=lambda p: sum(r["bytes"] for r in p.meta["outputs"]))
+    inputs, outputs = (
+        tuple(TensorType(r["name"], tuple(r["shape"]), "int8") for r in program.meta[kind])
+        for kind in ("inputs", "outputs")
+    )
+    alone = replace(module.compiled, inputs=inputs, outputs=outputs, steps=(program,))
+    rng = np.random.default_rng(0)
+    given = [rng.integers(-128, 128, (3, *t.shape[1:]), np.int8) for t in inputs]
+    lines = list(SocModel(vdla.Module(alone, module.settings), given).run())
+    for number, line in enumerate(lines):
+        results = alone.run([array[number : number + 1] for array in given], run_values)
+        assert line.endswith(f"{zlib.crc32(b''.join(r.tobytes() for r in results)):08x}"), line
 
 
 # ---- faults, each of which ends in one line ----
