@@ -55,11 +55,11 @@ def soc_run(
             print(line, flush=True)
     wall_s = time.perf_counter() - begun
     body = {
-        "model": model.name, "hw": module.params.to_dict(), "lines": lines,
+        "model": model.name, "lines": lines,
         "firmware_bytes": len(system.firmware), "image_bytes": len(system.image),
         "cycles": system.simulator.cycles, "wall_s": wall_s,
     }  # fmt: skip
-    emit("soc run", body, json_file, _show)
+    emit("soc run", body, json_file, _show, module.params, module.memory, seed)
 
 
 def _show(console: Console, report: dict) -> None:
