@@ -18,7 +18,7 @@ $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "vdla needs Python 3.11 or newer, $(PYTHON) is $$($(PYTHON) --version 2>&1); say make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@for tool in g++ perl; do command -v $$tool >/dev/null || { echo "vdla needs $$tool on the PATH to build the RTL simulation; install it first" >&2; exit 1; }; done
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { echo "$(PYTHON) -m venv failed; on Debian and Ubuntu install python3-venv" >&2; exit 1; }
-	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --editable '.[rtl,fpga,cosim,tune,explore,opencl,llm,docs,dev]'
+	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --editable '.[rtl,fpga,cosim,tune,explore,opencl,llm,soc,docs,dev]'
 	@touch $@
 
 demo: $(STAMP)

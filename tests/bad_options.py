@@ -41,7 +41,7 @@ WORK = (
     "vdla.hw.fpga.sample.synthesise", "vdla.hw.fpga.synthesis.synthesise",
     "vdla.hw.boards.pynq_z1.export", "vdla.compiler.quantize.flow.calibrate",
     "vdla.bench.sweep._measured", "vdla.explore.exploration.measure_points",
-    "vdla.explore.replay.replay_rows",
+    "vdla.explore.replay.replay_rows", "vdla.soc.model.build_image",
 )  # fmt: skip
 #: What each command needs to work at all, by its words. A new command needs a line here.
 WORKING: dict[str, tuple[str, ...]] = {
@@ -82,6 +82,7 @@ WORKING: dict[str, tuple[str, ...]] = {
     "fpga table": ("--board", "ulx3s-85f"),
     "fpga sample": (),
     "fpga export": ("--output", "{new}"),
+    "soc run": ("{model}",),
 }
 #: Values that text options must refuse, by their names. ``name`` is no target, no preset, no file.
 #: A new text option needs a line here.

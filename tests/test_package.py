@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = (
     "isa", "runtime", "hw", "sim", "compiler", "report", "cosim", "pages", "api", "bench",
-    "explore", "cli", "generation",
+    "explore", "cli", "generation", "soc",
 )  # fmt: skip
 #: The modules of the package's root; each of them is meant to be there.
 ROOT_MODULES = {"__init__", "__main__", "_version", "module", "plugins"}
@@ -53,7 +53,7 @@ def test_every_dependency_is_pinned_and_explained() -> None:
     extras = metadata["optional-dependencies"]
     assert set(extras) == {
         "rtl", "fpga", "cosim", "tune", "explore", "opencl", "cuda", "torch", "docs", "dev",
-        "treernn", "keras", "tensorflow", "jax", "doors", "llm",
+        "treernn", "keras", "tensorflow", "jax", "doors", "llm", "soc",
     }  # fmt: skip
     for requirement in [*metadata["dependencies"], *(r for rs in extras.values() for r in rs)]:
         assert "~=" in requirement, f"{requirement} has no compatible pin"

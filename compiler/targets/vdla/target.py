@@ -77,14 +77,15 @@ class Accelerator(Target):
     title = "the accelerator"
     splits_batches = True
 
-    def __init__(self, options: Options):
+    def __init__(self, options: Options, host: Cpu | None = None):
+        """Without a ``host``, that is this machine's processor."""
         if options.threads > 1:
             raise VdlaError(
                 f"threads: expected 1 with the accelerator, got {options.threads}; use target cpu"
             )
         self.machine = Machine(options.hw, options.memory, options.vthreads)
         self.batch = options.hw.batch
-        self.host = Cpu(options)
+        self.host = host or Cpu(options)
         self.templates = (*(kind(self.machine) for kind in TEMPLATES), Reshaped(), Concatenated())
         self.machine_key = machine_key(options.hw, options.memory)
         self._ready = LoopPrograms(self._machine_of_programs)

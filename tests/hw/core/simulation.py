@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from amaranth.lib.wiring import Component
@@ -12,8 +12,11 @@ Bench = Callable[[Any], Awaitable[None]]
 PERIOD_S = 1e-6
 
 
-def simulate(component: Component, *benches: Bench, limit: int = 30_000) -> None:
-    """Run test benches beside one another until all of them end, or fail after ``limit`` cycles."""
+def simulate(
+    component: Component, *benches: Bench, limit: int = 30_000, processes: Sequence[Bench] = ()
+) -> None:
+    """Run test benches beside one another until all of them end, or fail after ``limit`` cycles.
+    ``processes`` never end."""
     ended = []
 
     def watched(bench: Bench) -> Bench:
@@ -25,6 +28,8 @@ def simulate(component: Component, *benches: Bench, limit: int = 30_000) -> None
 
     simulator = Simulator(component)
     simulator.add_clock(PERIOD_S)
+    for process in processes:
+        simulator.add_process(process)
     for bench in benches:
         simulator.add_testbench(watched(bench))
     simulator.run_until(limit * PERIOD_S)
