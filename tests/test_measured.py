@@ -42,7 +42,7 @@ TRANSFORMER_ROW = "digits transformer, cycles for one image (16x16, `vta`)"
 TOKEN_ROW = "a token of that Llama in int8, 256 places in the caches (16x16, `vta`), one program"
 TOKEN_ROW += "; of the roofline"
 BOARD_ROW = "the same machine: digits, MobileNet-V2, ResNet-18"
-PROGRAMS_ROW = re.compile(r"10,000 random programs .* \(([\d,]+) cycles\)")
+PROGRAMS_ROW = re.compile(r"[\d,]+ random programs .* \(([\d,]+) cycles\)")
 #: Networks by the beginning of their row, then by name.
 NETWORK_ROWS = {
     "resnet18": "ResNet-18, all of it, one program",

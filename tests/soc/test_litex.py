@@ -1,4 +1,4 @@
-"""The core in the LiteX system of ``examples/08_litex.py``, in Verilator."""
+"""The core in the LiteX system of ``examples/13_litex.py``, in Verilator."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .networks import DIGITS, images
 
 pytest.importorskip("litex")
 pytestmark = pytest.mark.more
-EXAMPLE = Path(__file__).parents[2] / "examples" / "08_litex.py"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "13_litex.py"
 BENCH = Path(__file__).with_name("litex_bench.cpp")
 CORE, RAM = 0x9000_0000, 0x4000_0000
 MOST_CYCLES = 1_000_000

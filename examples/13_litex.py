@@ -1,4 +1,4 @@
-"""The core in a LiteX system, whose bus comes from outside: 08_litex.py FOLDER writes top.v."""
+"""The core in a LiteX system, whose bus comes from outside: 13_litex.py FOLDER writes top.v."""
 
 import os
 import sys
