@@ -119,9 +119,11 @@ def requantized(
     epilogue: Epilogue,
     per_channel: bool = True,
     addend: Callable[[tuple[Expr, ...]], Expr] | None = None,
+    choosing: tuple[int, ...] = (),
 ) -> Tensor:
     """``clip(rescale(acc + bias, multiplier, shift) + zero_point)`` as int8. ``addend``, if given,
-    is added to ``acc``: the int32 value for the element at an index.
+    is added to ``acc``: the int32 value for the element at an index. ``choosing`` has the
+    dimensions of ``acc`` whose indices choose parameters, if they are others than these:
 
     ``par`` is [channel blocks, 3, block]; if not ``per_channel``, all channels use its first set.
     In groups, ``acc`` is [groups, channel blocks, rows, columns, batch, block] and ``par`` [groups,
@@ -129,8 +131,7 @@ def requantized(
     phases, columns, column phases, batch, block] and ``par`` [channel blocks, row phases, column
     phases, 3, block].
     """
-    # The dimensions of ``acc`` whose indices choose parameters.
-    choosing = {1: (0,), 2: (0, 1), 3: (0, 2, 4)}[len(par.shape) - 2]
+    choosing = choosing or {1: (0,), 2: (0, 1), 3: (0, 2, 4)}[len(par.shape) - 2]
 
     def rule(*index: Expr) -> Expr:
         row = [index[d] for d in choosing] if per_channel else [Const(0)]

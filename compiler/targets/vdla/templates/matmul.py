@@ -59,11 +59,22 @@ class ActivationsWorkload(PlannedWorkload):
     epilogue: E.Epilogue = field(compare=False)
 
     @property
+    def shared(self) -> tuple[int, int]:
+        """How many groups are computed as one because they share an operand, which then is loaded
+        once for all of them: the first image, whose readers are more blocks of channels then; or
+        the second, whose readers are more rows."""
+        first, second = self.readers
+        return (first, 1) if second == 1 else (1, second if first == 1 else 1)
+
+    @property
     def shape(self) -> ProductShape:
         """The products as the planner sees them: those of a group, for each group."""
+        first, second = self.shared
+        rows, cols = (second, self.places) if second > 1 else (self.places, 1)
         return ProductShape(
-            ic_blocks=self.ic_blocks, oc_blocks=self.oc_blocks, oh=self.places, ow=1, kh=1, kw=1,
-            sums_weights=self.sums_weights, sums_inputs=self.sums_inputs, times=self.groups,
+            ic_blocks=self.ic_blocks, oc_blocks=first * self.oc_blocks, oh=rows, ow=cols, kh=1,
+            kw=1, sums_weights=self.sums_weights, sums_inputs=self.sums_inputs,
+            times=self.groups // (first * second),
         )  # fmt: skip
 
 
@@ -137,10 +148,16 @@ class Activations(PlannedTiles[ActivationsWorkload]):
         """The bias in ``param`` is the product of the zero points for each channel."""
         params, w = self.machine.params, workload
         batch, block = params.batch, params.block
+        (first, second), apart = w.shared, w.groups // prod(w.shared)
         image = (w.ic_blocks, w.image_places, 1, batch, block)
         data = placeholder((w.groups // w.readers[0], *image), "int8", "data")
         groups = data
-        if w.readers[0] > 1:
+        if second > 1:  # rows of one image
+            size = (apart, w.ic_blocks, second, w.image_places, batch, block)
+            groups = compute(
+                size, lambda g, c, y, x, b, i: data[g * second + y, c, x, 0, b, i], "groups"
+            )
+        elif w.readers[0] > first:
             groups = compute(
                 (w.groups, *image), lambda *i: data[(i[0] // w.readers[0], *i[1:])], "groups"
             )
@@ -148,31 +165,44 @@ class Activations(PlannedTiles[ActivationsWorkload]):
         other = placeholder((read,), "int8", "other")
         one = placeholder((batch, block), "int8", "one")
         ones = placeholder((block, block), "int8", "ones")
-        par = placeholder((w.groups, w.oc_blocks, E.REQUANT_ENTRIES, block), "int32", "param")
-        size = (w.groups, w.oc_blocks, w.ic_blocks)
-        tiles = weight_tiles(other, *size, w.others, block, w.readers[1])
+        oc_blocks = first * w.oc_blocks
+        par = placeholder((apart, oc_blocks, E.REQUANT_ENTRIES, block), "int32", "param")
+        size = (apart, oc_blocks, w.ic_blocks)
+        readers = w.readers[1] // second
+        tiles = weight_tiles(other, *size, w.others, block, readers, first)
         # The positions that are not multiplied are a border that is cut off.
-        window = E.Window((1, 1), pads=(0, 0, w.places - w.image_places, 0))
-        acc, copy = sums_of_products(window, 0, groups, tiles, ())
+        beyond = w.places - w.image_places
+        pads = (0, 0, 0, beyond) if second > 1 else (0, 0, beyond, 0)
+        acc, copy = sums_of_products(E.Window((1, 1), pads=pads), 0, groups, tiles, ())
+        inlined, products, channel, row = [groups] * (groups is not data), acc, 1, 2
+        if second > 1:  # the results of a group lie together
+            g, c, y, *rest = acc.shape
+            products = compute(
+                (g, y, c, *rest), lambda g, y, c, x, b, i: acc[g, c, y, x, b, i], "products"
+            )
+            inlined.append(products)
+            channel, row = row, channel
         sums: list[_Sums] = []
-        products, addend, partial = acc, None, []
+        addend, partial = None, []
         if w.sums_weights:
             sums.append(_Sums.sum_weights(tiles, one, w.a_zero_point))
-            addend = sums[-1].at((0, 1, 4, 5))
+            addend = sums[-1].at((0, channel, 4, 5))
         if w.sums_inputs:
             sums.append(_Sums.sum_inputs(copy, ones, w.b_zero_point))
-            by_position = sums[-1].at((0, 2, 4, 5))
+            by_position = sums[-1].at((0, row, 3, 4, 5))
             if addend is None:
                 addend = by_position
             else:  # sums of weights come on top
-                products = compute(acc.shape, lambda *i: acc[i] + by_position(i), "partial")
+                both = products
+                products = compute(both.shape, lambda *i: both[i] + by_position(i), "partial")
                 partial.append(products)
-        out = E.requantized(products, par, w.epilogue, addend=addend)
+        out = E.requantized(products, par, w.epilogue, addend=addend, choosing=(0, channel))
+        tiled = (0, channel, row, 3)
         stages = Stages(data, tiles, par, copy, acc)
-        loops = schedule_products(out, stages, (0, 1, 2, 3), make_tiling(knobs), self.machine)
+        loops = schedule_products(out, stages, tiled, make_tiling(knobs), self.machine)
         s, staying = loops.schedule, loops.staying
-        if groups is not data:
-            s[groups].compute_inline()
+        for stage in inlined:
+            s[stage].compute_inline()
         for operand in (copy, tiles):
             s[operand].compute_at(s[out], staying.get(operand, loops.tile))
         # Sums are made once for each operand, where that is loaded; the ones stay on chip from the
@@ -199,7 +229,7 @@ class Activations(PlannedTiles[ActivationsWorkload]):
         # Channels beyond the second image's positions have multiplier 0: their result is
         # requant(0).
         packed = requant_parameters(bias, op.requant, self.machine)
-        return {**found, "requantisation": np.tile(packed, (w.groups, 1, 1, 1))}
+        return {**found, "requantisation": np.tile(packed, (w.groups // w.shared[1], 1, 1, 1))}
 
 
 def tile_step(params: HwParams) -> int:
@@ -211,14 +241,19 @@ def tile_step(params: HwParams) -> int:
 
 def weight_tiles(
     image: Tensor, groups: int, tiles: int, channel_blocks: int, positions: int, block: int,
-    readers: int = 1,
+    readers: int = 1, together: int = 1,
 ) -> Tensor:  # fmt: skip
     """Places of an image as tiles of weights, [groups, tiles, channel blocks, 1, 1, block, block].
-    ``image`` is flat: [groups / readers][channel blocks][positions][block]. Where positions end
-    within a tile, its last rows are the next block's first positions."""
+    ``image`` is flat: [groups / readers][channel blocks][positions][block]; the tiles of a group
+    are those of ``together`` of its groups. Where positions end within a tile, its last rows are
+    the next block's first positions."""
+    each = tiles // together
 
     def element(g: Expr, c: Expr, k: Expr, y: Expr, x: Expr, i: Expr, ci: Expr) -> Expr:
-        block_of_image = (g if readers == 1 else g // readers) * channel_blocks + k
+        group = g if readers == 1 else g // readers
+        if together > 1:
+            group, c = group * together + c // each, c % each
+        block_of_image = group * channel_blocks + k
         return image[(block_of_image * positions + c * block + i) * block + ci]
 
     return compute((groups, tiles, channel_blocks, 1, 1, block, block), element, "tiles")
@@ -265,11 +300,11 @@ class _Sums:
     def sum_inputs(cls, image: Tensor, ones: Tensor, zero_point: int) -> _Sums:
         """For each position, the sum of its channels in every lane: products with a tile of
         ones."""
-        groups, ic_blocks, positions, _, batch, block = image.shape
+        groups, ic_blocks, rows, cols, batch, block = image.shape
         cb, ci = reduce_axis(ic_blocks, "cb"), reduce_axis(block, "ci")
         total = compute(
-            (groups, positions, batch, block),
-            lambda g, y, b, i: E.dot(image[g, cb, y, 0, b, ci], ones[i, ci], (cb, ci)),
+            (groups, rows, cols, batch, block),
+            lambda g, y, x, b, i: E.dot(image[g, cb, y, x, b, ci], ones[i, ci], (cb, ci)),
             "input_sums",
         )
         return cls(image, ones, "wgt", total, _times(total, -zero_point))

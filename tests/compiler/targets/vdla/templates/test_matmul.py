@@ -136,7 +136,7 @@ PRODUCTS = {
     "some of the places": (product(3, 48, 21, 37, (9, -7), 16, more=11), DEFAULT),
     "an image that several read": (product(6, 32, 20, 37, (9, -7), 16, readers=(3, 1)), DEFAULT),
     "weights that several read": (product(6, 32, 20, 37, (9, -7), 16, readers=(1, 2)), DEFAULT),
-    "both that several read": (product(6, 32, 20, 32, (0, 4), 16, readers=(6, 3)), DEFAULT),
+    "both that several read": (product(6, 32, 20, 32, (0, 4), 16, readers=(3, 2)), DEFAULT),
     "blocks of 8": (product(3, 24, 19, 21, (-9, 2), 8), PRESETS["8x8"]),
     "blocks of 4": (product(2, 8, 11, 10, (4, -2), 4), SMALL),
     "two passes": (product(2, 16, 20, 20, (4, -2), 16), HwParams(vector_passes=2)),
