@@ -37,7 +37,7 @@ def soc_run(
     json_file: options.JsonFile = None,
 ) -> None:
     """Simulate the system with a model, and print what its firmware prints: for each run the class,
-    the core's cycles and all, a CRC-32 of the outputs.
+    the cycles of the core and those of all steps, a CRC-32 of the outputs.
     """
     from ..soc.model import SocModel, compile_for_soc
 

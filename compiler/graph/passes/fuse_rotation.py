@@ -236,8 +236,8 @@ class _Rotations:
         return made or [node]
 
     def scaled(self, node: Node) -> tuple[str, float] | None:
-        """The tensor that a node multiplies by a positive number, and the number; it may come
-        before the scores' product, in both operands."""
+        """The tensor that a node multiplies by a positive number, and the number: PyTorch
+        multiplies queries and keys by the root of the scores' factor."""
         match node.op:
             case Map(args=(a, b), body=Binary("*", left, right)) if (left, right) == (a, b):
                 for name, other in (node.inputs, node.inputs[::-1]):

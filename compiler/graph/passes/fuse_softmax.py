@@ -112,8 +112,8 @@ class _Softmax:
         return name
 
     def share(self, name: str) -> Node | None:
-        """The node that ends a softmax. It may be the one before: exporters choose 0 where a share
-        is NaN, because all scores of its row are hidden; the integers of such a row are 0."""
+        """The node that ends a softmax, without the guard of exporters, which choose 0 where a
+        share is NaN because all scores of its row are hidden. There the integers have 0, too."""
         node = self.producers.get(name)
         match node.op if node is not None else None:
             case Map(args=args, body=Select(Var() as guard, zero, Var() as share)) if node:

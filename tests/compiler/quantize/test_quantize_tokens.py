@@ -208,6 +208,29 @@ def test_a_norm_between_norms_is_int8() -> None:
     assert len(module.compiled.programs) == 1
 
 
+@pytest.mark.slow
+def test_a_norm_in_steps_stays_whole() -> None:
+    """RMS normalisation as PyTorch writes it out: no step is rounded to int8, not even the square,
+    which is a function of one tensor; the accelerator computes it."""
+    net = FloatNet("rms")
+    x = net.linear(net.input(1, 16, 32), 32)
+    squares = net.binary("Mul", x, x)
+    mean = net._node("ReduceMean", [squares, net.constant("axis", np.array([2]))], (1, 16, 1))
+    root = net.unary("Sqrt", net.plus(mean, np.array(1e-5, np.float32)))
+    normal = net._node("Mul", [x, net.unary("Reciprocal", root)], (1, 16, 32))
+    normal = net._node("Mul", [normal, net.random("gain", 32)], (1, 16, 32))
+    net.output(net.binary("Add", x, net.attention(normal, 2)))
+    x = np.random.default_rng(5).standard_normal((8, 16, 32)).astype(np.float32)
+    made = vdla.quantize(net.model(), x)
+    kept = {row["op"] for row in made.report["layers"] if row["type"] != "int8"}
+    assert kept == {"Mul", "ReduceMean", "Add+Sqrt+Reciprocal", "Reshape", "Softmax"}
+    module = vdla.compile(made.model)
+    y, z = module.run(x[:1])[0], vdla.compile(made.model, "cpu").run(x[:1])[0]
+    np.testing.assert_array_equal(y, z)
+    assert len(module.compiled.programs) == 1
+    assert "QNormalise" in {row["op"] for row in module.report["layers"]}
+
+
 @pytest.mark.more
 def test_an_encoder_is_quantised() -> None:
     """All products and GELU are int8: of activations, of all tokens by a weight, with its bias. The

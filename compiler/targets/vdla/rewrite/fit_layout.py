@@ -44,8 +44,8 @@ def _apart(graph: Graph, node: Node, params: HwParams, lie: Sequence[str], parts
 
 
 def _misfit(graph: Graph, node: Node, params: HwParams) -> str:
-    # Weights and biases of products, masks and constant addends are laid out by their templates;
-    # all else has the layout of activations.
+    # Templates lay out weights and biases of products, and masks; constant addends are laid out
+    # where the program is linked. All else has the layout of activations.
     first, *others = graph.operands(node)
     if graph.macs(node) or isinstance(node.op, QTableSoftmax | QAdd):
         others = [tensor for tensor in others if not tensor.is_constant]

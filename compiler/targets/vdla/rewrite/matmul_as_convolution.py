@@ -170,10 +170,10 @@ class _Images:
         if not isinstance(node.op, QTableSoftmax):
             return False
         shape = self.graph.result(node).shape
-        # With a mask there is room for the next row, and for one of the mask if it is computed.
-        rows = 1 + sum(1 + (not self.graph[name].is_constant) for name in node.inputs[1:])
         fits = shape[-1] <= self.limits.longest_row and shape[-2] % self.limits.tile_step == 0
-        fits = fits and (rows == 1 or rows * shape[-1] <= self.limits.inp_depth)
+        for name in node.inputs[1:]:  # two rows lie in inp then, and one of a mask that is computed
+            in_inp = 2 + (not self.graph[name].is_constant)
+            fits = fits and in_inp * shape[-1] <= self.limits.inp_depth
         if not (fits and node.op.axis == len(shape) - 1):
             return False
         for name in node.inputs[1:]:

@@ -161,9 +161,10 @@ class Softmax(Tiled[SoftmaxWorkload]):
             s[sums_of_rows].reorder(key, *sums_of_rows.axes)
         chain.schedule(s, int(knobs["blocks"]))
         E.attach(s, {exponential: "tmp", limited: "tmp", local: "out"}, s[out], positions)
-        # The next tile is loaded, and the one before stored, meanwhile.
-        for copied in (x_tile, local)[_tiles_in_inp(w.places, int(knobs["blocks"]), params) == 1 :]:
-            s[copied].double_buffer()
+        # The next tile is loaded, if there is room for it, and the one before stored, meanwhile.
+        s[local].double_buffer()
+        if _tiles_in_inp(w.places, int(knobs["blocks"]), params) > 1:
+            s[x_tile].double_buffer()
         return lower(s, [x, table.words, par, out], name)
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
@@ -333,7 +334,8 @@ def _needs(row: int, room: int, blocks: int, positions: int, params: HwParams) -
 
 
 def _tiles_in_inp(row: int, blocks: int, params: HwParams) -> int:
-    """One where not even two tiles of one block fit; else the next tile has room, too."""
+    """How many tiles ``inp`` holds: two, so that the next one is loaded meanwhile, or one where two
+    of a single block do not fit."""
     return 1 if blocks == 1 and 2 * row > params.inp_depth else 2
 
 
