@@ -13,7 +13,7 @@ from pathlib import Path
 from ..isa.errors import VdlaError
 from ..isa.params import HwParams
 from ..isa.sdram import PARTS
-from ..isa.soc import END_OF_TEXT, RAM_BYTES
+from ..isa.soc import END_OF_TEXT, FLASH_IMAGE, FLASH_READ, RAM_BYTES
 from ..runtime.cache import one_process
 from ..sim.rtl import toolchain
 from ..sim.rtl.driver import CHIP, chip_flag
@@ -56,7 +56,8 @@ class SocSimulator:
         self.cycles = 0
 
     def run(self, firmware: bytes, image: bytes, max_cycles: int = MAX_CYCLES) -> Iterator[str]:
-        """Run firmware from power-on to its end; the lines that it prints, as they come.
+        """Run firmware from power-on to its end, with the image in flash; the lines that it prints,
+        as they come.
 
         Raises VdlaError where the memory is misused, and after ``max_cycles``.
         """
@@ -94,7 +95,8 @@ def _built(params: HwParams, part: str) -> Path:
     text = _RAM.sub(r"\1 /*verilator public_flat_rw*/;", text)
     # Registers start with their initial values, as in the core's own simulation.
     text = _RESET_PORT.sub(r"\1\2wire rst = 1'h0;", text, count=1) + processor
-    flags = (chip_flag(part), f"-DBIT_CYCLES={BIT_CYCLES}", "-O1")
+    values = {"BIT_CYCLES": BIT_CYCLES, "FLASH_IMAGE": FLASH_IMAGE, "FLASH_READ": FLASH_READ}
+    flags = (chip_flag(part), *(f"-D{name}={value}" for name, value in values.items()), "-O1")
     parts = [text, *(p.read_text("utf-8") for p in (HARNESS, CHIP)), repr(toolchain.versions())]
     key = hashlib.sha256("\0".join([*parts, *flags]).encode()).hexdigest()[:24]
     target = toolchain.cache_dir() / f"soc_{key}.so"
