@@ -69,12 +69,21 @@ private:
     uint64_t place_ = 0;
 };
 
+const uint64_t kPressed = 16;  // cycles for which the button is down
+
 struct Simulation {
+    uint64_t now = 0, button_at;
     std::vector<uint8_t> dram;
     std::string text;
     Line line;
     Flash flash;
     Chip chip{VDLA_SDRAM};
+
+    // The chip is as after power-on, with the contents that it has.
+    void power_memory() {
+        chip = Chip{VDLA_SDRAM};
+        chip.hold(dram.data(), dram.size());
+    }
     std::unique_ptr<VerilatedContext> context{new VerilatedContext};
     std::unique_ptr<Vvdla_soc> top{new Vvdla_soc(context.get())};
 };
@@ -83,12 +92,15 @@ struct Simulation {
 
 extern "C" {
 
-// A system whose processor has the firmware, and whose flash has the image; its memory has `size` bytes.
-Simulation* soc_new(const uint8_t* firmware, uint64_t firmware_bytes, const uint8_t* image, uint64_t image_bytes, uint64_t size) {
+// A system whose processor has the firmware, and whose flash has the image; its memory has `size` bytes. In the
+// cycle `button_at` somebody presses the button.
+Simulation* soc_new(const uint8_t* firmware, uint64_t firmware_bytes, const uint8_t* image, uint64_t image_bytes, uint64_t size,
+                    uint64_t button_at) {
     auto* sim = new Simulation;
+    sim->button_at = button_at;
     sim->dram.resize(size);
     sim->flash.image.assign(image, image + image_bytes);
-    sim->chip.hold(sim->dram.data(), size);
+    sim->power_memory();
     sim->top->eval();  // clears the processor's memory
     std::memcpy(&sim->top->rootp->vdla_soc__DOT__soc__DOT__ram__DOT__storage, firmware, firmware_bytes);
     return sim;
@@ -99,7 +111,10 @@ void soc_delete(Simulation* sim) { delete sim; }
 // Run until a byte `end` is on the line, or so many cycles have passed, whose number is returned.
 uint64_t soc_run(Simulation* sim, uint64_t cycles, char end) {
     Vvdla_soc* top = sim->top.get();
-    for (uint64_t now = 0; now < cycles; ++now) {
+    for (uint64_t now = 0; now < cycles; ++now, ++sim->now) {
+        top->button = sim->now - sim->button_at < kPressed;  // a large number before it
+        // What is cut off is not the chip's fault: the controller sets it up again, and rows lose nothing meanwhile.
+        if (top->button) sim->power_memory();
         top->pins_data_i_0 = sim->chip.late(0);
         top->pins_data_i_1 = sim->chip.late(1);
         top->clk = 0;

@@ -43,7 +43,9 @@ class SocSimulator:
         self.part = PARTS[part]
         self._library = ctypes.CDLL(str(_built(params, part)))
         pointer, size = ctypes.c_void_p, ctypes.c_uint64
-        self._library.soc_new.argtypes = [ctypes.c_char_p, size, ctypes.c_char_p, size, size]
+        self._library.soc_new.argtypes = [
+            ctypes.c_char_p, size, ctypes.c_char_p, size, size, size,
+        ]  # fmt: skip
         self._library.soc_new.restype = pointer
         self._library.soc_delete.argtypes = [pointer]
         self._library.soc_run.argtypes = [pointer, size, ctypes.c_char]
@@ -55,16 +57,22 @@ class SocSimulator:
         #: Cycles of the last run.
         self.cycles = 0
 
-    def run(self, firmware: bytes, image: bytes, max_cycles: int = MAX_CYCLES) -> Iterator[str]:
+    def run(
+        self,
+        firmware: bytes,
+        image: bytes,
+        max_cycles: int = MAX_CYCLES,
+        button_at: int = MAX_CYCLES,
+    ) -> Iterator[str]:
         """Run firmware from power-on to its end, with the image in flash; the lines that it prints,
-        as they come.
+        as they come. In the cycle ``button_at`` somebody presses the button, which resets.
 
         Raises VdlaError where the memory is misused, and after ``max_cycles``.
         """
         assert len(firmware) <= RAM_BYTES and len(image) <= self.part.size_bytes
         library, end = self._library, bytes([END_OF_TEXT])
         system = library.soc_new(
-            firmware, len(firmware), image, len(image), self.part.size_bytes
+            firmware, len(firmware), image, len(image), self.part.size_bytes, button_at
         )  # fmt: skip
         told, size, self.cycles = b"", ctypes.c_uint64(), 0
         try:

@@ -173,17 +173,20 @@ class Soc(wiring.Component):
 
 
 class SocWithSdram(wiring.Component):
-    """The system with the controller of a part of SDRAM; its pins and the flash's are ports."""
+    """The system with the controller of a part of SDRAM; its pins and the flash's are ports, and
+    ``button``, which resets."""
 
     def __init__(self, params: HwParams, part: str, divisor: int):
         memory = Sdram(params, PARTS[part])
         self.soc = Soc(params, memory, divisor)
         pins = memory.signature.members["pins"]
-        super().__init__({"tx": Out(1, init=1), "pins": pins, "flash": Out(flash_signature())})
+        flash = Out(flash_signature())
+        super().__init__({"button": In(1), "tx": Out(1, init=1), "pins": pins, "flash": flash})
 
     def elaborate(self, platform) -> Module:
         m = Module()
         m.submodules.soc = self.soc
+        m.d.sync += self.soc.reset.eq(self.button)
         m.d.comb += self.tx.eq(self.soc.tx)
         connect(m, self.soc.memory.pins, flipped(self.pins))
         connect(m, self.soc.flash, flipped(self.flash))

@@ -28,9 +28,9 @@ MEMORY_BYTES = 1 << 25
 
 
 def test_the_firmware_is_small() -> None:
-    built = build_firmware()
+    built = build_firmware(MEMORY_BYTES)
     assert 2000 < len(built) <= MOST_BYTES
-    assert built == build_firmware()
+    assert built == build_firmware(MEMORY_BYTES)
 
 
 def test_header_and_builder_have_the_same_version() -> None:
@@ -59,7 +59,7 @@ def test_the_checksum_is_that_of_the_firmware() -> None:
 def test_without_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(firmware, "find_spec", lambda name: None)
     with pytest.raises(VdlaError, match=r"^ziglang is not installed, .*'vdla\[soc\]'$"):
-        build_firmware()
+        build_firmware(MEMORY_BYTES)
 
 
 def step(body: str) -> bytes:
@@ -99,6 +99,8 @@ def test_an_image_that_does_not_fit(digits) -> None:
     image = build_image(digits.compiled, [sample], MEMORY_BYTES)
     with pytest.raises(VdlaError, match=r"take fewer inputs"):
         build_image(digits.compiled, [sample] * (1 << 17), MEMORY_BYTES)
+    with pytest.raises(VdlaError, match=r"the 14,680,064 bytes of flash behind the bitstream, got"):
+        build_image(digits.compiled, [sample] * 60_000, MEMORY_BYTES)
     size, known = struct.unpack_from("<II", image, 8)
     assert size == len(image) and known == checksum(image[16:])
 
