@@ -53,8 +53,8 @@ def main() -> None:
             module.save(folder)
             images.tofile(folder / "images")
             for language, build in languages.items():
-                command = [build(folder), folder / "model.bin", folder / "images", folder / "scores"]
-                subprocess.run(command, check=True)
+                files = [folder / name for name in ("model.bin", "images", "scores")]
+                subprocess.run([build(folder), *files], check=True)
                 scores = np.fromfile(folder / "scores", np.float32).reshape(expected.shape)
                 different = int((scores != expected).sum())
                 print(
