@@ -113,8 +113,6 @@ uint64_t soc_run(Simulation* sim, uint64_t cycles, char end) {
     Vvdla_soc* top = sim->top.get();
     for (uint64_t now = 0; now < cycles; ++now, ++sim->now) {
         top->button = sim->now - sim->button_at < kPressed;  // a large number before it
-        // What is cut off is not the chip's fault: the controller sets it up again, and rows lose nothing meanwhile.
-        if (top->button) sim->power_memory();
         top->pins_data_i_0 = sim->chip.late(0);
         top->pins_data_i_1 = sim->chip.late(1);
         top->clk = 0;
@@ -122,8 +120,9 @@ uint64_t soc_run(Simulation* sim, uint64_t cycles, char end) {
 #define PINS(n) \
     Pins{uint8_t(top->pins_command_##n), uint8_t(top->pins_bank_##n), uint16_t(top->pins_address_##n), \
          uint8_t(top->pins_mask_##n), uint16_t(top->pins_data_o_##n), bool(top->pins_data_oe)}
-        sim->chip.clock(PINS(0));
-        sim->chip.clock(PINS(1));
+        // The controller sets the chip up again behind a reset, whatever was cut off.
+        if (top->button) sim->power_memory();
+        else sim->chip.clock(PINS(0)), sim->chip.clock(PINS(1));
         sim->flash.sample(top->flash_select_n, top->flash_clock, top->flash_command);
         top->flash_data = sim->flash.data;
         sim->line.sample(top->tx, &sim->text);
