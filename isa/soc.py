@@ -27,7 +27,7 @@ WINDOW, INTERRUPT = 0x400, 0x404
 INTERRUPT_LINE, FAULT_LINE = 0, 1
 #: The flash: bits of an address, the command that reads, and where the image of a model begins, behind
 #: the largest bitstream of the FPGA.
-FLASH_ADDRESS_BITS, FLASH_READ, FLASH_IMAGE = 24, 0x03, 2 << 20
+FLASH_ADDRESS_BITS, FLASH_READ, FLASH_IMAGE = 24, 0x03, 3 << 20
 MOST_IMAGE_BYTES = (1 << FLASH_ADDRESS_BITS) - FLASH_IMAGE
 #: Programs begin at multiples of this, where the banks of a memory begin again.
 LEAST_WINDOW_BYTES = 64 << 10

@@ -43,6 +43,8 @@ def build_for_board(
     built = synthesis.build(
         board, system.params, directory, seeds, freq_mhz, False, progress, workers
     )
+    if bitstream := built.body["bitstream"]:
+        assert Path(bitstream).stat().st_size <= FLASH_IMAGE, bitstream
     image = directory / "image.bin"
     image.write_bytes(system.image)
     flash = "openFPGALoader -b ulx3s -f"

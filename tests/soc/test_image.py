@@ -99,7 +99,7 @@ def test_an_image_that_does_not_fit(digits) -> None:
     image = build_image(digits.compiled, [sample], MEMORY_BYTES)
     with pytest.raises(VdlaError, match=r"take fewer inputs"):
         build_image(digits.compiled, [sample] * (1 << 17), MEMORY_BYTES)
-    with pytest.raises(VdlaError, match=r"the 14,680,064 bytes of flash behind the bitstream, got"):
+    with pytest.raises(VdlaError, match=r"the 13,631,488 bytes of flash behind the bitstream, got"):
         build_image(digits.compiled, [sample] * 60_000, MEMORY_BYTES)
     size, known = struct.unpack_from("<II", image, 8)
     assert size == len(image) and known == checksum(image[16:])
