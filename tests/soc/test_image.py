@@ -6,18 +6,22 @@ import random
 import re
 import struct
 from dataclasses import replace
+from pathlib import Path
 
 import llvmlite.binding as llvm
 import numpy as np
 import pytest
+from vdla.hw.fpga import synthesis
+from vdla.hw.soc.ulx3s import soc_board
 from vdla.isa.errors import VdlaError
-from vdla.isa.soc import DRAM_BASE, LEAST_WINDOW_BYTES
+from vdla.isa.soc import DRAM_BASE, FLASH_IMAGE, LEAST_WINDOW_BYTES
 from vdla.runtime.executable import Executable, State
 from vdla.runtime.native import TensorType
 from vdla.soc import firmware
+from vdla.soc.bitstream import build_for_board
 from vdla.soc.firmware import SOURCES, build_firmware, link_step
 from vdla.soc.image import MAGIC, VERSION, build_image, checksum
-from vdla.soc.model import PROCESSOR, compile_for_soc
+from vdla.soc.model import PROCESSOR, SocModel, compile_for_soc
 
 from .networks import DIGITS
 
@@ -103,6 +107,26 @@ def test_an_image_that_does_not_fit(digits) -> None:
         build_image(digits.compiled, [sample] * 60_000, MEMORY_BYTES)
     size, known = struct.unpack_from("<II", image, 8)
     assert size == len(image) and known == checksum(image[16:])
+
+
+def test_files_for_a_board(digits, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside the bitstream, whose making another test looks at, the image, and where it goes."""
+    asked = []
+
+    def build(board, params, directory, *rest):
+        asked.append((board.name, params, board.verilog[:20]))
+        directory.mkdir()
+        (directory / "name.bit").write_bytes(bytes(1000))
+        return synthesis.Result({"bitstream": str(directory / "name.bit"), "met": True})
+
+    monkeypatch.setattr(synthesis, "build", build)
+    system = SocModel(digits, [np.zeros((2, 1, 8, 8), np.float32)])
+    result = build_for_board(system, soc_board(system.firmware), tmp_path / "folder")
+    image = tmp_path / "folder" / "image.bin"
+    assert image.read_bytes() == system.image and not result.missed
+    _, command = result.body["commands"]
+    assert command == f"openFPGALoader -b ulx3s -f -o {FLASH_IMAGE:#x} {image}"
+    assert [name for name, *_ in asked] == ["ulx3s-85f"] and asked[0][1] == digits.params
 
 
 @pytest.mark.slow
