@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from amaranth.hdl import Cat, ClockDomain, ClockSignal, Module, Signal
 from amaranth.lib.cdc import AsyncFFSynchronizer
 from amaranth.lib.wiring import Component, In, Out
@@ -28,7 +30,7 @@ PINS = {
 }
 
 
-def constraints(pins: dict[str, tuple[str, int, str | None]]) -> str:
+def constraints(pins: Mapping[str, tuple[str, int, str | None]]) -> str:
     """The LPF file: where the ports are, from the board's pin map in amaranth-boards."""
     resources = {(r.name, r.number): r for r in ULX3S_85F_Platform.resources}
     lines = [f'FREQUENCY PORT "clk25" {OSCILLATOR_MHZ:g} MHZ;']
