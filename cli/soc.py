@@ -98,7 +98,7 @@ def soc_build(
 
 
 def _system(
-    model: Path, hw: str, vthreads: int, input_file: str | None, images: int | None, seed: int
+    model: Path, hw: str, vthreads: int, input_file: Path | None, images: int | None, seed: int
 ) -> tuple[SocModel, Module]:
     """A model with its inputs, and what it was compiled to."""
     from ..soc.model import SocModel, compile_for_soc
