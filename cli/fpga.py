@@ -28,6 +28,10 @@ BoardName = Annotated[
 BoardHw = Annotated[
     str | None, typer.Option("--hw", metavar="F", help="Preset or TOML; by default the board's.")
 ]
+Seeds = Annotated[int, typer.Option(min=1, max=MOST_ROUNDS, help="Placements to try.")]
+Freq = Annotated[
+    float | None, typer.Option(min=4, max=400, help="Clock in MHz; by default the board's.")
+]
 BuildDir = Annotated[
     Path | None, typer.Option("--output", "-o", help="Folder; build/BOARD unless given."), Fills()
 ]
@@ -45,10 +49,8 @@ def fpga_estimate(
 def fpga_build(
     board: BoardName,
     hw: BoardHw = None,
-    seeds: Annotated[int, typer.Option(min=1, max=MOST_ROUNDS, help="Placements to try.")] = 1,
-    freq: Annotated[
-        float | None, typer.Option(min=4, max=400, help="Clock in MHz; by default the board's.")
-    ] = None,
+    seeds: Seeds = 1,
+    freq: Freq = None,
     route_anyway: Annotated[
         bool,
         typer.Option("--route-anyway", help="Route even if the clock is missed by over a quarter."),
@@ -68,7 +70,7 @@ def fpga_build(
 def fpga_table(board: BoardName, output: BuildDir = None, json_file: JsonFile = None) -> None:
     """Show what every block size takes of a device, and its clock after placement."""
 
-    with _fpga_tools("table") as (synthesis, progress):
+    with fpga_tools("table") as (synthesis, progress):
         from ..hw.boards import find_board
 
         result = synthesis.table(find_board(board), output or Path("build") / board, progress)
@@ -94,7 +96,7 @@ def fpga_sample(
     explore is fitted, and show its error. The same command goes on where it was stopped.
     """
 
-    with _fpga_tools("sample") as (_, progress):
+    with fpga_tools("sample") as (_, progress):
         from ..hw.boards import find_board
         from ..hw.fpga import resources, sample
 
@@ -159,7 +161,7 @@ def fpga_export(
 
     if program_file is not None and not bench:
         raise VdlaError("program: expected --bench with it; without a bench nothing is run")
-    with _fpga_tools("export"):
+    with fpga_tools("export"):
         from ..hw.boards.pynq_z1 import BOARD, NAME, PART, export
 
         params = BOARD.hw if hw is None else HwParams.load(hw)
@@ -186,21 +188,21 @@ def _fpga(
     what: str, board: str, hw: str | None, output: Path | None, json_file: str | None, **options
 ) -> int:
 
-    with _fpga_tools(what) as (synthesis, progress):
+    with fpga_tools(what) as (synthesis, progress):
         from ..hw.boards import find_board
 
         chosen = find_board(board)
         params = chosen.hw if hw is None else HwParams.load(hw)
         step, folder = getattr(synthesis, what), output or Path("build") / board
         result = step(chosen, params, folder, progress=progress, **options)
-    emit(f"fpga {what}", result.body, json_file, _show_fpga, params)
+    emit(f"fpga {what}", result.body, json_file, show_fpga, params)
     for line in result.missed:
         print(f"vdla: {line}", file=sys.stderr)
     return 1 if result.missed else 0
 
 
 @contextmanager
-def _fpga_tools(what: str) -> Iterator[tuple[Any, Callable[[str], None]]]:
+def fpga_tools(what: str) -> Iterator[tuple[Any, Callable[[str], None]]]:
     """The module of the FPGA flow, and a function that shows its progress: in a terminal, or as
     lines where it takes long.
     """
@@ -230,7 +232,7 @@ def _show_sizes(console: Console, report: dict[str, Any]) -> None:
     show_table(console, title, ("block", *names, "fmax MHz"), rows)
 
 
-def _show_fpga(console: Console, report: dict[str, Any]) -> None:
+def show_fpga(console: Console, report: dict[str, Any]) -> None:
     names = ("lut", "ff", "dsp", "bram")
     table = new_table(f"{report['board']}, configuration {report['config_hash']}", "", *names)
     label = "used" if report["synthesised"] else "needed at least; not synthesised"

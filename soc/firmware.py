@@ -19,8 +19,11 @@ from ..isa.soc import (
     DRAM_BASE,
     END_OF_TEXT,
     FAULT_LINE,
+    FLASH,
+    FLASH_IMAGE,
     INTERRUPT,
     INTERRUPT_LINE,
+    LEDS,
     RAM_BASE,
     RAM_BYTES,
     WINDOW,
@@ -41,7 +44,7 @@ _FLAGS = (
 )  # fmt: skip
 
 
-def registers_header() -> str:
+def registers_header(memory_bytes: int) -> str:
     """``vdla_registers.h``: numbers that the firmware shares with the hardware."""
 
     def lines() -> Iterator[str]:
@@ -55,7 +58,11 @@ def registers_header() -> str:
             "CONTROL_RESET": CONTROL_RESET,
             "CORE_BASE": CORE_BASE,
             "BOARD_BASE": BOARD_BASE,
+            "BOARD_FLASH": FLASH,
+            "BOARD_LEDS": LEDS,
+            "FLASH_IMAGE": FLASH_IMAGE,
             "IMAGE_BASE": DRAM_BASE,
+            "MEMORY_BYTES": memory_bytes,
             "INTERRUPT_MASK": 1 << INTERRUPT_LINE | 1 << FAULT_LINE,
             "FAULT_MASK": 1 << FAULT_LINE,
             "END_OF_TEXT": END_OF_TEXT,
@@ -68,8 +75,8 @@ def registers_header() -> str:
     return "\n".join(lines()) + "\n"
 
 
-def build_firmware() -> bytes:
-    """What the processor's memory begins with.
+def build_firmware(memory_bytes: int) -> bytes:
+    """What the processor's memory begins with, for a system with so much memory beside it.
 
     Raises VdlaError where the compiler is missing.
     """
@@ -77,7 +84,7 @@ def build_firmware() -> bytes:
     sources = [SOURCES / name for name in ("start.S", "main.c", "vdla_runtime.c")]
     with TemporaryDirectory() as folder:
         work = Path(folder)
-        (work / "vdla_registers.h").write_text(registers_header(), "utf-8")
+        (work / "vdla_registers.h").write_text(registers_header(memory_bytes), "utf-8")
         linked = _link(work, [f"-I{work}", *map(str, sources)], "firmware.ld", "start", sizes)
     return _loaded(linked, RAM_BASE)
 

@@ -1,8 +1,8 @@
 """The image of a model: one binary with everything that the firmware needs to run it.
 
-It lies at the beginning of the memory that core and processor share. At the memory's end are the
-windows of the core's programs, before these the tensors. The structures are those of
-``firmware/vdla_image.h``.
+The firmware brings it from flash to the beginning of the memory that core and processor share. At
+the memory's end are the windows of the core's programs, before these the tensors. The structures
+are those of ``firmware/vdla_image.h``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from ..isa.errors import VdlaError
 from ..isa.program import Program
-from ..isa.soc import DRAM_BASE, LEAST_WINDOW_BYTES
+from ..isa.soc import DRAM_BASE, LEAST_WINDOW_BYTES, MOST_IMAGE_BYTES
 from ..runtime.executable import Executable
 from ..runtime.native import ALIGN_BYTES, NativeCode, TensorType, align
 from .firmware import link_step
@@ -75,7 +75,7 @@ def build_image(
     Raises
     ------
     VdlaError
-        When the memory is too small, and where code of a step cannot be linked.
+        When memory or flash are too small, and where code of a step cannot be linked.
     """
     image = _Image(memory_bytes)
     windows = _windows(image, executable)
@@ -107,6 +107,12 @@ def build_image(
             f"soc: expected a model and inputs that fit to {memory_bytes:,} bytes of memory, got "
             f"an image of {len(image.data):,} and {DRAM_BASE + memory_bytes - image.end:,} beside "
             "it; take fewer inputs or a smaller model"
+        )
+    if len(image.data) > MOST_IMAGE_BYTES:
+        raise VdlaError(
+            f"soc: expected a model and inputs that fit to the {MOST_IMAGE_BYTES:,} bytes of flash "
+            f"behind the bitstream, got an image of {len(image.data):,}; take fewer inputs or a "
+            "smaller model"
         )
     counts = [len(steps), len(executable.inputs), len(executable.outputs), len(states)]
     behind = struct.pack("<10I", *counts, *tables, len(samples), kept)

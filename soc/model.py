@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -60,7 +61,7 @@ def compile_for_soc(
 
 
 class SocModel:
-    """A model with inputs in the simulated system, which is built at once.
+    """A model with inputs for the system.
 
     Parameters
     ----------
@@ -69,8 +70,9 @@ class SocModel:
 
     Attributes
     ----------
-    firmware, image : what the processor's memory and the shared memory begin with
-    simulator : the system
+    params : the core's configuration
+    firmware, image : what the processor's memory begins with; what is in flash
+    simulator : the system in simulation, which is built when it is asked for
 
     Raises
     ------
@@ -79,12 +81,15 @@ class SocModel:
     """
 
     def __init__(self, module: Module, arrays: Sequence[np.ndarray]):
-        part = module.memory.part
+        self.params, self._part = module.params, module.memory.part
         given = [as_input(a, t.dtype) for a, t in zip(arrays, module.inputs, strict=True)]
         samples = module.batches(given)
-        self.image = build_image(module.compiled, samples, PARTS[part].size_bytes)
-        self.firmware = build_firmware()
-        self.simulator = SocSimulator(module.params, part)
+        self.image = build_image(module.compiled, samples, PARTS[self._part].size_bytes)
+        self.firmware = build_firmware(PARTS[self._part].size_bytes)
+
+    @cached_property
+    def simulator(self) -> SocSimulator:
+        return SocSimulator(self.params, self._part)
 
     def run(self) -> Iterator[str]:
         """The lines that the firmware prints, as they come.

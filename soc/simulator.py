@@ -13,7 +13,7 @@ from pathlib import Path
 from ..isa.errors import VdlaError
 from ..isa.params import HwParams
 from ..isa.sdram import PARTS
-from ..isa.soc import END_OF_TEXT, RAM_BYTES
+from ..isa.soc import END_OF_TEXT, FLASH_IMAGE, FLASH_READ, RAM_BYTES
 from ..runtime.cache import one_process
 from ..sim.rtl import toolchain
 from ..sim.rtl.driver import CHIP, chip_flag
@@ -43,7 +43,9 @@ class SocSimulator:
         self.part = PARTS[part]
         self._library = ctypes.CDLL(str(_built(params, part)))
         pointer, size = ctypes.c_void_p, ctypes.c_uint64
-        self._library.soc_new.argtypes = [ctypes.c_char_p, size, ctypes.c_char_p, size, size]
+        self._library.soc_new.argtypes = [
+            ctypes.c_char_p, size, ctypes.c_char_p, size, size, size,
+        ]  # fmt: skip
         self._library.soc_new.restype = pointer
         self._library.soc_delete.argtypes = [pointer]
         self._library.soc_run.argtypes = [pointer, size, ctypes.c_char]
@@ -55,15 +57,22 @@ class SocSimulator:
         #: Cycles of the last run.
         self.cycles = 0
 
-    def run(self, firmware: bytes, image: bytes, max_cycles: int = MAX_CYCLES) -> Iterator[str]:
-        """Run firmware from power-on to its end; the lines that it prints, as they come.
+    def run(
+        self,
+        firmware: bytes,
+        image: bytes,
+        max_cycles: int = MAX_CYCLES,
+        button_at: int = MAX_CYCLES,
+    ) -> Iterator[str]:
+        """Run firmware from power-on to its end, with the image in flash; the lines that it prints,
+        as they come. In the cycle ``button_at`` somebody presses the button, which resets.
 
         Raises VdlaError where the memory is misused, and after ``max_cycles``.
         """
         assert len(firmware) <= RAM_BYTES and len(image) <= self.part.size_bytes
         library, end = self._library, bytes([END_OF_TEXT])
         system = library.soc_new(
-            firmware, len(firmware), image, len(image), self.part.size_bytes
+            firmware, len(firmware), image, len(image), self.part.size_bytes, button_at
         )  # fmt: skip
         told, size, self.cycles = b"", ctypes.c_uint64(), 0
         try:
@@ -94,7 +103,8 @@ def _built(params: HwParams, part: str) -> Path:
     text = _RAM.sub(r"\1 /*verilator public_flat_rw*/;", text)
     # Registers start with their initial values, as in the core's own simulation.
     text = _RESET_PORT.sub(r"\1\2wire rst = 1'h0;", text, count=1) + processor
-    flags = (chip_flag(part), f"-DBIT_CYCLES={BIT_CYCLES}", "-O1")
+    values = {"BIT_CYCLES": BIT_CYCLES, "FLASH_IMAGE": FLASH_IMAGE, "FLASH_READ": FLASH_READ}
+    flags = (chip_flag(part), *(f"-D{name}={value}" for name, value in values.items()), "-O1")
     parts = [text, *(p.read_text("utf-8") for p in (HARNESS, CHIP)), repr(toolchain.versions())]
     key = hashlib.sha256("\0".join([*parts, *flags]).encode()).hexdigest()[:24]
     target = toolchain.cache_dir() / f"soc_{key}.so"

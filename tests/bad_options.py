@@ -83,6 +83,7 @@ WORKING: dict[str, tuple[str, ...]] = {
     "fpga sample": (),
     "fpga export": ("--output", "{new}"),
     "soc run": ("{model}",),
+    "soc build": ("{model}", "--board", "ulx3s-85f"),
 }
 #: Values that text options must refuse, by their names. ``name`` is no target, no preset, no file.
 #: A new text option needs a line here.

@@ -2,6 +2,7 @@
 
 import importlib
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -46,11 +47,13 @@ def test_an_operator_is_one_table_row():
 
 
 @pytest.mark.slow
-def test_c_and_python_agree():
+def test_c_rust_and_python_agree():
     text = run("04_c_api/run.py")
+    languages = ["C", "Rust"] if shutil.which("rustc") else ["C"]
     for model in ("digits_int8.onnx", "digits_float.onnx"):
-        assert f"{model}: 0 of 3600 outputs of C and Python differ" in text
-    assert text.count("360 inferences") == 2
+        for language in languages:
+            assert f"{model}: 0 of 3600 outputs of {language} and Python differ" in text
+    assert text.count("360 inferences") == 2 * len(languages)
 
 
 @pytest.mark.more

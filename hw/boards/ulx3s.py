@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from amaranth.hdl import Cat, ClockDomain, ClockSignal, Module, Signal
 from amaranth.lib.cdc import AsyncFFSynchronizer
 from amaranth.lib.wiring import Component, In, Out
@@ -11,7 +13,7 @@ from ...isa.hostlink import WORD_BYTES
 from ...isa.params import HwParams
 from ..fpga.devices import ECP5_85F
 from ..fpga.pll import find_pll
-from .system import LEDS, System
+from .system import System
 
 OSCILLATOR_MHZ = 25.0
 #: Bits a second of the host link.
@@ -28,7 +30,7 @@ PINS = {
 }
 
 
-def constraints(pins: dict[str, tuple[str, int, str | None]]) -> str:
+def constraints(pins: Mapping[str, tuple[str, int, str | None]]) -> str:
     """The LPF file: where the ports are, from the board's pin map in amaranth-boards."""
     resources = {(r.name, r.number): r for r in ULX3S_85F_Platform.resources}
     lines = [f'FREQUENCY PORT "clk25" {OSCILLATOR_MHZ:g} MHZ;']
@@ -58,9 +60,10 @@ class Ulx3s(Component):
     """The system with a clock and a reset: the top level of a design.
 
     Ports: ``clk25``; ``button`` (0: pressed, resets); ``rx``, ``tx``: the serial line; ``led``.
+    The system has ``reset``, ``tx``, ``leds``, and ``rx`` if it listens.
     """
 
-    def __init__(self, system: System, freq_mhz: float, **ports):
+    def __init__(self, system, freq_mhz: float, **ports):
         self.system, self.freq_mhz = system, freq_mhz
         #: A clock of twice the core's, for designs that want one.
         self.double: Signal | None = None
@@ -84,8 +87,9 @@ class Ulx3s(Component):
         m.submodules.system = system = self.system
         m.d.comb += [
             system.reset.eq(reset),
-            system.rx.eq(self.rx),
             self.tx.eq(system.tx),
-            self.led.eq(Cat(system.leds, Signal(8 - LEDS - 1), ~reset)),
+            self.led.eq(Cat(system.leds, Signal(8 - len(system.leds) - 1), ~reset)),
         ]
+        if "rx" in system.signature.members:
+            m.d.comb += system.rx.eq(self.rx)
         return m

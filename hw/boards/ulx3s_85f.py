@@ -10,7 +10,6 @@ from ...isa.params import PRESETS, HwParams
 from ...isa.sdram import PARTS, ULX3S
 from ..fpga.devices import ECP5_85F, Board
 from .sdram import Sdram
-from .system import System
 from .ulx3s import BUS_BITS, PINS, Ulx3s, constraints, system
 
 #: Ports of the SDRAM: width, and the name in the board's pin map.
@@ -21,11 +20,17 @@ SDRAM_PORTS = {
 }  # fmt: skip
 
 
+#: Its pins and the data's in the board's pin map.
+SDRAM_PINS = {name: ("sdram", 0, part) for name, (_, part) in SDRAM_PORTS.items()}
+SDRAM_PINS |= {"sdram_dq": ("sdram", 0, "dq")}
+
+
 class Ulx3sWithSdram(Ulx3s):
     """The top level; ``io_ports`` are the data pins, which go both ways."""
 
-    def __init__(self, system: System, freq_mhz: float):
-        super().__init__(system, freq_mhz, **{n: Out(w) for n, (w, _) in SDRAM_PORTS.items()})
+    def __init__(self, system, freq_mhz: float, **ports):
+        its = {name: Out(width) for name, (width, _) in SDRAM_PORTS.items()}
+        super().__init__(system, freq_mhz, **its, **ports)
         self.dq = IOPort(PARTS[ULX3S].word_bits, name="sdram_dq")
         self.io_ports = (self.dq,)
         self.double = Signal(name="double")
@@ -60,18 +65,20 @@ def _output(pin: Value, first: Value, second: Value) -> Instance:
     return Instance("ODDRX1F", i_D0=first, i_D1=second, i_SCLK=ClockSignal(), i_RST=0, o_Q=pin)
 
 
-def design(params: HwParams, freq_mhz: float) -> Ulx3sWithSdram:
-    """The top level.
-
-    Raises VdlaError for a clock for which the numbers of the chip do not hold.
-    """
+def check_clock(freq_mhz: float) -> None:
+    """Raise VdlaError for a clock of the core for which the numbers of the chip do not hold."""
     part = PARTS[ULX3S]
     if not part.lowest_mhz <= freq_mhz <= part.highest_mhz:
         raise VdlaError(
             f"clock: expected {part.lowest_mhz:g} to {part.highest_mhz:g} MHz, between which the "
             f"SDRAM runs as its timing says, got {freq_mhz:g}"
         )
-    memory = Sdram(params, part)
+
+
+def design(params: HwParams, freq_mhz: float) -> Ulx3sWithSdram:
+    """The top level; VdlaError as of :func:`check_clock`."""
+    check_clock(freq_mhz)
+    memory = Sdram(params, PARTS[ULX3S])
     return Ulx3sWithSdram(system(params, memory, freq_mhz), freq_mhz)
 
 
@@ -82,10 +89,6 @@ BOARD = Board(
     hw=PRESETS["8x8"],
     freq_mhz=60.0,
     design=design,
-    constraints=constraints(
-        PINS
-        | {name: ("sdram", 0, part) for name, (_, part) in SDRAM_PORTS.items()}
-        | {"sdram_dq": ("sdram", 0, "dq")}
-    ),
+    constraints=constraints(PINS | SDRAM_PINS),
     bus_bits=BUS_BITS,
 )

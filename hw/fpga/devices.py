@@ -144,6 +144,7 @@ class Board:
         in its ``io_ports``
     constraints : the text of the LPF file, or for Xilinx the XDC file
     bus_bits : the only width that the memory's bus may have; None where any will do
+    verilog : modules of which the design has instances
     """
 
     name: str
@@ -154,6 +155,7 @@ class Board:
     design: Callable[[HwParams, float], Component]
     constraints: str
     bus_bits: int | None = None
+    verilog: str = ""
 
     def check(self, params: HwParams) -> None:
         """Raise VdlaError for a configuration that the board has no design for."""

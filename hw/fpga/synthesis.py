@@ -233,7 +233,7 @@ def synthesise(
     """
     progress("amaranth: Verilog")
     text = to_verilog(board.design(params, freq_mhz), TOP, sources=True)
-    (directory / "top.v").write_text(_SOURCE.sub(_relative, text), "utf-8")
+    (directory / "top.v").write_text(_SOURCE.sub(_relative, text) + board.verilog, "utf-8")
     progress("yosys: synthesis")
     family, nextpnr = board.device.family, board.device.nextpnr
     script = (

@@ -59,6 +59,7 @@ class Vdla(LiteXModule):
         self.ev.finalize()
         ports = {
             "i_clk": ClockSignal(), "i_rst": ResetSignal(), "o_irq": self.ev.stopped.trigger,
+            "i_reset": 0,  # that of the clock does it
             **{f"i_bus_{name}": getattr(self.bus, name) for name in _ASKS},
             **{f"o_bus_{name}": getattr(self.bus, name) for name in _ANSWERS},
         }  # fmt: skip

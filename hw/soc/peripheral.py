@@ -9,6 +9,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from ...isa.params import HwParams
+from ...isa.regmap import CONTROL_RESET, OFFSETS
 from ...isa.soc import INTERRUPT, WINDOW
 from ..core.core import Core
 from ..core.dma import axi_signature
@@ -26,6 +27,7 @@ class Peripheral(wiring.Component):
 
     Attributes
     ----------
+    reset : the core and its peripheral forget what they did
     bus : the registers; of an address it looks at the bits of its own registers only
     axi : the core's memory port, at addresses in the window
     irq : the core has stopped, until the processor says that it knows
@@ -37,7 +39,7 @@ class Peripheral(wiring.Component):
         super().__init__(
             {
                 "bus": In(bus_signature()), "axi": Out(axi_signature(params)),
-                "irq": Out(1), "running": Out(1),
+                "irq": Out(1), "running": Out(1), "reset": In(1),
             }
         )  # fmt: skip
 
@@ -63,6 +65,9 @@ class Peripheral(wiring.Component):
             core.regs.addr.eq(address << 2), core.regs.wdata.eq(bus.dat_w),
             core.regs.write.eq(taken & bus.we & ~own),
         ]  # fmt: skip
+        with m.If(self.reset):
+            m.d.sync += [core.regs.addr.eq(OFFSETS["control"]), core.regs.write.eq(1)]
+            m.d.sync += core.regs.wdata.eq(CONTROL_RESET)
         shown = Signal(WORD_BITS)
         with m.If(own):
             m.d.comb += shown.eq(stopped)
@@ -80,6 +85,8 @@ class Peripheral(wiring.Component):
                 m.d.sync += stopped.eq(0)
         with m.If(ran & ~core.running):
             m.d.sync += stopped.eq(1)
+        with m.If(self.reset):
+            m.d.sync += stopped.eq(0)
         m.d.comb += [self.irq.eq(stopped), self.running.eq(core.running)]
         return m
 

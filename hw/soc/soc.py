@@ -10,7 +10,7 @@ import re
 from importlib.util import find_spec
 from pathlib import Path
 
-from amaranth.hdl import ClockSignal, Const, Instance, Module, Mux, Signal
+from amaranth.hdl import ClockSignal, Const, Instance, Module, Mux, ResetInserter, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -21,8 +21,11 @@ from ...isa.soc import (
     BOARD_BASE,
     DRAM_BASE,
     FAULT_LINE,
+    FLASH,
     INTERRUPT_LINE,
     IO_BASE,
+    LED_COUNT,
+    LEDS,
     RAM_BASE,
     RAM_BYTES,
 )
@@ -31,13 +34,14 @@ from ..boards.sdram import Sdram
 from ..boards.system import MemoryShare
 from ..core.technology import SIMULATION, Technology
 from ..core.verilog import to_verilog
+from .flash import Flash, flash_signature
 from .peripheral import Peripheral
 from .wishbone import WORD_BITS, AxiBridge, Ram, Share, bus_signature
 
 TOP = "vdla_soc"
 #: Cycles for which the processor is held in reset.
 _RESET_CYCLES = 8
-_PORT = re.compile(r"\bpins__(\w+?)(?:__(\d))?\b")
+_PORT = re.compile(r"\b(pins|flash)__(\w+?)(?:__(\d))?\b")
 
 
 class Cpu(wiring.Component):
@@ -93,7 +97,10 @@ class Soc(wiring.Component):
 
     Attributes
     ----------
+    reset : resets all but the firmware's memory; from a register, as that of ``boards/system.py``
     tx : the serial line
+    leds : what the firmware shows
+    flash : pins of the flash that has the image
     """
 
     def __init__(
@@ -106,18 +113,23 @@ class Soc(wiring.Component):
     ):
         self.params, self.memory, self.divisor = params, memory, divisor
         self.technology, self.firmware = technology, firmware
-        super().__init__({"tx": Out(1, init=1)})
+        super().__init__(
+            {"reset": In(1), "tx": Out(1, init=1), "leds": Out(LED_COUNT),
+             "flash": Out(flash_signature())}
+        )  # fmt: skip
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        m.submodules.cpu = cpu = Cpu()
-        m.submodules.bus = bus = Share((RAM_BASE, DRAM_BASE, IO_BASE))
-        m.submodules.ram = ram = Ram(RAM_BYTES, self.firmware)
-        m.submodules.bridge = bridge = AxiBridge(self.params)
-        m.submodules.vdla = vdla = Peripheral(self.params, self.technology)
-        m.submodules.serial = serial = UartTransmitter(self.divisor)
-        m.submodules.share = share = MemoryShare(self.params)
-        m.submodules.memory = memory = self.memory
+        reset = ResetInserter(self.reset)
+        cpu, bus = Cpu(), Share((RAM_BASE, DRAM_BASE, IO_BASE))
+        ram, bridge = Ram(RAM_BYTES, self.firmware), AxiBridge(self.params)
+        vdla = Peripheral(self.params, self.technology)
+        serial, flash = UartTransmitter(self.divisor), Flash()
+        share, memory = MemoryShare(self.params), self.memory
+        m.submodules.cpu, m.submodules.bus, m.submodules.ram = reset(cpu), reset(bus), reset(ram)
+        m.submodules.bridge, m.submodules.vdla = reset(bridge), vdla
+        m.submodules.serial, m.submodules.flash = reset(serial), reset(flash)
+        m.submodules.share, m.submodules.memory = reset(share), reset(memory)
         connect(m, cpu.data, bus.masters[0])
         connect(m, cpu.instructions, bus.masters[1])
         connect(m, bus.slaves[0], ram.bus)
@@ -125,17 +137,30 @@ class Soc(wiring.Component):
         connect(m, vdla.axi, share.core)
         connect(m, bridge.axi, share.host)
         connect(m, share.memory, memory.axi)
+        connect(m, flash.pins, flipped(self.flash))
         io = bus.slaves[2]
         to_board = io.adr[(BOARD_BASE - IO_BASE).bit_length() - 3]
         request, clock = io.cyc & io.stb, Signal(WORD_BITS)
         m.d.sync += clock.eq(clock + 1)
+        at_flash, at_leds = (io.adr[:2] == offset >> 2 for offset in (FLASH, LEDS))
+        board = request & to_board
+        done, shown = Signal(init=1), Signal(WORD_BITS)
+        with m.If(at_flash):
+            m.d.comb += [done.eq(flash.valid | io.we), shown.eq(flash.word)]
+        with m.Elif(at_leds), m.If(board & io.we):
+            m.d.sync += self.leds.eq(io.dat_w)
+        with m.Else():
+            m.d.comb += [done.eq(serial.i.ready | ~io.we), shown.eq(clock)]
+            m.d.comb += serial.i.valid.eq(board & io.we)
         for name in ("we", "adr", "dat_w", "sel"):
             m.d.comb += getattr(vdla.bus, name).eq(getattr(io, name))
         m.d.comb += [
             vdla.bus.cyc.eq(request & ~to_board), vdla.bus.stb.eq(request & ~to_board),
-            serial.i.payload.eq(io.dat_w), serial.i.valid.eq(request & to_board & io.we),
-            io.ack.eq(Mux(to_board, request & (serial.i.ready | ~io.we), vdla.bus.ack)),
-            io.dat_r.eq(Mux(to_board, clock, vdla.bus.dat_r)), self.tx.eq(serial.tx),
+            serial.i.payload.eq(io.dat_w), self.tx.eq(serial.tx),
+            flash.address.eq(io.dat_w), flash.start.eq(board & at_flash & io.we),
+            flash.take.eq(board & at_flash & ~io.we),
+            io.ack.eq(Mux(to_board, board & done, vdla.bus.ack)),
+            io.dat_r.eq(Mux(to_board, shown, vdla.bus.dat_r)), vdla.reset.eq(self.reset),
             cpu.interrupts.eq(vdla.irq << INTERRUPT_LINE | cpu.fault << FAULT_LINE),
             bridge.forget.eq(vdla.running),
         ]  # fmt: skip
@@ -148,18 +173,23 @@ class Soc(wiring.Component):
 
 
 class SocWithSdram(wiring.Component):
-    """The system with the controller of a part of SDRAM, whose pins are ports."""
+    """The system with the controller of a part of SDRAM; its pins and the flash's are ports, and
+    ``button``, which resets."""
 
     def __init__(self, params: HwParams, part: str, divisor: int):
         memory = Sdram(params, PARTS[part])
         self.soc = Soc(params, memory, divisor)
-        super().__init__({"tx": Out(1, init=1), "pins": memory.signature.members["pins"]})
+        pins = memory.signature.members["pins"]
+        flash = Out(flash_signature())
+        super().__init__({"button": In(1), "tx": Out(1, init=1), "pins": pins, "flash": flash})
 
     def elaborate(self, platform) -> Module:
         m = Module()
         m.submodules.soc = self.soc
+        m.d.sync += self.soc.reset.eq(self.button)
         m.d.comb += self.tx.eq(self.soc.tx)
         connect(m, self.soc.memory.pins, flipped(self.pins))
+        connect(m, self.soc.flash, flipped(self.flash))
         return m
 
 
@@ -178,4 +208,4 @@ def soc_verilog(params: HwParams, part: str, divisor: int) -> str:
     """The system in front of a part of SDRAM as Verilog text, without the processor's; ports of the
     pins are flat: ``pins_command_0``, ..."""
     text = to_verilog(SocWithSdram(params, part, divisor), TOP)
-    return _PORT.sub(lambda port: "_".join(filter(None, ("pins", *port.groups()))), text)
+    return _PORT.sub(lambda port: "_".join(filter(None, port.groups())), text)

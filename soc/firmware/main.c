@@ -2,7 +2,10 @@
 #include "vdla_registers.h"
 #include "vdla_runtime.h"
 
-#define BOARD (*(volatile uint32_t *)VDLA_BOARD_BASE)
+#define BOARD ((volatile uint32_t *)VDLA_BOARD_BASE)
+#define CLOCK BOARD[0]
+#define FLASH BOARD[VDLA_BOARD_FLASH / 4]
+#define LEDS BOARD[VDLA_BOARD_LEDS / 4]
 #define MACHINE_EXTERNAL 11
 
 static const vdla_image *const image = (const vdla_image *)VDLA_IMAGE_BASE;
@@ -11,7 +14,7 @@ static volatile uint32_t interrupts;
 
 /* ---- the serial line ---- */
 
-static void put(char c) { BOARD = (uint8_t)c; }
+static void put(char c) { CLOCK = (uint8_t)c; }
 
 static void print(const char *text) {
     while (*text) put(*text++);
@@ -93,7 +96,7 @@ static int32_t order_of(const vdla_tensor *tensor, uint32_t index) {
     return dtype[0] == 'f' && bits < 0 ? -(bits & 0x7fffffff) : bits;
 }
 
-/* The first of the largest elements of each row. */
+/* The first of the largest elements of each row; the last one is shown by the lights, too. */
 static void print_classes(const vdla_tensor *tensor) {
     const char *last = tensor->dtype;
     while (last[1]) last++;
@@ -106,6 +109,7 @@ static void print_classes(const vdla_tensor *tensor) {
             if (order_of(tensor, row * columns + i) > order_of(tensor, row * columns + best)) best = i;
         print(row ? " " : ", class ");
         print_number(best);
+        LEDS = best;
     }
 }
 
@@ -116,10 +120,28 @@ _Noreturn static void fail(int error) {
     end();
 }
 
+/* Bring the image from flash to memory. */
+static int load(void) {
+    uint32_t *word = (uint32_t *)VDLA_IMAGE_BASE;
+    FLASH = VDLA_FLASH_IMAGE;
+    for (uint32_t at = 0; at < sizeof(vdla_image) / 4; at++) word[at] = FLASH;
+    if (image->magic != VDLA_IMAGE_MAGIC || image->bytes > VDLA_MEMORY_BYTES) return VDLA_ERROR_IMAGE;
+    for (uint32_t at = sizeof(vdla_image) / 4; at < image->bytes / 4; at++) word[at] = FLASH;
+    return VDLA_OK;
+}
+
 int main(void) {
     const vdla_machine machine = {core, count_interrupts, invalidate};
     enable_interrupts();
-    int error = vdla_open(image, &machine);
+    uint32_t begin = CLOCK;
+    int error = load();
+    if (error) fail(error);
+    print("image of ");
+    print_number(image->bytes);
+    print(" bytes, loaded in ");
+    print_number(CLOCK - begin);
+    print(" cycles\n");
+    error = vdla_open(image, &machine);
     if (error) fail(error);
     const uint8_t *sample = image->samples;
     for (uint32_t number = 0; number < image->sample_count; number++) {
@@ -127,9 +149,9 @@ int main(void) {
             uint8_t *to = image->inputs[i].data;
             for (uint32_t n = image->inputs[i].bytes; n; n--) *to++ = *sample++;
         }
-        uint32_t cycles = 0, began = BOARD;
+        uint32_t cycles = 0, began = CLOCK;
         error = vdla_run(image, &machine, &cycles);
-        uint32_t passed = BOARD - began, crc = 0;
+        uint32_t passed = CLOCK - began, crc = 0;
         if (error) fail(error);
         for (uint32_t i = 0; i < image->output_count; i++)
             crc = crc32(crc, image->outputs[i].data, image->outputs[i].bytes);

@@ -10,6 +10,8 @@ from vdla.hw.core.fetch import Fetch
 from vdla.hw.core.load import Load
 from vdla.hw.core.regs import Regs
 from vdla.hw.core.store import Store
+from vdla.hw.soc.peripheral import TOP as PERIPHERAL
+from vdla.hw.soc.peripheral import peripheral_verilog
 
 from .configs import CONFIGS, NARROW
 
@@ -60,6 +62,12 @@ def test_tap(vdla_rtl: RunBench) -> None:
     tap = text[text.index("module vdla_tap_gemm(") :]
     design = Design("vdla_tap_gemm", tap[: tap.index("endmodule")] + "endmodule\n")
     assert vdla_rtl(design, "bench_tap.py") == 2
+
+
+def test_peripheral(vdla_rtl: RunBench) -> None:
+    design = Design(PERIPHERAL, peripheral_verilog(NARROW))
+    for seed in (1, 2):
+        assert vdla_rtl(design, "bench_peripheral.py", FAST, seed=seed) == 1
 
 
 def test_axi_wrapper(vdla_rtl: RunBench) -> None:

@@ -6,18 +6,22 @@ import random
 import re
 import struct
 from dataclasses import replace
+from pathlib import Path
 
 import llvmlite.binding as llvm
 import numpy as np
 import pytest
+from vdla.hw.fpga import synthesis
+from vdla.hw.soc.ulx3s import soc_board
 from vdla.isa.errors import VdlaError
-from vdla.isa.soc import DRAM_BASE, LEAST_WINDOW_BYTES
+from vdla.isa.soc import DRAM_BASE, FLASH_IMAGE, LEAST_WINDOW_BYTES
 from vdla.runtime.executable import Executable, State
 from vdla.runtime.native import TensorType
 from vdla.soc import firmware
+from vdla.soc.bitstream import build_for_board
 from vdla.soc.firmware import SOURCES, build_firmware, link_step
 from vdla.soc.image import MAGIC, VERSION, build_image, checksum
-from vdla.soc.model import PROCESSOR, compile_for_soc
+from vdla.soc.model import PROCESSOR, SocModel, compile_for_soc
 
 from .networks import DIGITS
 
@@ -28,9 +32,9 @@ MEMORY_BYTES = 1 << 25
 
 
 def test_the_firmware_is_small() -> None:
-    built = build_firmware()
+    built = build_firmware(MEMORY_BYTES)
     assert 2000 < len(built) <= MOST_BYTES
-    assert built == build_firmware()
+    assert built == build_firmware(MEMORY_BYTES)
 
 
 def test_header_and_builder_have_the_same_version() -> None:
@@ -59,7 +63,7 @@ def test_the_checksum_is_that_of_the_firmware() -> None:
 def test_without_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(firmware, "find_spec", lambda name: None)
     with pytest.raises(VdlaError, match=r"^ziglang is not installed, .*'vdla\[soc\]'$"):
-        build_firmware()
+        build_firmware(MEMORY_BYTES)
 
 
 def step(body: str) -> bytes:
@@ -99,8 +103,30 @@ def test_an_image_that_does_not_fit(digits) -> None:
     image = build_image(digits.compiled, [sample], MEMORY_BYTES)
     with pytest.raises(VdlaError, match=r"take fewer inputs"):
         build_image(digits.compiled, [sample] * (1 << 17), MEMORY_BYTES)
+    with pytest.raises(VdlaError, match=r"the 13,631,488 bytes of flash behind the bitstream, got"):
+        build_image(digits.compiled, [sample] * 60_000, MEMORY_BYTES)
     size, known = struct.unpack_from("<II", image, 8)
     assert size == len(image) and known == checksum(image[16:])
+
+
+def test_files_for_a_board(digits, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside the bitstream, whose making another test looks at, the image, and where it goes."""
+    asked = []
+
+    def build(board, params, directory, *rest):
+        asked.append((board.name, params, board.verilog[:20]))
+        directory.mkdir()
+        (directory / "name.bit").write_bytes(bytes(1000))
+        return synthesis.Result({"bitstream": str(directory / "name.bit"), "met": True})
+
+    monkeypatch.setattr(synthesis, "build", build)
+    system = SocModel(digits, [np.zeros((2, 1, 8, 8), np.float32)])
+    result = build_for_board(system, soc_board(system.firmware), tmp_path / "folder")
+    image = tmp_path / "folder" / "image.bin"
+    assert image.read_bytes() == system.image and not result.missed
+    _, command = result.body["commands"]
+    assert command == f"openFPGALoader -b ulx3s -f -o {FLASH_IMAGE:#x} {image}"
+    assert [name for name, *_ in asked] == ["ulx3s-85f"] and asked[0][1] == digits.params
 
 
 @pytest.mark.slow

@@ -30,7 +30,7 @@ from .networks import DIGITS, SAMPLES, TRANSFORMER, images
 
 pytest.importorskip("ziglang")
 #: More than any of the runs takes.
-MOST_CYCLES = 6_000_000
+MOST_CYCLES = 12_000_000
 pytestmark = pytest.mark.more
 RUN = re.compile(
     r"run (\d+), class (\d+), ([\d,]+) cycles of the core, ([\d,]+) in all, outputs ([0-9a-f]{8})"
@@ -50,6 +50,8 @@ def expected(model: Path, given: np.ndarray) -> list[tuple[int, int, int, str]]:
 
 def said(lines: list[str]) -> list[tuple[int, int, int, str]]:
     """The same from the lines of the firmware."""
+    first, *lines = lines
+    assert re.fullmatch(r"image of [\d,]+ bytes, loaded in [\d,]+ cycles", first)
     found = []
     for line in lines:
         match = RUN.fullmatch(line)
@@ -109,10 +111,30 @@ def test_caches_forget_what_the_core_wrote() -> None:
     alone = replace(module.compiled, inputs=inputs, outputs=outputs, steps=(program,))
     rng = np.random.default_rng(0)
     given = [rng.integers(-128, 128, (3, *t.shape[1:]), np.int8) for t in inputs]
-    lines = list(SocModel(vdla.Module(alone, module.settings), given).run())
+    lines = list(SocModel(vdla.Module(alone, module.settings), given).run())[1:]
     for number, line in enumerate(lines):
         results = alone.run([array[number : number + 1] for array in given], run_values)
         assert line.endswith(f"{zlib.crc32(b''.join(r.tobytes() for r in results)):08x}"), line
+
+
+@pytest.mark.parametrize("after", [5_000, 900_000])
+def test_a_button_begins_again(digits, after: int) -> None:
+    """While the image is loaded, and in the middle of a run, whose lines stay on the terminal."""
+    model = SocModel(digits, [images(1)])
+    whole = list(model.run())
+    again = list(model.simulator.run(model.firmware, model.image, button_at=after))
+    assert again[-len(whole) :] == whole and len(again) >= len(whole)
+
+
+def test_a_button_while_the_core_runs(digits) -> None:
+    """The core's bursts are cut off wherever they are, in eight places."""
+    model = SocModel(digits, [images(1)])
+    loaded, run = model.run()
+    (begun,) = (int(n.replace(",", "")) for n in re.findall(r"in ([\d,]+) cycles", loaded))
+    ended = model.simulator.cycles
+    for at in range(begun, ended, (ended - begun) // 8):
+        *_, first, last = model.simulator.run(model.firmware, model.image, button_at=at)
+        assert first.endswith(loaded) and last == run, at  # a byte was cut off, too
 
 
 # ---- faults, each of which ends in one line ----
@@ -121,7 +143,7 @@ def test_caches_forget_what_the_core_wrote() -> None:
 @pytest.fixture(autouse=True)
 def bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A system that hangs fails the test."""
-    monkeypatch.setattr(SocSimulator.run, "__defaults__", (MOST_CYCLES,))
+    monkeypatch.setattr(SocSimulator.run, "__defaults__", (MOST_CYCLES, MOST_CYCLES))
 
 
 def failure(model: SocModel) -> str:
