@@ -114,9 +114,8 @@ def _system(
 
 def _show_built(console: Console, report: dict) -> None:
     show_fpga(console, report)
-    if report["met"]:
-        for command in report["commands"]:
-            console.print(command)
+    for command in report["commands"]:
+        console.print(command)
 
 
 def _show(console: Console, report: dict) -> None:

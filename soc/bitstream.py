@@ -43,10 +43,10 @@ def build_for_board(
     built = synthesis.build(
         board, system.params, directory, seeds, freq_mhz, False, progress, workers
     )
+    image, commands = directory / "image.bin", []
+    image.write_bytes(system.image)
     if bitstream := built.body["bitstream"]:
         assert Path(bitstream).stat().st_size <= FLASH_IMAGE, bitstream
-    image = directory / "image.bin"
-    image.write_bytes(system.image)
-    flash = "openFPGALoader -b ulx3s -f"
-    commands = [f"{flash} {built.body['bitstream']}", f"{flash} -o {FLASH_IMAGE:#x} {image}"]
+        flash = "openFPGALoader -b ulx3s -f"
+        commands = [f"{flash} {bitstream}", f"{flash} -o {FLASH_IMAGE:#x} {image}"]
     return replace(built, body=built.body | {"image": str(image), "commands": commands})

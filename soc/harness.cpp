@@ -140,6 +140,9 @@ const char* soc_text(Simulation* sim, uint64_t* size) {
     return sim->text.data();
 }
 
+// What the LEDs show.
+uint8_t soc_leds(Simulation* sim) { return sim->top->leds; }
+
 // How the memory was misused; empty if it was not.
 const char* soc_fault(Simulation* sim) { return sim->chip.fault.c_str(); }
 }

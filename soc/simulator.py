@@ -54,8 +54,9 @@ class SocSimulator:
         self._library.soc_text.restype = pointer
         self._library.soc_fault.argtypes = [pointer]
         self._library.soc_fault.restype = ctypes.c_char_p
-        #: Cycles of the last run.
-        self.cycles = 0
+        self._library.soc_leds.argtypes = [pointer]
+        #: Cycles of the last run, and what the LEDs showed at its end.
+        self.cycles = self.leds = 0
 
     def run(
         self,
@@ -79,6 +80,7 @@ class SocSimulator:
             while not told.endswith(end):
                 passed = library.soc_run(system, min(_TURN_CYCLES, max_cycles - self.cycles), end)
                 self.cycles += passed
+                self.leds = library.soc_leds(system)
                 if fault := library.soc_fault(system):
                     raise VdlaError(f"soc: the memory was misused: {fault.decode()}")
                 text = library.soc_text(system, ctypes.byref(size))

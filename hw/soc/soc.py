@@ -173,21 +173,23 @@ class Soc(wiring.Component):
 
 
 class SocWithSdram(wiring.Component):
-    """The system with the controller of a part of SDRAM; its pins and the flash's are ports, and
-    ``button``, which resets."""
+    """The system with the controller of a part of SDRAM; its pins and the flash's are ports, as
+    are ``leds`` and ``button``, which resets."""
 
     def __init__(self, params: HwParams, part: str, divisor: int):
         memory = Sdram(params, PARTS[part])
         self.soc = Soc(params, memory, divisor)
         pins = memory.signature.members["pins"]
-        flash = Out(flash_signature())
-        super().__init__({"button": In(1), "tx": Out(1, init=1), "pins": pins, "flash": flash})
+        super().__init__(
+            {"button": In(1), "tx": Out(1, init=1), "leds": Out(LED_COUNT), "pins": pins,
+             "flash": Out(flash_signature())}
+        )  # fmt: skip
 
     def elaborate(self, platform) -> Module:
         m = Module()
         m.submodules.soc = self.soc
         m.d.sync += self.soc.reset.eq(self.button)
-        m.d.comb += self.tx.eq(self.soc.tx)
+        m.d.comb += [self.tx.eq(self.soc.tx), self.leds.eq(self.soc.leds)]
         connect(m, self.soc.memory.pins, flipped(self.pins))
         connect(m, self.soc.flash, flipped(self.flash))
         return m

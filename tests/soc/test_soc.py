@@ -80,8 +80,10 @@ def test_many_programs_and_steps() -> None:
     """The transformer: ten programs, with steps of the processor before, between and behind."""
     module = compile_for_soc(TRANSFORMER)
     assert len(module.compiled.programs) > 5
-    lines = list(SocModel(module, [images(2)]).run())
-    assert said(lines) == expected(TRANSFORMER, images(2))
+    model = SocModel(module, [images(2)])
+    runs = said(list(model.run()))
+    assert runs == expected(TRANSFORMER, images(2))
+    assert model.simulator.leds == runs[-1][1]
 
 
 def test_polling_takes_the_same_cycles(
