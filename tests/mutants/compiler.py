@@ -540,7 +540,7 @@ COMPILER = (
            tests(f"{PLACES}::test_images_in_another_order")),
     Mutant("a table of two tensors", "compiler", _Function.operand,
            'source in ("", name)', "True",
-           tests(f"{PLACES}::test_a_function_of_two_tensors_is_no_table")),
+           tests(f"{PLACES}::test_a_function_of_a_sum_is_no_table")),
     Mutant("constants that miss a value", "compiler", shifted_scale.find_constants,
            "(low < high - 1).all() and fits", "fits",
            tests("compiler/graph/arithmetic/test_shifted_scale.py"

@@ -47,7 +47,7 @@ KINDS = [
     ("a.pt", archive("a/archive_format", "a/models/m.json"), "a program of torch.export", ".pt2"),
     ("a.pb", b"\x0a\x0c\x0a\x01x\x12\x05Const", "a graph of TensorFlow 1", "tf2onnx"),
     ("a.safetensors", struct.pack("<Q", len(HEADER)) + HEADER, "safetensors", "to ONNX"),
-    ("a.gguf", b"GGUF\x03\0\0\0", "a GGUF file", "to ONNX"),
+    ("a.gguf", b"GGUF\x03\0\0\0", "a GGUF file", "vdla generate writes text"),
     ("a.ort", b"\x18\0\0\0ORTM", "ONNX Runtime's own format", "made from"),
     ("a.pte", b"\x18\0\0\0ET12", "an ExecuTorch program", "torch.export"),
     ("a.caffemodel", b"\x0a\x03net", "a Caffe model", "to ONNX"),

@@ -181,9 +181,9 @@ def test_a_scalar_is_no_constant_for_each_channel() -> None:
     assert not {"QAddChannels", "QConvAddChannels"} & {layer.op for layer in layers}
 
 
-def gated(tokens: int, width: int, two: bool) -> onnx.ModelProto:
-    """Scores of what a GELU, a pair behind each of its steps, makes of a dense layer; with ``two``,
-    the factor of a value comes from another layer."""
+def gated(tokens: int, width: int, factor: str = "its own") -> onnx.ModelProto:
+    """Scores of what a GELU, a pair behind each of its steps, makes of a dense layer. The factor of
+    a value is one of its own, of another layer's value, or of a sum of both without a pair."""
     net, scale = Net(), 2 * WEIGHT * width**0.5 / STEPS
 
     def number(value: float) -> str:
@@ -192,11 +192,12 @@ def gated(tokens: int, width: int, two: bool) -> onnx.ModelProto:
 
     x = net.pair("x", 2 / STEPS, 5)
     h = net.dense(x, width, width, scale, 6)
-    other = net.dense(x, width, width, scale, -4) if two else h
-    inside = net.op("Div", other, net.constant(np.float32(20 * scale)))
+    other = h if factor == "its own" else net.dense(x, width, width, scale, -4)
+    argument = net.op("Add", h, other) if factor == "of a sum" else other
+    inside = net.op("Div", argument, net.constant(np.float32(20 * scale)))
     erf = net.pair(net.op("Erf", inside), 1 / 127, 0)
-    factor = net.pair(net.op("Add", erf, number(1)), 2 / 255, -128)
-    y = net.pair(net.op("Mul", h, factor), 2 * scale, -100)
+    halves = net.pair(net.op("Add", erf, number(1)), 2 / 255, -128)
+    y = net.pair(net.op("Mul", h, halves), 2 * scale, -100)
     y = net.pair(net.op("Mul", y, number(0.5)), scale, -100)
     turned = net.op("Transpose", y, perm=[0, 2, 1])
     scored = net.pair(net.op("MatMul", y, turned), 40 * scale**2 * width**0.5, -30)
@@ -208,7 +209,7 @@ def gated(tokens: int, width: int, two: bool) -> onnx.ModelProto:
 def test_a_function_in_several_steps_is_a_table(has_table: bool, tmp_path: Path) -> None:
     hw = tmp_path / "hw.toml"
     hw.write_text(f"vector_table = {int(has_table)}\n")
-    layers, programs = compare(gated(21, 32, two=False), hw=str(hw))
+    layers, programs = compare(gated(21, 32), hw=str(hw))
     functions = [layer.target for layer in layers if layer.op in ("QConvTable", "QTable", "Map")]
     assert functions == ["accel" if has_table else "cpu"]
     assert programs == (1 if has_table else 2)
@@ -421,9 +422,14 @@ def test_a_normalisation_between_matrices(
 @pytest.mark.slow
 def test_a_function_of_two_tensors_is_no_table() -> None:
     """But a product of two, and all of it one program."""
-    layers, programs = compare(gated(21, 32, two=True))
+    layers, programs = compare(gated(21, 32, "of another"))
     assert "QMul" in {layer.op for layer in layers if layer.target == "accel"}
     assert programs == 1
+
+
+@pytest.mark.slow
+def test_a_function_of_a_sum_is_no_table() -> None:
+    compare(gated(21, 32, "of a sum"))
 
 
 @pytest.mark.slow
