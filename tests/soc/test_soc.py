@@ -111,9 +111,13 @@ def test_polling_takes_the_same_cycles(
 def test_the_bridge_forgets_what_the_core_wrote(
     digits, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The line that it has read last is of the outputs; it is the first that is read again."""
+    """The line that it has read last is of the outputs; it is the first that is read again, and
+    goes to the processor's cache."""
     start = "    write_register(machine, VDLA_REGISTER_CONTROL, VDLA_CONTROL_START);\n"
-    changed = {start: "    (void)*(volatile int8_t *)program->outputs[0].packed;\n" + start}
+    invalidate = "    if (machine->invalidate) machine->invalidate();\n"
+    look = "    (void)*seen;\n"
+    seen = "    const volatile int8_t *seen = program->outputs[0].packed;\n"
+    changed = {start: seen + look + start, invalidate: invalidate + look}
     sources = changed_firmware(tmp_path, "vdla_runtime.c", changed)
     monkeypatch.setattr(firmware, "SOURCES", sources)
     lines = list(SocModel(digits, [images(2)]).run())
