@@ -1,0 +1,180 @@
+"""A netlist of standard cells and memories, from what yosys writes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..fpga.sources import signal_sources
+from .liberty import Cell, Library
+
+#: The block of what is in the core itself, outside of its components.
+CORE = "core"
+#: Readers of a net, at most.
+FANOUT = 16
+_MEMORY = "$mem_v2"
+
+#: The bits of nets: numbers, or constants such as "0".
+Bit = int | str
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A cell of the netlist: the ``cell`` that it is, and the net of each pin."""
+
+    name: str
+    cell: Cell
+    nets: dict[str, Bit]
+
+
+@dataclass(frozen=True)
+class Port:
+    """A port of a memory: the nets of its enable, address and data. A read that is ``clocked`` has
+    its data in the next cycle, another one in the same.
+    """
+
+    enable: tuple[Bit, ...]
+    address: tuple[Bit, ...]
+    data: tuple[Bit, ...]
+    clocked: bool = True
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A memory of the netlist."""
+
+    name: str
+    words: int
+    bits: int
+    reads: tuple[Port, ...]
+    writes: tuple[Port, ...]
+
+
+@dataclass(frozen=True)
+class Netlist:
+    """A core in cells of a library.
+
+    Attributes
+    ----------
+    library : the cells
+    instances, memories : what it consists of; names begin with their block's
+    clock : the clock's net
+    signals : by net, the names that it has in the design, as ``(signal, bit)``
+    sources : the Amaranth line of signals and components, by name
+    synthesised_um2 : the area of its cells as yosys sums it up, without :func:`with_buffers`
+    """
+
+    library: Library
+    instances: list[Instance]
+    memories: list[Memory]
+    clock: Bit
+    signals: dict[Bit, list[tuple[str, int]]]
+    sources: dict[str, str]
+    synthesised_um2: float
+
+    @property
+    def area_um2(self) -> float:
+        """The area of all cells; memories are not among them."""
+        return sum(instance.cell.area_um2 for instance in self.instances)
+
+    def loads(self) -> dict[Bit, list[tuple[Instance, str]]]:
+        """The pins of cells that read each net."""
+        found: dict[Bit, list[tuple[Instance, str]]] = {}
+        for instance in self.instances:
+            for pin, net in instance.nets.items():
+                if instance.cell.pins[pin].direction == "input":
+                    found.setdefault(net, []).append((instance, pin))
+        return found
+
+
+def block_of(name: str) -> str:
+    """The block of a cell or a memory: the component of the core that it is in."""
+    inside = name.removeprefix("$flatten\\")
+    return CORE if inside.startswith("$") or "." not in inside else inside.partition(".")[0]
+
+
+def parse_netlist(module: dict[str, Any], library: Library, synthesised_um2: float) -> Netlist:
+    """The netlist in a module that yosys writes as JSON."""
+    instances, memories = [], []
+    for name, cell in module["cells"].items():
+        if cell["type"] == _MEMORY:
+            memories.append(memory_of(name, cell))
+        elif cell["type"] != "$scopeinfo":
+            nets = {pin: bits[0] for pin, bits in cell["connections"].items()}
+            instances.append(Instance(name, library.cells[cell["type"]], nets))
+    signals: dict[Bit, list[tuple[str, int]]] = {}
+    for name, net in module["netnames"].items():
+        if not net["hide_name"]:
+            for place, bit in enumerate(net["bits"]):
+                signals.setdefault(bit, []).append((name, place))
+    clock = module["ports"]["clk"]["bits"][0]
+    sources = signal_sources(module)
+    return Netlist(library, instances, memories, clock, signals, sources, synthesised_um2)
+
+
+def with_buffers(netlist: Netlist) -> Netlist:
+    """The netlist with trees of buffers where a net has more than :data:`FANOUT` readers; abc makes
+    none for what comes from flip-flops, memories and other blocks. The clock's tree is not made.
+    """
+    buffer = _buffer(netlist.library)
+    if buffer is None:
+        return netlist
+    cell, pin, output = buffer
+    instances = {instance.name: instance for instance in netlist.instances}
+    fresh = 1 + max((net for net in netlist.loads() if isinstance(net, int)), default=0)
+    fresh = max(fresh, 1 + max((n for n in netlist.signals if isinstance(n, int)), default=0))
+    for net, loads in netlist.loads().items():
+        if net == netlist.clock or not isinstance(net, int):
+            continue
+        readers = sorted(((one.name, pin) for one, pin in loads), key=lambda r: block_of(r[0]))
+        while len(readers) > FANOUT:
+            above = []
+            for start in range(0, len(readers), FANOUT):
+                group = readers[start : start + FANOUT]
+                block = block_of(group[0][0])
+                name = f"{'' if block == CORE else f'{block}.'}$buffer${fresh}"
+                instances[name] = Instance(name, cell, {pin: net, output: fresh})
+                for reader, its in group:
+                    old = instances[reader]
+                    instances[reader] = replace(old, nets={**old.nets, its: fresh})
+                above.append((name, pin))
+                fresh += 1
+            readers = above
+    return replace(netlist, instances=list(instances.values()))
+
+
+def _buffer(library: Library) -> tuple[Cell, str, str] | None:
+    """The buffer that is the fastest with :data:`FANOUT` readers, its input and output."""
+    found = []
+    for cell in library.cells.values():
+        pins = {pin.direction: pin for pin in cell.pins.values()}
+        given, out = pins.get("input"), pins.get("output")
+        if len(cell.pins) != 2 or given is None or out is None:
+            continue
+        if out.function.strip("() ") == given.name and out.arcs:
+            load = FANOUT * given.capacitance_pf
+            delays = (table.at(0.0, load) for table in out.arcs[0].delay if table is not None)
+            found.append((max(delays), cell.name, given.name, out.name))
+    if not found:
+        return None
+    _, name, given_pin, out_pin = min(found)
+    return library.cells[name], given_pin, out_pin
+
+
+def memory_of(name: str, cell: dict[str, Any]) -> Memory:
+    value = {key: int(text, 2) for key, text in cell["parameters"].items() if set(text) <= {*"01"}}
+    nets, address_bits, bits = cell["connections"], value["ABITS"], value["WIDTH"]
+
+    def ports(kind: str, enable_bits: int) -> tuple[Port, ...]:
+        clocked = value[f"{kind}_CLK_ENABLE"]
+        widths = {"EN": enable_bits, "ADDR": address_bits, "DATA": bits}
+        return tuple(
+            Port(
+                *(tuple(nets[f"{kind}_{what}"][n * width : (n + 1) * width])
+                  for what, width in widths.items()),
+                bool(clocked >> n & 1),
+            )
+            for n in range(value[f"{kind}_PORTS"])
+        )  # fmt: skip
+
+    return Memory(name, value["SIZE"], bits, ports("RD", 1), ports("WR", bits))
