@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,9 +17,8 @@ from ..isa.program import Program
 from .files import Fills, Merges, Reads
 from .options import MOST_ROUNDS, JsonFile, Scheduler, Workers, open_workers
 from .output import count, decimals, emit, new_table, percent, show_table
+from .steps import steps_shown
 
-#: Seconds after which an action's steps are told where there is no terminal.
-QUIET_S = 5.0
 app = typer.Typer(help="Bitstreams for boards.", no_args_is_help=False)
 BoardName = Annotated[
     str, typer.Option("--board", help="Such as ulx3s-85f; a wrong name lists all boards.")
@@ -201,20 +199,9 @@ def _fpga(
 
 @contextmanager
 def _fpga_tools(what: str) -> Iterator[tuple[Any, Callable[[str], None]]]:
-    """The module of the FPGA flow, and a function that shows its progress: in a terminal, or as
-    lines where it takes long.
-    """
-    from ..sim.rtl.toolchain import setup_yosys
-
-    console, begun = Console(stderr=True), time.monotonic()
-    with console.status(f"{what}: yosys starts") as status:
-        setup_yosys()
+    """The module of the FPGA flow, and a function that shows its progress."""
+    with steps_shown(what) as show:
         from ..hw.fpga import synthesis
-
-        def show(text: str) -> None:
-            status.update(text)
-            if not console.is_terminal and time.monotonic() - begun > QUIET_S:
-                print(f"vdla: {text}", file=sys.stderr)
 
         yield synthesis, show
 

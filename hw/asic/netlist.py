@@ -77,6 +77,12 @@ class Netlist:
         """The area of all cells; memories are not among them."""
         return sum(instance.cell.area_um2 for instance in self.instances)
 
+    def name_of(self, net: Bit) -> str | None:
+        """The signal that a net is, in the outermost component that has a name for it."""
+        names = self.signals.get(net, [])
+        named = min(names, key=lambda one: ("$" in one[0], one[0].count("."), one), default=None)
+        return None if named is None else f"{named[0]}[{named[1]}]"
+
     def loads(self) -> dict[Bit, list[tuple[Instance, str]]]:
         """The pins of cells that read each net."""
         found: dict[Bit, list[tuple[Instance, str]]] = {}

@@ -84,8 +84,8 @@ def _script(kept: list[str], library: Library) -> list[str]:
         f"synth -top {TOP} -flatten -nofsm -run coarse:fine",
         "opt -fast -full", "opt -undriven -fine", "techmap", "opt -fast",
         f"dfflibmap -liberty cells.lib{unused}", "opt_clean",
-        "abc -liberty cells.lib -script abc.script", "opt_clean -purge",
-        *apart, "flatten", "opt_clean -purge",
+        "abc -liberty cells.lib -script abc.script", "opt_clean",
+        *apart, "flatten", "opt_clean",
         "tee -q -o stat.json stat -json -liberty cells.lib", "write_json top.json",
     ]  # fmt: skip
 
