@@ -27,7 +27,7 @@ _AXES = {
     "related_pin_transition": "clock",
 }  # fmt: skip
 _PREFIXES = {"": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9, "p": 1e-12, "f": 1e-15}
-_UNIT = re.compile(r"([\d.eE+-]*)\s*([munpf]?)[A-Za-z]+")
+_UNIT = re.compile(r"([\d.]*)\s*([munpf]?)[sfFVW]")
 
 
 @dataclass

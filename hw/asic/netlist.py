@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,6 +14,8 @@ CORE = "core"
 #: Readers of a net, at most.
 FANOUT = 16
 _MEMORY = "$mem_v2"
+#: Names that tools make.
+_MADE = re.compile(r"\$|(^|\.)_\d+_$")
 
 #: The bits of nets: numbers, or constants such as "0".
 Bit = int | str
@@ -77,10 +80,16 @@ class Netlist:
         """The area of all cells; memories are not among them."""
         return sum(instance.cell.area_um2 for instance in self.instances)
 
-    def name_of(self, net: Bit) -> str | None:
-        """The signal that a net is, in the outermost component that has a name for it."""
-        names = self.signals.get(net, [])
-        named = min(names, key=lambda one: ("$" in one[0], one[0].count("."), one), default=None)
+    def name_of(self, net: Bit, cell: str) -> str | None:
+        """The signal that a net is, as the block of the cell that drives it calls it, if it does;
+        of its names there the one of the outermost component.
+        """
+        block = block_of(cell)
+
+        def order(one: tuple[str, int]) -> tuple[bool, bool, int, tuple[str, int]]:
+            return block_of(one[0]) != block, bool(_MADE.search(one[0])), one[0].count("."), one
+
+        named = min(self.signals.get(net, []), key=order, default=None)
         return None if named is None else f"{named[0]}[{named[1]}]"
 
     def loads(self) -> dict[Bit, list[tuple[Instance, str]]]:

@@ -81,12 +81,12 @@ class Path:
 
         for place, (node, arrival) in enumerate(self.nodes):
             cells += place > 0
-            signal = netlist.name_of(node.net)
+            signal = netlist.name_of(node.net, arrival.cell)
             if signal is not None:
                 add(arrival.ns, signal)
                 cells = 0
         flop = next((one for one in netlist.instances if one.name == self.end), None)
-        signal = None if flop is None else netlist.name_of(state_of(flop))
+        signal = None if flop is None else netlist.name_of(state_of(flop), flop.name)
         add(self.ns, signal or self.end)
         return steps
 
