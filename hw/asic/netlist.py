@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ...isa.errors import VdlaError
 from ..fpga.sources import signal_sources
 from .liberty import Cell, Library
 
@@ -109,12 +110,21 @@ def block_of(name: str) -> str:
 
 
 def parse_netlist(module: dict[str, Any], library: Library, synthesised_um2: float) -> Netlist:
-    """The netlist in a module that yosys writes as JSON."""
+    """The netlist in a module that yosys writes as JSON. Raises VdlaError where logic is left for
+    which the library has no cells.
+    """
     instances, memories = [], []
     for name, cell in module["cells"].items():
         if cell["type"] == _MEMORY:
             memories.append(memory_of(name, cell))
-        elif cell["type"] != "$scopeinfo":
+        elif cell["type"] == "$scopeinfo":
+            continue
+        elif cell["type"] not in library.cells:
+            raise VdlaError(
+                f"yosys failed: expected cells of the library {library.name}, got {cell['type']}; "
+                "a library needs gates and a flip-flop"
+            )
+        else:
             nets = {pin: bits[0] for pin, bits in cell["connections"].items()}
             instances.append(Instance(name, library.cells[cell["type"]], nets))
     signals: dict[Bit, list[tuple[str, int]]] = {}
@@ -136,8 +146,10 @@ def with_buffers(netlist: Netlist) -> Netlist:
         return netlist
     cell, pin, output = buffer
     instances = {instance.name: instance for instance in netlist.instances}
-    fresh = 1 + max((net for net in netlist.loads() if isinstance(net, int)), default=0)
-    fresh = max(fresh, 1 + max((n for n in netlist.signals if isinstance(n, int)), default=0))
+    numbers = {net for one in netlist.instances for net in one.nets.values()} | {*netlist.signals}
+    ports = (port for memory in netlist.memories for port in (*memory.reads, *memory.writes))
+    numbers |= {net for port in ports for net in (*port.enable, *port.address, *port.data)}
+    fresh = 1 + max((net for net in numbers if isinstance(net, int)), default=0)
     for net, loads in netlist.loads().items():
         if net == netlist.clock or not isinstance(net, int):
             continue

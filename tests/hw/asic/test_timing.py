@@ -156,9 +156,8 @@ def macro_cell(number: int, tiled: Tiled) -> tuple[str, str]:
             ends = f"{setup} }}" if kind == "w" or port.clocked else ""
             for name, net in zip(names, given, strict=True):
                 # A net that several pins of the memory read has its load once.
-                pins.append(
-                    f"pin ({name}) {{ direction : input; capacitance : {load.pop(net, 0)}; {ends} }}"
-                )
+                pin = f"direction : input; capacitance : {load.pop(net, 0)}; {ends}"
+                pins.append(f"pin ({name}) {{ {pin} }}")
                 nets.append(f".{name}({verilog_net(net)})")
             for place, net in enumerate(port.data if kind == "r" else ()):
                 start = 'related_pin : "ck"; timing_type : rising_edge;'
@@ -197,8 +196,8 @@ def opensta_ns(made: Netlist, memories: list[Tiled], liberty: Path, work: Path) 
         + "\n".join(lines) + "\nendmodule\n"
     )  # fmt: skip
     (work / "run.tcl").write_text(
-        f"read_liberty {liberty}\nread_liberty macros.lib\nread_verilog top.v\nlink_design top\nset_cmd_units -time ns\n"
-        "create_clock -name clk -period 1000 [get_ports clk]\n"
+        f"read_liberty {liberty}\nread_liberty macros.lib\nread_verilog top.v\nlink_design top\n"
+        "set_cmd_units -time ns\ncreate_clock -name clk -period 1000 [get_ports clk]\n"
         "report_checks -path_delay max -digits 6\n"
     )
     done = subprocess.run(
