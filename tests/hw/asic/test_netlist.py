@@ -11,7 +11,7 @@ from vdla.hw.asic.liberty import Library, load_liberty
 from vdla.hw.asic.macros import DEFAULT, MacroTable
 from vdla.hw.asic.netlist import FANOUT, Instance, Netlist, block_of, parse_netlist, with_buffers
 from vdla.hw.asic.synthesis import merge_modules, synthesise
-from vdla.hw.asic.timing import longest_path
+from vdla.hw.asic.timing import Timing
 from vdla.isa.errors import VdlaError
 from vdla.isa.params import HwParams
 
@@ -29,7 +29,7 @@ def small() -> Netlist:
 def design(small: Netlist) -> Design:
     table = MacroTable.load(DEFAULT)
     memories = [table.tiled(memory) for memory in small.memories]
-    return Design(HwParams(), "", small, memories, table, longest_path(small, memories))
+    return Design(HwParams(), "", small, memories, table, Timing(small, memories))
 
 
 def test_blocks_of_names() -> None:

@@ -13,7 +13,7 @@ from vdla.hw.asic.liberty import Library, load_liberty
 from vdla.hw.asic.macros import DEFAULT, Macro, MacroTable, Tiled
 from vdla.hw.asic.netlist import Bit, Instance, Memory, Netlist, Port
 from vdla.hw.asic.synthesis import core_text, synthesise
-from vdla.hw.asic.timing import Timing, loads_pf, longest_path
+from vdla.hw.asic.timing import Timing, loads_pf
 from vdla.isa.errors import VdlaError
 from vdla.isa.params import PRESETS
 from vdla.sim.rtl.toolchain import setup_yosys
@@ -50,7 +50,7 @@ def test_a_path_added_up_by_hand() -> None:
     1.1 C + s / 5, XOR2 from A: 16 + 1.2 C + s / 5; to fall, four fifths of the first part. Slews:
     5 + 2 R C + s / 10.
     """
-    found = longest_path(chain(), [])
+    found = Timing(chain(), []).longest_path()
     # Q rises with one pin of NAND2, 1.2 fF; its slew is 5 + 2 * 0.7 * 1.2, and s = 0 at the clock.
     first, slew = 30 + 0.7 * 1.2, 5 + 1.4 * 1.2
     # NAND2 falls with XOR2 and INV4 behind it, 2 + 4 fF.
@@ -72,7 +72,7 @@ def test_a_path_added_up_by_hand() -> None:
 
 
 def test_a_path_is_shown_by_signals() -> None:
-    found = longest_path(chain(), [])
+    found = Timing(chain(), []).longest_path()
     first, last = found.steps(chain())
     assert (first["signal"], first["source"]) == ("a.first[0]", "hw/core/a.py:1")
     assert (last["signal"], last["source"]) == ("b.last[0]", "hw/core/b.py:2")
@@ -100,7 +100,7 @@ def test_paths_through_memories() -> None:
     assert ("words.storage", round(at + 0.5, 9)) in ends
     # What is read comes 2 ns after the edge, and is an address 0.5 ns before the next one.
     assert ("words.storage", 2.5) in ends
-    within = longest_path(made, [memory(False)])
+    within = Timing(made, [memory(False)]).longest_path()
     assert within.ns == pytest.approx(at + 2.0 + 0.5)
     assert [arrival.cell for _, arrival in within.nodes] == ["a.f", "a.n", "words.storage"]
 
@@ -109,13 +109,13 @@ def test_ports_and_constants_begin_no_path() -> None:
     """Net 8 is a port of the core."""
     made = netlist(("i", "INV", {"A": 8, "Y": 2}), ("f", "DFF", {"D": 2, "Q": 3}))
     with pytest.raises(VdlaError, match="expected a path between registers"):
-        longest_path(made, [])
+        Timing(made, []).longest_path()
 
 
 def test_circles_are_refused() -> None:
     made = netlist(("i", "INV", {"A": 2, "Y": 3}), ("j", "INV", {"A": 3, "Y": 2}))
     with pytest.raises(VdlaError, match="expected logic without circles, got one through i"):
-        longest_path(made, [])
+        Timing(made, []).longest_path()
 
 
 # ---- OpenSTA -------------------------------------------------------------------------------------
@@ -215,7 +215,7 @@ def compare(text: str, liberty: Path, work: Path) -> tuple[float, float]:
     library, table = load_liberty(liberty), MacroTable.load(DEFAULT)
     made = synthesise(text, liberty, library)
     memories = [table.tiled(memory) for memory in made.memories]
-    return longest_path(made, memories).ns, opensta_ns(made, memories, liberty, work)
+    return Timing(made, memories).longest_path().ns, opensta_ns(made, memories, liberty, work)
 
 
 @needs_sta
