@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
-from ..isa.params import HwParams
+from ..isa.errors import VdlaError
+from ..isa.memory import load_platform
 from .files import Reads
-from .options import Hw, JsonFile
+from .options import Hw, JsonFile, Memory
 from .output import count, decimals, emit, percent, show_table
 from .steps import steps_shown
+
+if TYPE_CHECKING:
+    from ..bench.workloads import ConvLayer
+    from ..hw.asic.energy import Energy
 
 app = typer.Typer(help="A core in standard cells.", no_args_is_help=False)
 
@@ -28,19 +33,56 @@ def asic_estimate(
         Reads(),
     ] = None,
     hw: Hw = "8x8",
+    layer: Annotated[
+        str | None,
+        typer.Option(metavar="C8", help="Also energy: of this layer of vdla bench table2."),
+    ] = None,
+    clock: Annotated[
+        float | None,
+        typer.Option(min=0.001, max=10_000, help="MHz, for power; else the longest path's."),
+    ] = None,
+    memory: Memory = "vta",
     json_file: JsonFile = None,
 ) -> None:
     """Estimate a core's area by block, and its longest path, in the cells of a Liberty file."""
+    from ..hw.asic.estimate import Design, load
     from ..hw.asic.macros import DEFAULT
 
-    params = HwParams.load(hw)
+    params, memory_params = load_platform(hw, memory)
+    layers = [] if layer is None else _layers(layer)
+    if clock is not None and layer is None:
+        raise VdlaError("clock: expected --layer with it; without a layer there is no power")
+    library, table = load(liberty, macros or DEFAULT)
     with steps_shown("estimate") as progress:
-        from ..hw.asic.estimate import Design, load
-
-        library, table = load(liberty, macros or DEFAULT)
         design = Design.of(params, liberty, library, table, progress)
-    body = {"liberty": str(liberty)} | design.body()
-    emit("asic estimate", body, json_file, _show, params)
+        body = {"liberty": str(liberty)} | design.body() | {"energy": None}
+        for found in layers:
+            from ..bench.toggles import layer_energy
+
+            progress(f"verilator: {layer}")
+            mhz = body["path"]["mhz"] if clock is None else clock
+            body["energy"] = _energy(found.name, mhz, *layer_energy(found, design, memory_params))
+    emit("asic estimate", body, json_file, _show, params, memory_params if layers else None)
+
+
+def _layers(name: str) -> list[ConvLayer]:
+    from ..bench.table2 import choose_layers
+
+    return choose_layers([name])
+
+
+def _energy(layer: str, mhz: float, cycles: int, energy: Energy) -> dict[str, Any]:
+    """The fields of the report that say what a layer takes."""
+    leakage_uj = energy.leakage_nw * 1e-9 * cycles / mhz
+    return {
+        "layer": layer, "cycles": cycles, "sampled_cycles": energy.cycles, "clock_mhz": mhz,
+        "toggles_per_cycle": energy.toggles, "pj_per_cycle": energy.pj,
+        "leakage_nw": energy.leakage_nw,
+        "power_mw": energy.pj * mhz * 1e-3 + energy.leakage_nw * 1e-6,
+        "layer_uj": energy.pj * cycles * 1e-6 + leakage_uj,
+        "blocks": energy.rows(mhz),
+        "accesses": [{"memory": name, **vars(one)} for name, one in energy.accesses.items()],
+    }  # fmt: skip
 
 
 def _show(console: Console, report: dict[str, Any]) -> None:
@@ -70,7 +112,23 @@ def _show(console: Console, report: dict[str, Any]) -> None:
              for s in path["steps"])  # fmt: skip
     title = f"longest path: {path['ns']:.2f} ns, {path['mhz']:.1f} MHz, without wires"
     show_table(console, title, ("ns", "cells", "signal", "source"), steps, left=4)
+    if report["energy"] is not None:
+        _show_energy(console, report["energy"])
     console.print(", ".join(f"{name} {version}" for name, version in report["tools"].items()))
+
+
+def _show_energy(console: Console, energy: dict[str, Any]) -> None:
+    names = ("switching_pj", "internal_pj", "clock_pj", "macros_pj", "pj", "mw")
+    rows = ((row["block"], *(decimals(row[name], 1) for name in names))
+            for row in energy["blocks"])  # fmt: skip
+    title = f"{energy['layer']}: {energy['layer_uj']:,.1f} uJ in {energy['cycles']:,} cycles, "
+    title += f"{energy['power_mw']:,.1f} mW at {energy['clock_mhz']:.1f} MHz"
+    columns = ("pJ a cycle", "nets", "in cells", "clock", "macros", "in all", "mW")
+    show_table(console, title, columns, rows)
+    console.print(
+        f"{energy['toggles_per_cycle']:,.0f} toggles a cycle, in {energy['sampled_cycles']:,} "
+        f"cycles; leakage {energy['leakage_nw'] / 1000:,.1f} uW"
+    )
 
 
 def decimals_of(um2: float) -> str:
