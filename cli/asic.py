@@ -55,7 +55,7 @@ def asic_estimate(
     library, table = load(liberty, macros or DEFAULT)
     with steps_shown("estimate") as progress:
         design = Design.of(params, liberty, library, table, progress)
-        body = {"liberty": str(liberty)} | design.body() | {"energy": None}
+        body: dict[str, Any] = {"liberty": str(liberty)} | design.body() | {"energy": None}
         for found in layers:
             from ..bench.toggles import layer_energy
 

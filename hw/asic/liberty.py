@@ -37,7 +37,6 @@ class Group:
 
     kind: str
     arguments: list[str]
-    line: int
     attributes: dict[str, list[str]] = field(default_factory=dict)
     groups: list[Group] = field(default_factory=list)
 
@@ -170,7 +169,7 @@ def load_liberty(path: str | Path) -> Library:
         For something else, for a file without flip-flops that D alone decides about, or with
         delays that are not tables.
     """
-    library = _parse(read_text(path), str(path))
+    library = _Parser(read_text(path), str(path)).library()
     model = library.text("delay_model", "table_lookup")
     if library.kind != "library" or model != "table_lookup":
         found = f"the delay model {model}" if library.kind == "library" else library.kind
@@ -193,69 +192,89 @@ def is_plain_flop(cell: Cell) -> bool:
     return bool(cell.clock) and sorted(inputs) == sorted([cell.clock, cell.next])
 
 
-def _parse(text: str, path: str) -> Group:
-    """The outermost group of a file."""
-    tokens, at, lines = [], 0, []
-    text = text.rstrip()
-    while at < len(text):
-        match = _TOKEN.match(text, at)
-        if match is None:
-            break
-        tokens.append(match[1])
-        lines.append(match.start(1))
-        at = match.end()
+class _Parser:
+    """Makes groups of the text of a file."""
 
-    def fail(place: int, expected: str) -> VdlaError:
-        where = text.count("\n", 0, lines[place]) + 1 if place < len(lines) else "its end"
-        found = repr(tokens[place]) if place < len(tokens) else "nothing"
-        return VdlaError(
-            f"{path}: expected a Liberty file, with {expected} in line {where}, got {found}"
-        )
+    def __init__(self, text: str, path: str):
+        self.text, self.path = text.rstrip(), path
+        self.tokens: list[str] = []
+        self.places: list[int] = []
+        self.at = 0  # the next token
+        end = 0
+        while match := _TOKEN.match(self.text, end):
+            self.tokens.append(match[1])
+            self.places.append(match.start(1))
+            end = match.end()
+        self.is_whole = end == len(self.text)
 
-    outer, stack, place = Group("", [], 0), [], 0
-    stack.append(outer)
-    while place < len(tokens):
-        name = tokens[place]
-        if name == "}" and len(stack) > 1:
-            stack.pop()
-            place += 1
-        elif name == ";":
-            place += 1
-        elif name in "{}();:,":
-            raise fail(place, "a name")
-        elif tokens[place + 1 : place + 2] == [":"]:
-            place += 2
-            value = []
-            line = text.count("\n", lines[place - 1], lines[place]) if place < len(tokens) else 0
-            while place < len(tokens) and tokens[place] not in ";{}" and not line:
-                value.append(tokens[place].strip('"'))
-                place += 1
-                if place < len(tokens):  # the semicolon may be left out at the end of a line
-                    line = text.count("\n", lines[place - 1], lines[place])
-            if not value:
-                raise fail(place, f"a value of {name}")
-            stack[-1].attributes[name] = [" ".join(value)]
-        elif tokens[place + 1 : place + 2] == ["("]:
-            begun, place, values = place, place + 2, []
-            while place < len(tokens) and tokens[place] not in ("{", "}", ";", ")"):
-                if tokens[place] != ",":
-                    values.append(tokens[place].strip('"'))
-                place += 1
-            if tokens[place : place + 1] != [")"]:
-                raise fail(place, f"the end of the arguments of {name}")
-            place += 1
-            if tokens[place : place + 1] == ["{"]:
-                group = Group(name, values, begun)
-                stack[-1].groups.append(group)
-                stack.append(group)
-                place += 1
+    def library(self) -> Group:
+        """The outermost group."""
+        outer = Group("", [])
+        stack = [outer]
+        while self.at < len(self.tokens):
+            name, sign = self._token(), self._token(1)
+            if name == "}" and len(stack) > 1:
+                stack.pop()
+                self.at += 1
+            elif name == ";":
+                self.at += 1
+            elif name in "{}();:,":
+                raise self._fail("a name")
+            elif sign == ":":
+                self.at += 2
+                stack[-1].attributes[name] = [self._value(name)]
+            elif sign == "(":
+                self.at += 2
+                arguments = self._arguments(name)
+                if self._token() == "{":
+                    self.at += 1
+                    group = Group(name, arguments)
+                    stack[-1].groups.append(group)
+                    stack.append(group)
+                else:
+                    stack[-1].attributes[name] = arguments
             else:
-                stack[-1].attributes[name] = values
-        else:
-            raise fail(place + 1, f"':' or '(' after {name}")
-    if len(stack) > 1 or len(outer.groups) != 1 or at < len(text):
-        raise fail(len(tokens), "a library and the end of each of its groups")
-    return outer.groups[0]
+                self.at += 1
+                raise self._fail(f"':' or '(' after {name}")
+        if len(stack) > 1 or len(outer.groups) != 1 or not self.is_whole:
+            raise self._fail("a library and the end of each of its groups")
+        return outer.groups[0]
+
+    def _token(self, ahead: int = 0) -> str:
+        place = self.at + ahead
+        return self.tokens[place] if place < len(self.tokens) else ""
+
+    def _value(self, name: str) -> str:
+        """A simple attribute's; its semicolon may be left out at the end of a line."""
+        words: list[str] = []
+        while self._token() not in ("", ";", "{", "}") and not self._is_new_line():
+            words.append(self._token().strip('"'))
+            self.at += 1
+        if not words:
+            raise self._fail(f"a value of {name}")
+        return " ".join(words)
+
+    def _is_new_line(self) -> bool:
+        return "\n" in self.text[self.places[self.at - 1] : self.places[self.at]]
+
+    def _arguments(self, name: str) -> list[str]:
+        found: list[str] = []
+        while self._token() not in ("", "{", "}", ";", ")"):
+            if self._token() != ",":
+                found.append(self._token().strip('"'))
+            self.at += 1
+        if self._token() != ")":
+            raise self._fail(f"the end of the arguments of {name}")
+        self.at += 1
+        return found
+
+    def _fail(self, expected: str) -> VdlaError:
+        place = self.places[self.at] if self._token() else len(self.text)
+        line, found = self.text.count("\n", 0, place) + 1, self._token()
+        return VdlaError(
+            f"{self.path}: expected a Liberty file, with {expected} in line {line}, got "
+            f"{repr(found) if found else 'its end'}"
+        )
 
 
 class _Reader:
@@ -293,12 +312,13 @@ class _Reader:
         flop = next(group.each("ff"), None)
         clock = following = state = ""
         if flop is not None:
-            clock, following = flop.text("clocked_on"), flop.text("next_state")
+            clock, following = (
+                name if name in pins else ""
+                for name in (flop.text(key).strip("() ") for key in ("clocked_on", "next_state"))
+            )
             state = flop.arguments[0]
-        clock, following = (text.strip("() ") for text in (clock, following))
         area = float(group.text("area", "0"))
-        names = (name if name in pins else "" for name in (clock, following))
-        return Cell(group.arguments[0], area, leakage, pins, *names, state)
+        return Cell(group.arguments[0], area, leakage, pins, clock, following, state)
 
     def _pin(self, name: str, group: Group) -> Pin:
         capacitance = float(group.text("capacitance", "0"))

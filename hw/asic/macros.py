@@ -102,7 +102,7 @@ class MacroTable:
         kinds = {one.name: int if one.type == "int" else float for one in fields(Macro)}
         for number, row in enumerate(rows, 1):
             _check(row, kinds, f"{path}, macro {number}")
-        return cls(*(table[key] for key in head), tuple(Macro(**row) for row in rows))
+        return cls(**table, macros=tuple(Macro(**row) for row in rows))
 
     def tiled(self, memory: Memory) -> Tiled:
         """The smallest way to make a memory of one kind of macro; of equal ones, the fastest."""

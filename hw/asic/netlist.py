@@ -205,16 +205,14 @@ def memory_of(name: str, cell: dict[str, Any]) -> Memory:
     value = {key: int(text, 2) for key, text in cell["parameters"].items() if set(text) <= {*"01"}}
     nets, address_bits, bits = cell["connections"], value["ABITS"], value["WIDTH"]
 
-    def ports(kind: str, enable_bits: int) -> tuple[Port, ...]:
-        clocked = value[f"{kind}_CLK_ENABLE"]
-        widths = {"EN": enable_bits, "ADDR": address_bits, "DATA": bits}
-        return tuple(
-            Port(
-                *(tuple(nets[f"{kind}_{what}"][n * width : (n + 1) * width])
-                  for what, width in widths.items()),
-                bool(clocked >> n & 1),
-            )
-            for n in range(value[f"{kind}_PORTS"])
-        )  # fmt: skip
+    def port(kind: str, number: int, enable_bits: int) -> Port:
+        def part(what: str, width: int) -> tuple[Bit, ...]:
+            return tuple(nets[f"{kind}_{what}"][number * width : (number + 1) * width])
 
-    return Memory(name, value["SIZE"], bits, ports("RD", 1), ports("WR", bits))
+        clocked = bool(value[f"{kind}_CLK_ENABLE"] >> number & 1)
+        address, data = part("ADDR", address_bits), part("DATA", bits)
+        return Port(part("EN", enable_bits), address, data, clocked)
+
+    reads = tuple(port("RD", number, 1) for number in range(value["RD_PORTS"]))
+    writes = tuple(port("WR", number, bits) for number in range(value["WR_PORTS"]))
+    return Memory(name, value["SIZE"], bits, reads, writes)

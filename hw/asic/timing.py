@@ -157,7 +157,9 @@ class Timing:
         nets, arrivals = instance.nets, self.arrivals
         for arc, net in _arcs_to_outputs(instance):
             given = nets.get(arc.related)
-            for edge in _EDGES if given is not None else ():
+            if given is None:
+                continue
+            for edge in _EDGES:
                 for cause in _CAUSES[arc.sense][edge]:
                     before = Node(given, cause)
                     at = arrivals.get(before)

@@ -11,6 +11,12 @@ from vdla.isa.errors import VdlaError
 from .circuits import OSU018, SMALL
 
 
+def at(table: Table | None, slew_ns: float, load_pf: float = 0.0) -> float:
+    """The value of a table that is there."""
+    assert table is not None
+    return table.at(slew_ns, load_pf)
+
+
 def test_cells_and_units() -> None:
     """The file's units are 10 ps, fF and 10 nW."""
     library = load_liberty(SMALL)
@@ -22,8 +28,10 @@ def test_cells_and_units() -> None:
     first, second = nand.pins["Y"].arcs
     assert (first.related, second.related, first.sense) == ("A", "B", "negative_unate")
     power = nand.pins["Y"].powers[1]
-    assert power.related == "B" and power.energy[FALL] is not None
-    assert power.energy[FALL].at(0.2, 0.01) == pytest.approx(1e-3 * (0.75 + 0.001 * 20))
+    assert power.related == "B"
+    assert at(power.energy[FALL], 0.2, 0.01) == pytest.approx(
+        1e-3 * (0.75 + 0.001 * 20)
+    )
 
 
 @pytest.mark.parametrize(("slew_ns", "load_pf"), [(0.02, 0.001), (0.5, 0.03), (0.0, 0.2), (3, 0)])
@@ -31,10 +39,9 @@ def test_tables_are_linear_between_and_beyond_their_points(slew_ns: float, load_
     """NAND2: 60 ps + 11 ps/fF + slew / 5 from A; falling, the first part is four fifths."""
     arc = load_liberty(SMALL).cells["NAND2"].pins["Y"].arcs[0]
     rise, fall = arc.delay
-    assert rise is not None and fall is not None and arc.slew[RISE] is not None
-    assert rise.at(slew_ns, load_pf) == pytest.approx(0.06 + 11 * load_pf + 0.2 * slew_ns)
-    assert fall.at(slew_ns, load_pf) == pytest.approx(0.048 + 11 * load_pf + 0.2 * slew_ns)
-    assert arc.slew[RISE].at(slew_ns, load_pf) == pytest.approx(0.05 + 22 * load_pf + slew_ns / 10)
+    assert at(rise, slew_ns, load_pf) == pytest.approx(0.06 + 11 * load_pf + 0.2 * slew_ns)
+    assert at(fall, slew_ns, load_pf) == pytest.approx(0.048 + 11 * load_pf + 0.2 * slew_ns)
+    assert at(arc.slew[RISE], slew_ns, load_pf) == pytest.approx(0.05 + 22 * load_pf + slew_ns / 10)
 
 
 def test_a_table_that_bends() -> None:
@@ -53,9 +60,8 @@ def test_flip_flops() -> None:
     flop = cells["DFF"]
     assert (flop.clock, flop.next, flop.state) == ("CK", "D", "IQ")
     setup = next(arc for arc in flop.pins["D"].arcs if arc.kind == "setup_rising")
-    assert setup.delay[RISE] is not None and setup.delay[FALL] is not None
-    assert setup.delay[RISE].at(0.5) == pytest.approx(0.1 + 0.02 * 0.5)  # of the first row
-    assert setup.delay[FALL].at(1.0) == pytest.approx(0.15)
+    assert at(setup.delay[RISE], 0.5) == pytest.approx(0.1 + 0.02 * 0.5)  # of the first row
+    assert at(setup.delay[FALL], 1.0) == pytest.approx(0.15)
 
 
 @pytest.mark.skipif(not OSU018.exists(), reason="the Debian package qflow-tech-osu018")
@@ -63,7 +69,7 @@ def test_a_library_of_others() -> None:
     library = load_liberty(OSU018)
     assert len(library.cells) == 32 and library.voltage == 1.8
     arc = library.cells["AND2X1"].pins["Y"].arcs[0]
-    assert arc.delay[RISE] is not None and arc.delay[RISE].at(0.18, 0.025) == 0.106523
+    assert at(arc.delay[RISE], 0.18, 0.025) == 0.106523
 
 
 BAD = {
