@@ -29,9 +29,7 @@ def test_cells_and_units() -> None:
     assert (first.related, second.related, first.sense) == ("A", "B", "negative_unate")
     power = nand.pins["Y"].powers[1]
     assert power.related == "B"
-    assert at(power.energy[FALL], 0.2, 0.01) == pytest.approx(
-        1e-3 * (0.75 + 0.001 * 20)
-    )
+    assert at(power.energy[FALL], 0.2, 0.01) == pytest.approx(1e-3 * (0.75 + 0.001 * 20))
 
 
 @pytest.mark.parametrize(("slew_ns", "load_pf"), [(0.02, 0.001), (0.5, 0.03), (0.0, 0.2), (3, 0)])
