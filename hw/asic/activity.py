@@ -102,17 +102,16 @@ class Samples:
 
 
 def roots(netlist: Netlist) -> list[Bit]:
-    """The nets that no cell computes within a cycle: registers, what memories show, ports."""
-    computed = {
-        net for one in netlist.instances if not one.cell.clock for net in one.outputs().values()
-    }
+    """The nets that no cell computes within a cycle: registers, and of what memories show and of
+    ports those that are read.
+    """
     found = [state_of(one) for one in netlist.instances if one.cell.clock]
-    found += [net for memory in netlist.memories for port in memory.reads for net in port.data]
-    read = {net for one in netlist.instances for net in one.inputs().values()}
+    read = [net for one in netlist.instances for net in one.inputs().values()]
     ports = (port for memory in netlist.memories for port in (*memory.reads, *memory.writes))
-    read |= {net for port in ports for net in (*port.enable, *port.address)}
-    others = read - computed - {*found, netlist.clock}
-    return [*dict.fromkeys(found), *(net for net in others if isinstance(net, int))]
+    read += [net for port in ports for net in (*port.enable, *port.address)]
+    driven = {net for one in netlist.instances for net in one.outputs().values()}
+    others = dict.fromkeys(net for net in read if isinstance(net, int) and net not in driven)
+    return [*found, *(net for net in others if net != netlist.clock)]
 
 
 def wanted_signals(netlist: Netlist) -> set[str]:

@@ -9,11 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from vdla.hw.asic.liberty import Library, load_liberty
+from vdla.hw.asic.liberty import RISE, Library, load_liberty
 from vdla.hw.asic.macros import DEFAULT, Macro, MacroTable, Tiled
 from vdla.hw.asic.netlist import Bit, Instance, Memory, Netlist, Port
 from vdla.hw.asic.synthesis import core_text, synthesise
-from vdla.hw.asic.timing import Timing, loads_pf
+from vdla.hw.asic.timing import Node, Timing, loads_pf
 from vdla.isa.errors import VdlaError
 from vdla.isa.params import PRESETS
 from vdla.sim.rtl.toolchain import setup_yosys
@@ -69,6 +69,21 @@ def test_a_path_added_up_by_hand() -> None:
     other = 13 + 2 * (4 + 2.4 * 1.1 + 0.1 * slowest) / 100
     assert found.ns == pytest.approx(0.01 * max(last + setup, faster + other), rel=1e-9)
     assert found.mhz == pytest.approx(1000 / found.ns) and found.end == "b.l"
+
+
+def test_the_slowest_slew_counts_although_another_arrival_is_the_latest() -> None:
+    """A comes late through buffers, B early and slowly, because it has ten INV4 as readers."""
+    buffers = [(f"u{n}", "BUF8", {"A": 20 + n, "Y": 21 + n}) for n in range(5)]
+    readers = [(f"i{n}", "INV4", {"A": 10, "Y": 40 + n}) for n in range(10)]
+    made = netlist(
+        ("f", "DFF", {"D": 9, "Q": 20}), ("g", "DFF", {"D": 9, "Q": 10}), *buffers, *readers,
+        ("a", "AND2", {"A": 25, "B": 10, "Y": 30}), ("l", "DFF", {"D": 30, "Q": 31}),
+    )  # fmt: skip
+    arrivals = Timing(made, []).arrivals
+    output = arrivals[Node(30, RISE)]
+    assert output.cause == Node(25, RISE)
+    slow = 5 + 2 * 0.7 * (40 + 1)  # of Q, with the pins of INV4 and AND2
+    assert output.slew_ns == pytest.approx(0.01 * (5 + 2 * 0.8 * 1.1 + slow / 10))
 
 
 def test_a_path_is_shown_by_signals() -> None:
