@@ -217,7 +217,7 @@ def opensta_ns(made: Netlist, memories: list[Tiled], liberty: Path, work: Path) 
     )
     done = subprocess.run(
         ["sta", "-no_splash", "-exit", "run.tcl"],
-        cwd=work, capture_output=True, text=True, timeout=600, check=True,
+        cwd=work, capture_output=True, text=True, timeout=600, check=True, stdin=subprocess.DEVNULL,
     )  # fmt: skip
     slack = re.search(r"(-?[\d.]+) +slack", done.stdout)
     assert slack and "Error" not in done.stderr, done.stdout[-500:] + done.stderr[-500:]
