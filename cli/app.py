@@ -17,7 +17,7 @@ import typer
 from .. import plugins
 from .._version import __version__
 from ..isa.errors import VdlaError
-from . import bench, fpga, soc
+from . import asic, bench, fpga, soc
 from .compare import compare
 from .cosim import cosim
 from .coverage import coverage
@@ -54,7 +54,9 @@ COMMANDS = {
     "doctor": doctor,
 }
 #: Commands that have commands of their own.
-GROUPS = {"bench": bench.app, "fpga": fpga.app, "soc": soc.app, "records": records_app}
+GROUPS = {
+    "bench": bench.app, "fpga": fpga.app, "asic": asic.app, "soc": soc.app, "records": records_app,
+}  # fmt: skip
 #: The extra of pyproject.toml that brings each optional module; ``vdla doctor`` looks for some.
 EXTRAS = {module: extra for extra, (_, modules) in doctor_extras.items() for module in modules} | {
     "cocotb_tools": "cosim", "optuna": "explore", "distributed": "tune", "xgboost": "tune",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,9 +17,8 @@ from ..isa.program import Program
 from .files import Fills, Merges, Reads
 from .options import MOST_ROUNDS, JsonFile, Scheduler, Workers, open_workers
 from .output import count, decimals, emit, new_table, percent, show_table
+from .steps import steps_shown
 
-#: Seconds after which an action's steps are told where there is no terminal.
-QUIET_S = 5.0
 app = typer.Typer(help="Bitstreams for boards.", no_args_is_help=False)
 BoardName = Annotated[
     str, typer.Option("--board", help="Such as ulx3s-85f; a wrong name lists all boards.")
@@ -70,7 +68,7 @@ def fpga_build(
 def fpga_table(board: BoardName, output: BuildDir = None, json_file: JsonFile = None) -> None:
     """Show what every block size takes of a device, and its clock after placement."""
 
-    with fpga_tools("table") as (synthesis, progress):
+    with _fpga_tools("table") as (synthesis, progress):
         from ..hw.boards import find_board
 
         result = synthesis.table(find_board(board), output or Path("build") / board, progress)
@@ -96,7 +94,7 @@ def fpga_sample(
     explore is fitted, and show its error. The same command goes on where it was stopped.
     """
 
-    with fpga_tools("sample") as (_, progress):
+    with _fpga_tools("sample") as (_, progress):
         from ..hw.boards import find_board
         from ..hw.fpga import resources, sample
 
@@ -161,7 +159,7 @@ def fpga_export(
 
     if program_file is not None and not bench:
         raise VdlaError("program: expected --bench with it; without a bench nothing is run")
-    with fpga_tools("export"):
+    with _fpga_tools("export"):
         from ..hw.boards.pynq_z1 import BOARD, NAME, PART, export
 
         params = BOARD.hw if hw is None else HwParams.load(hw)
@@ -188,7 +186,7 @@ def _fpga(
     what: str, board: str, hw: str | None, output: Path | None, json_file: str | None, **options
 ) -> int:
 
-    with fpga_tools(what) as (synthesis, progress):
+    with _fpga_tools(what) as (synthesis, progress):
         from ..hw.boards import find_board
 
         chosen = find_board(board)
@@ -202,21 +200,10 @@ def _fpga(
 
 
 @contextmanager
-def fpga_tools(what: str) -> Iterator[tuple[Any, Callable[[str], None]]]:
-    """The module of the FPGA flow, and a function that shows its progress: in a terminal, or as
-    lines where it takes long.
-    """
-    from ..sim.rtl.toolchain import setup_yosys
-
-    console, begun = Console(stderr=True), time.monotonic()
-    with console.status(f"{what}: yosys starts") as status:
-        setup_yosys()
+def _fpga_tools(what: str) -> Iterator[tuple[Any, Callable[[str], None]]]:
+    """The module of the FPGA flow, and a function that shows its progress."""
+    with steps_shown(what) as show:
         from ..hw.fpga import synthesis
-
-        def show(text: str) -> None:
-            status.update(text)
-            if not console.is_terminal and time.monotonic() - begun > QUIET_S:
-                print(f"vdla: {text}", file=sys.stderr)
 
         yield synthesis, show
 

@@ -13,9 +13,10 @@ from rich.console import Console
 from . import options
 from .arrays import model_inputs
 from .files import Reads
-from .fpga import BoardName, BuildDir, Freq, Seeds, fpga_tools, show_fpga
+from .fpga import BoardName, BuildDir, Freq, Seeds, show_fpga
 from .options import open_workers
 from .output import decimals, emit, progress_bar
+from .steps import steps_shown
 
 if TYPE_CHECKING:
     from ..module import Module
@@ -83,7 +84,7 @@ def soc_build(
     firmware, and the image of model and inputs for the flash. Fails when timing or capacity is
     missed.
     """
-    with open_workers("cpu", scheduler, workers) as found, fpga_tools("soc") as (_, progress):
+    with open_workers("cpu", scheduler, workers) as found, steps_shown("soc") as progress:
         from ..hw.soc.ulx3s import check_board, soc_board
         from ..soc.bitstream import build_for_board
 

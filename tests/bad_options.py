@@ -28,6 +28,7 @@ from .generation.tiny import random_weights, write_llama
 
 DIGITS = Path(__file__).parents[1] / "examples" / "models" / "digits_int8.onnx"
 FLOAT = DIGITS.with_name("digits_float.onnx")
+LIBERTY = Path(__file__).parent / "hw" / "asic" / "small.lib"
 SAMPLES = DIGITS.with_name("digits_test.npz")
 #: Where the work of commands begins. What is wrong with options must have been said before.
 WORK = (
@@ -39,7 +40,8 @@ WORK = (
     "vdla.compiler.tune.together.Together.run",
     # The module that imports a function comes before the one that has it.
     "vdla.hw.fpga.sample.synthesise", "vdla.hw.fpga.synthesis.synthesise",
-    "vdla.hw.boards.pynq_z1.export", "vdla.compiler.quantize.flow.calibrate",
+    "vdla.hw.asic.estimate.core_text", "vdla.hw.boards.pynq_z1.export",
+    "vdla.compiler.quantize.flow.calibrate",
     "vdla.bench.sweep._measured", "vdla.explore.exploration.measure_points",
     "vdla.explore.replay.replay_rows", "vdla.soc.model.build_image",
 )  # fmt: skip
@@ -82,6 +84,7 @@ WORKING: dict[str, tuple[str, ...]] = {
     "fpga table": ("--board", "ulx3s-85f"),
     "fpga sample": (),
     "fpga export": ("--output", "{new}"),
+    "asic estimate": ("--liberty", "{liberty}"),
     "soc run": ("{model}",),
     "soc build": ("{model}", "--board", "ulx3s-85f"),
 }
@@ -101,6 +104,7 @@ BAD_TEXTS: dict[str, tuple[str, ...]] = {
     "--triple": ("name", "", "vax-dec-ultrix"),
     "--method": ("name", "", "MINMAX"),
     "--layers": ("name", "C2,name", "c2"),
+    "--layer": ("name", "", "c8", "C8,C9"),
     "--kinds": ("name", "int8,name", "INT8"),
     "--batches": ("name", "", "0", "1,x", "1.5", "-1", "99999"),
     "--sizes": ("name", "", "0", "1,x", "1.5", "-1", "99999"),
@@ -132,6 +136,8 @@ BAD_TEXTS: dict[str, tuple[str, ...]] = {
 FITTING = {
     ("--records", "{empty}"), ("source", "{empty}"), ("files", "{empty}"), ("--knobs", "{object}"),
 }  # fmt: skip
+#: Files that an option must refuse besides those that all must.
+BAD_FILES = {"--liberty": ("{flopless}", "{cut}", "{spec}.toml"), "--macros": ("{wrong_key}",)}
 NO_NUMBERS = ("", "x", "1e", "0x10", "one", "1,5", "nan", "inf", "--1")
 NO_INTEGERS = (*NO_NUMBERS, "1.5", "1e3")
 
@@ -209,6 +215,16 @@ def files(folder: Path) -> dict[str, str]:
     (folder / "spec.toml").write_text(
         f'objectives = ["cycles"]\nknobs.acc_depth = [512, 1024]\n[networks]\n"{DIGITS}" = 1\n'
     )
+    liberty = LIBERTY.read_text()
+    made["liberty"] = copy(LIBERTY, folder)
+    macro = "words = 8, bits = 8, ports = 1"
+    others = {
+        "flopless.lib": liberty.replace("clocked_on", "unclocked"), "cut.lib": liberty[:-40],
+        "wrong_key.toml": f'name = "a"\norigin = "b"\nvoltage = 1\nmacro = [{{{macro}}}]\n',
+    }  # fmt: skip
+    for name, text in others.items():
+        made[name.partition(".")[0]] = folder / name
+        (folder / name).write_text(text)
     Coverage(HwParams()).save(made["coverage"])
     layers = [{"name": "one", "cycles": 1}]
     report = {"command": "run", "model_sha256": "0", "model": "m", "layers": layers}
@@ -223,6 +239,7 @@ def bad_values(option: Option) -> tuple[str, ...]:
         case Reads():
             none = ("{missing}", "{missing}/x", "{garbage}/x", "/proc/self/mem", "{folder}", "")
             others = (value for value in ("{garbage}", "{empty}", "{list}", "{object}", "{other}"))
+            others = (*others, *BAD_FILES.get(option.name, ()))
             return (*none, *(v for v in others if (option.name, v) not in FITTING))
         case Writes(suffix=suffix):
             values = (f"{{missing}}/x{suffix}", "{folder}", f"{{garbage}}/x{suffix}")

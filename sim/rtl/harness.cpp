@@ -150,15 +150,17 @@ private:
 };
 #endif
 
-// The waveform of a range of cycles; nothing in a library built without.
+// The waveform of a range of cycles, or, once each `every` cycles, of a range of these, then without what rising edges
+// bring about; nothing in a library built without.
 struct Waves {
 #if VM_TRACE_VCD
     VerilatedVcdC file;
-    uint64_t first = 1, last = 0;
+    uint64_t first = 1, last = 0, every = 0;
 
     // `half` 0: after the rising edge that begins a cycle; 1: after the falling edge, its inputs in place.
     void dump(uint64_t cycle, int half) {
-        if (first <= cycle && cycle <= last) file.dump(1000 * cycle + 500 * half);
+        uint64_t at = every ? cycle % every : cycle;
+        if (first <= at && at <= last && (half || !every)) file.dump(1000 * cycle + 500 * half);
     }
 #else
     void dump(uint64_t, int) {}
@@ -194,7 +196,7 @@ Simulation* vdla_new() { return new Simulation; }
 
 #if VM_TRACE_VCD
 // Before anything else: write the signals of cycles first..last of the next run to a VCD file.
-void vdla_waves(Simulation* sim, const char* path, uint64_t first, uint64_t last) {
+void vdla_waves(Simulation* sim, const char* path, uint64_t first, uint64_t last, uint64_t every) {
     sim->context->traceEverOn(true);
     sim->waves.file.set_time_unit("1ns");
     sim->waves.file.set_time_resolution("1ns");
@@ -202,6 +204,7 @@ void vdla_waves(Simulation* sim, const char* path, uint64_t first, uint64_t last
     sim->waves.file.open(path);
     sim->waves.first = first;
     sim->waves.last = last;
+    sim->waves.every = every;
 }
 #endif
 

@@ -86,18 +86,42 @@ def test_many_programs_and_steps() -> None:
     assert model.simulator.leds == runs[-1][1]
 
 
+def changed_firmware(folder: Path, name: str, changed: dict[str, str]) -> Path:
+    """Sources of the firmware, one of which has other lines."""
+    sources = shutil.copytree(firmware.SOURCES, folder / "firmware")
+    text = (sources / name).read_text()
+    for before, after in changed.items():
+        assert text.count(before) == 1, before
+        text = text.replace(before, after)
+    (sources / name).write_text(text)
+    return sources
+
+
 def test_polling_takes_the_same_cycles(
     digits, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While the processor reads the core's registers, too, the memory is the core's alone."""
-    shutil.copytree(firmware.SOURCES, tmp_path / "firmware")
-    main = tmp_path / "firmware" / "main.c"
-    text = main.read_text().replace("{core, count_interrupts, ", "{core, 0, ")
-    text = text.replace("static uint32_t count_interrupts(void) { return interrupts; }\n", "")
-    main.write_text(text)
-    monkeypatch.setattr(firmware, "SOURCES", tmp_path / "firmware")
+    counter = "static uint32_t count_interrupts(void) { return interrupts; }\n"
+    changed = {counter: "", "{core, count_interrupts, ": "{core, 0, "}
+    monkeypatch.setattr(firmware, "SOURCES", changed_firmware(tmp_path, "main.c", changed))
     lines = list(SocModel(digits, [images(1)]).run())
     assert said(lines) == expected(DIGITS, images(1))
+
+
+def test_the_bridge_forgets_what_the_core_wrote(
+    digits, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The line that it has read last is of the outputs; it is the first that is read again, and
+    goes to the processor's cache."""
+    start = "    write_register(machine, VDLA_REGISTER_CONTROL, VDLA_CONTROL_START);\n"
+    invalidate = "    if (machine->invalidate) machine->invalidate();\n"
+    look = "    (void)*seen;\n"
+    seen = "    const volatile int8_t *seen = program->outputs[0].packed;\n"
+    changed = {start: seen + look + start, invalidate: invalidate + look}
+    sources = changed_firmware(tmp_path, "vdla_runtime.c", changed)
+    monkeypatch.setattr(firmware, "SOURCES", sources)
+    lines = list(SocModel(digits, [images(2)]).run())
+    assert said(lines) == expected(DIGITS, images(2))
 
 
 def test_caches_forget_what_the_core_wrote() -> None:

@@ -28,7 +28,8 @@ class BlockedMatrixConv2d(BlockedDotConv2d):
     positions and 16 features grow at once by the products over ``X`` channels.
 
     The operands are those of :class:`BlockedDotConv2d`, but the channels of the weight, int8
-    [OC/B, C/X, KH, KW, X/4, B, 4], are grouped by more than a block of x: X is a multiple of B.
+    [OC/B, C/X, KH, KW, X/4, B, 4], are grouped by others than the blocks of x: X is a multiple of
+    these, or they are of X.
 
     The image is copied first, so that the operands of one instruction lie in rows at equal
     distances, whatever the strides of the convolution are. It is divided into *phases*, the
@@ -45,7 +46,7 @@ class BlockedMatrixConv2d(BlockedDotConv2d):
         (x, x_dtype), (weight, w_dtype), *rest = types
         expect(not self.depthwise and len(x) == 5 and len(weight) == 7, "an image in blocks")
         group = weight[4] * weight[6]
-        whole = group % x[4] == 0 and weight[1] * group == x[1] * x[4]
+        whole = 0 in (group % x[4], x[4] % group) and weight[1] * group == x[1] * x[4]
         expect(whole, "channels in groups of whole blocks")
         regrouped = (x[0], weight[1], *x[2:4], group)
         return super().infer((regrouped, x_dtype), (weight, w_dtype), *rest)

@@ -349,19 +349,23 @@ class _Blocks(Relayout):
 
     def _rows(self, node: Node, op: QDense) -> None:
         """A dense layer as a convolution of one row of positions, whose elements are one block of
-        channels; blocks of its results lie apart, and are put side by side."""
+        channels, grouped for products of matrices; blocks of its results lie apart, and are put
+        side by side."""
         (rows, depth), weight = self.graph[node.inputs[0]].shape, self.data(node.inputs[1])
         columns = self._columns(node, op.requant)
         columns["bias"] = _lifted_bias(columns["bias"], weight, op.x_zero_point)
-        packed = in_blocks(in_blocks(weight, self.block, 0), 4, 2).transpose(0, 2, 1, 3)
-        packed = packed[:, None, None, None]
+        matrices = self.uses_matrices(self.graph, node)
+        together = choose_depth(depth // self.block) if matrices else depth
+        packed = in_blocks(in_blocks(weight, self.block, 0), together, 2)  # [OC/B, B, C/X, X]
+        packed = in_blocks(packed, 4, 3).transpose(0, 2, 3, 1, 4)[:, :, None, None]
+        kind = BlockedMatrixConv2d if matrices else BlockedDotConv2d
         attributes = ((1, 1), (0, 0, 0, 0), (1, 1), False, op.x_zero_point, op.requant)
         image = self._step(
             node, "rows", Reshape((1, 1, 1, rows, depth)), self.in_plain(node.inputs[0])
         )
         names = self._packed_columns(node, columns)
         weights = self.constant(f"{node.name}.weight", packed)
-        made = self._step(node, "places", BlockedDotConv2d(*attributes), image, weights, *names)
+        made = self._step(node, "places", kind(*attributes), image, weights, *names)
         count, size = len(packed), len(packed) * self.block
         made = self._step(node, "blocks", Reshape((count, rows, self.block)), made)
         made = self._step(node, "side_by_side", Transpose((1, 0, 2)), made)

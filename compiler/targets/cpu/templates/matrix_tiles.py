@@ -1,4 +1,5 @@
-"""Convolutions of int8 by an instruction that multiplies matrices, AMX: when, and their schedule.
+"""Convolutions and dense layers of int8 by an instruction that multiplies matrices, AMX: when, and
+their schedule.
 
 ::
 
@@ -23,6 +24,7 @@ from ....choose.template import Decision, Plan
 from ....graph.ops.base import Pair
 from ....graph.ops.blocked.matrix import GROUPS, POSITIONS, BlockedMatrixConv2d, row_pitch
 from ....graph.ops.convolution import QConv2d, StoredConv2d
+from ....graph.ops.linear import QDense
 from ....te.schedule import Schedule, Stage
 from ....te.tensor import IterVar, Tensor
 from ...common.workload import OperatorWorkload
@@ -141,15 +143,17 @@ class MatrixTiles(CpuTemplate):
         assert isinstance(op, BlockedMatrixConv2d)
         stages = {stage.name: stage for stage in schedule.stages}
         out, acc = stages["out"], stages["acc"]
-        _schedule_image(stages["image"], op.pitch(weight, workload.result[0][3]), x[4])
+        lanes = min(x[4], mk.DOT_LANES)
+        _schedule_image(stages["image"], op.pitch(weight, workload.result[0][3]), lanes)
         around = _schedule_results(out, knobs)
         _schedule_products(schedule, acc.tensor, weight[4] * weight[6], knobs)
         schedule[acc.tensor].compute_at(out, around)
 
 
 class ProductInstruction(Decision[OperatorWorkload]):
-    """How a convolution of int8 multiplies: four products at a time ("dots"), or by the products of
-    matrices ("matrices"), where the processor has both. The results are the same to the bit.
+    """How a convolution or a dense layer of int8 multiplies: four products at a time ("dots"), or
+    by the products of matrices ("matrices"), where the processor has both. The results are the same
+    to the bit.
     """
 
     name = "product instruction"
@@ -160,9 +164,13 @@ class ProductInstruction(Decision[OperatorWorkload]):
     def is_open(self, workload: OperatorWorkload) -> bool:
         """Whether there is a choice."""
         op, ((_, channels, *_), _), (weight, dtype) = workload.op, *workload.operands[:2]
-        assert isinstance(op, QConv2d | StoredConv2d)
+        assert isinstance(op, QConv2d | StoredConv2d | QDense)
         native = native_intrinsics(self.processor)
-        fits = op.groups == 1 and channels >= mk.DOT_LANES and dtype == "int8" and 0 not in weight
+        if isinstance(op, QDense):
+            fits = channels % mk.DOT_LANES == 0
+        else:
+            fits = op.groups == 1 and channels >= mk.DOT_LANES
+        fits = fits and dtype == "int8" and 0 not in weight
         return fits and {mk.DOT, mk.TILE_STORE} <= native
 
     def space(self, workload: OperatorWorkload) -> Space:
@@ -196,6 +204,11 @@ def _sizes(workload: OperatorWorkload) -> _Sizes:
 def _plain_sizes(workload: OperatorWorkload) -> _Sizes:
     """As :func:`_sizes`, of the convolution in the model's own layout."""
     op, (weight, _) = workload.op, workload.operands[1]
+    if isinstance(op, QDense):  # a row of positions
+        (width, features), _ = workload.result
+        depth = choose_depth(weight[1] // mk.DOT_LANES)
+        result = 1, -(-features // mk.DOT_LANES), 1, width
+        return _of_convolution(result, width, weight[1] // depth, (1, 1), depth, (1, 1))
     assert isinstance(op, QConv2d | StoredConv2d)
     (images, features, rows, width), _ = workload.result
     input_blocks = -(-weight[1] // mk.DOT_LANES)

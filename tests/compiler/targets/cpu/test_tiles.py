@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from llvmlite import ir
 from vdla.bench.net import Net
 from vdla.bench.peers import in_uint8
-from vdla.bench.workloads import TABLE_2, resnet18
+from vdla.bench.workloads import TABLE_2, MatrixProduct, resnet18
 from vdla.compiler.choose.space import Knobs
 from vdla.compiler.frontends.load import load_graph
 from vdla.compiler.graph.arithmetic.requant import OFFSET, Requant
@@ -25,6 +25,7 @@ from vdla.compiler.graph.ir import Graph
 from vdla.compiler.graph.ops.blocked.integer import BlockedDotConv2d
 from vdla.compiler.graph.ops.blocked.matrix import BlockedMatrixConv2d
 from vdla.compiler.graph.ops.convolution import QConv2d
+from vdla.compiler.graph.ops.linear import QDense
 from vdla.compiler.graph.passes import run_passes as run_graph_passes
 from vdla.compiler.targets.common.workload import workload_of
 from vdla.compiler.targets.cpu import graph_code
@@ -313,6 +314,29 @@ def test_layers_equal_the_interpreter(tiles: Processor, name: str) -> None:
     [expected] = interpret_graph(graph, x)
     np.testing.assert_array_equal(found, expected)
     np.testing.assert_array_equal(build_cpu(graph).run(x)[0], expected)
+    assert np.unique(found).size > 20
+
+
+@pytest.mark.fast(1)
+@pytest.mark.parametrize(
+    ("rows", "depth", "features", "by_tiles"),
+    [(16, 64, 16, True), (37, 80, 40, True), (130, 192, 49, True), (64, 176, 96, True),
+     (64, 72, 32, False), (3, 64, 32, False)],
+)  # fmt: skip
+def test_dense_layers_equal_the_interpreter(
+    tiles: Processor, rows: int, depth: int, features: int, by_tiles: bool
+) -> None:
+    """In tiles of 16 to 64 elements; never where elements are no whole vectors, or rows are few."""
+    graph = imported(in_uint8(MatrixProduct(rows, depth, features).model(1, True)))
+    [source] = graph.inputs
+    rng = np.random.default_rng(rows)
+    x = rng.normal(1, 1, graph[source].shape).astype(np.float32)
+    [dense] = (node.name for node in graph.nodes if isinstance(node.op, QDense))
+    found = run(graph, tiles, x, {dense: {"instruction": "matrices"}} if by_tiles else {})
+    executed = counts()
+    assert executed["faults"] == 0 and (executed["products"] > 0) == by_tiles
+    [expected] = interpret_graph(graph, x)
+    np.testing.assert_array_equal(found, expected)
     assert np.unique(found).size > 20
 
 

@@ -1,0 +1,1 @@
+"""A core in standard cells: area, longest path and energy, from a Liberty file."""
