@@ -171,8 +171,6 @@ def test_energy_of_layers_is_that_of_a_replay_of_all_gates(core: Design, tmp_pat
         assert abs(ran - cycles) <= 2
         nets = sum(block.switching_pj + block.internal_pj for block in energy.blocks.values())
         with capfd.disabled():
-            print(
-                f"{layer.name}: nets {nets:.1f} pJ, replay {total / ran:.1f}, in all {energy.pj:.1f}"
-            )
+            print(f"{layer.name}: {nets:.1f} pJ, replay {total / ran:.1f}, in all {energy.pj:.1f}")
         # Of the nets alone, because the clock's pins take as much in either.
         assert nets == pytest.approx(total / ran, rel=near)
