@@ -16,7 +16,6 @@ from .output import count, decimals, emit, percent, show_table
 from .steps import steps_shown
 
 if TYPE_CHECKING:
-    from ..bench.workloads import ConvLayer
     from ..hw.asic.energy import Energy
 
 app = typer.Typer(help="A core in standard cells.", no_args_is_help=False)
@@ -45,30 +44,25 @@ def asic_estimate(
     json_file: JsonFile = None,
 ) -> None:
     """Estimate a core's area by block, and its longest path, in the cells of a Liberty file."""
+    from ..bench.table2 import choose_layers
     from ..hw.asic.estimate import Design, load
     from ..hw.asic.macros import DEFAULT
 
     params, memory_params = load_platform(hw, memory)
-    layers = [] if layer is None else _layers(layer)
+    found = None if layer is None else choose_layers([layer])[0]
     if clock is not None and layer is None:
         raise VdlaError("clock: expected --layer with it; without a layer there is no power")
     library, table = load(liberty, macros or DEFAULT)
     with steps_shown("estimate") as progress:
         design = Design.of(params, liberty, library, table, progress)
         body: dict[str, Any] = {"liberty": str(liberty)} | design.body() | {"energy": None}
-        for found in layers:
+        if found is not None:
             from ..bench.toggles import layer_energy
 
             progress(f"verilator: {layer}")
             mhz = body["path"]["mhz"] if clock is None else clock
             body["energy"] = _energy(found.name, mhz, *layer_energy(found, design, memory_params))
-    emit("asic estimate", body, json_file, _show, params, memory_params if layers else None)
-
-
-def _layers(name: str) -> list[ConvLayer]:
-    from ..bench.table2 import choose_layers
-
-    return choose_layers([name])
+    emit("asic estimate", body, json_file, _show, params, memory_params if found else None)
 
 
 def _energy(layer: str, mhz: float, cycles: int, energy: Energy) -> dict[str, Any]:
@@ -88,8 +82,8 @@ def _energy(layer: str, mhz: float, cycles: int, energy: Energy) -> dict[str, An
 def _show(console: Console, report: dict[str, Any]) -> None:
     total = report["total"]
     rows = [
-        (row["block"], count(row["cells"]), count(row["flops"]), decimals_of(row["cells_um2"]),
-         count(row["macros"]), decimals_of(row["macros_um2"]), decimals_of(row["area_um2"]),
+        (row["block"], count(row["cells"]), count(row["flops"]), count(round(row["cells_um2"])),
+         count(row["macros"]), count(round(row["macros_um2"])), count(round(row["area_um2"])),
          percent(row["area_um2"] / total["area_um2"]))
         for row in [*report["blocks"], {"block": "in all"} | total]
     ]  # fmt: skip
@@ -99,7 +93,7 @@ def _show(console: Console, report: dict[str, Any]) -> None:
     memories = [
         (row["memory"], count(row["words"]), count(row["bits"]), count(row["reads"]),
          f"{row['macros']} of {row['macro_words']} x {row['macro_bits']}",
-         decimals_of(row["area_um2"]), decimals(row["access_ns"], 2))
+         count(round(row["area_um2"])), decimals(row["access_ns"], 2))
         for row in report["memories"]
     ]  # fmt: skip
     columns = ("memory", "words", "bits", "read ports", "macros", "um2", "access ns")
@@ -129,8 +123,3 @@ def _show_energy(console: Console, energy: dict[str, Any]) -> None:
         f"{energy['toggles_per_cycle']:,.0f} toggles a cycle, in {energy['sampled_cycles']:,} "
         f"cycles; leakage {energy['leakage_nw'] / 1000:,.1f} uW"
     )
-
-
-def decimals_of(um2: float) -> str:
-    """An area with commas between thousands."""
-    return f"{um2:,.0f}"

@@ -15,7 +15,7 @@ CORE_BASE, BOARD_BASE = IO_BASE, IO_BASE + 0x1000
 #: the serial line, and the write ends when the line has it. ``flash``: the next word of the flash,
 #: from the byte on that was written. ``leds``: what they show.
 CLOCK, FLASH, LEDS = 0x0, 0x4, 0x8
-#: Lights that programs of the processor switch.
+#: LEDs that programs of the processor switch.
 LED_COUNT = 7
 RAM_BYTES = 16 << 10
 

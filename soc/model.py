@@ -89,6 +89,7 @@ class SocModel:
 
     @cached_property
     def simulator(self) -> SocSimulator:
+        """The system in simulation. Raises VdlaError where a tool is missing."""
         return SocSimulator(self.params, self._part)
 
     def run(self) -> Iterator[str]:

@@ -55,6 +55,7 @@ class SocSimulator:
         self._library.soc_fault.argtypes = [pointer]
         self._library.soc_fault.restype = ctypes.c_char_p
         self._library.soc_leds.argtypes = [pointer]
+        self._library.soc_leds.restype = ctypes.c_uint8
         #: Cycles of the last run, and what the LEDs showed at its end.
         self.cycles = self.leds = 0
 

@@ -167,9 +167,7 @@ def _compiled(text: str) -> Function:
     return eval(f"lambda v, n: {python_function(text, 'v[n[{!r}]]')}")
 
 
-def functions(
-    cell: Cell,
-) -> list[tuple[str, Callable[[Mapping[Bit, int], Mapping[str, Bit]], int]]]:
+def functions(cell: Cell) -> list[tuple[str, Function]]:
     """For each output, what computes it of the values of nets and of the nets of pins."""
     return [
         (pin.name, _compiled(pin.function)) for pin in cell.pins.values()

@@ -127,7 +127,7 @@ def parse_netlist(module: dict[str, Any], library: Library, synthesised_um2: flo
     instances, memories = [], []
     for name, cell in module["cells"].items():
         if cell["type"] == _MEMORY:
-            memories.append(memory_of(name, cell))
+            memories.append(_memory(name, cell))
         elif cell["type"] == "$scopeinfo":
             continue
         elif cell["type"] not in library.cells:
@@ -201,7 +201,7 @@ def _buffer(library: Library) -> tuple[Cell, str, str] | None:
     return library.cells[name], given_pin, out_pin
 
 
-def memory_of(name: str, cell: dict[str, Any]) -> Memory:
+def _memory(name: str, cell: dict[str, Any]) -> Memory:
     value = {key: int(text, 2) for key, text in cell["parameters"].items() if set(text) <= {*"01"}}
     nets, address_bits, bits = cell["connections"], value["ABITS"], value["WIDTH"]
 

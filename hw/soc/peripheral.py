@@ -65,9 +65,6 @@ class Peripheral(wiring.Component):
             core.regs.addr.eq(address << 2), core.regs.wdata.eq(bus.dat_w),
             core.regs.write.eq(taken & bus.we & ~own),
         ]  # fmt: skip
-        with m.If(self.reset):
-            m.d.sync += [core.regs.addr.eq(OFFSETS["control"]), core.regs.write.eq(1)]
-            m.d.sync += core.regs.wdata.eq(CONTROL_RESET)
         shown = Signal(WORD_BITS)
         with m.If(own):
             m.d.comb += shown.eq(stopped)
@@ -86,7 +83,10 @@ class Peripheral(wiring.Component):
         with m.If(ran & ~core.running):
             m.d.sync += stopped.eq(1)
         with m.If(self.reset):
-            m.d.sync += stopped.eq(0)
+            m.d.sync += [
+                stopped.eq(0), core.regs.addr.eq(OFFSETS["control"]), core.regs.write.eq(1),
+                core.regs.wdata.eq(CONTROL_RESET),
+            ]  # fmt: skip
         m.d.comb += [self.irq.eq(stopped), self.running.eq(core.running)]
         return m
 

@@ -96,7 +96,7 @@ static int32_t order_of(const vdla_tensor *tensor, uint32_t index) {
     return dtype[0] == 'f' && bits < 0 ? -(bits & 0x7fffffff) : bits;
 }
 
-/* The first of the largest elements of each row; the last one is shown by the lights, too. */
+/* The first of the largest elements of each row; the LEDs show the last one, too. */
 static void print_classes(const vdla_tensor *tensor) {
     const char *last = tensor->dtype;
     while (last[1]) last++;
