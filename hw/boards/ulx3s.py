@@ -85,11 +85,11 @@ class Ulx3s(Component):
         # The reset takes effect at once, and is released with the clock.
         m.submodules.reset = AsyncFFSynchronizer(~locked | ~self.button, reset)
         m.submodules.system = system = self.system
+        m.d.comb += system.reset.eq(reset)
+        if "rx" in system.signature.members:
+            m.d.comb += system.rx.eq(self.rx)
         m.d.comb += [
-            system.reset.eq(reset),
             self.tx.eq(system.tx),
             self.led.eq(Cat(system.leds, Signal(8 - len(system.leds) - 1), ~reset)),
         ]
-        if "rx" in system.signature.members:
-            m.d.comb += system.rx.eq(self.rx)
         return m
