@@ -67,13 +67,12 @@ def asic_estimate(
 
 def _energy(layer: str, mhz: float, cycles: int, energy: Energy) -> dict[str, Any]:
     """The fields of the report that say what a layer takes."""
-    leakage_uj = energy.leakage_nw * 1e-9 * cycles / mhz
     return {
         "layer": layer, "cycles": cycles, "sampled_cycles": energy.cycles, "clock_mhz": mhz,
         "toggles_per_cycle": energy.toggles, "pj_per_cycle": energy.pj,
         "leakage_nw": energy.leakage_nw,
         "power_mw": energy.pj * mhz * 1e-3 + energy.leakage_nw * 1e-6,
-        "layer_uj": energy.pj * cycles * 1e-6 + leakage_uj,
+        "layer_uj": energy.microjoules(cycles, mhz),
         "blocks": energy.rows(mhz),
         "accesses": [{"memory": name, **vars(one)} for name, one in energy.accesses.items()],
     }  # fmt: skip

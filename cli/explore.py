@@ -188,5 +188,9 @@ def _show(console: Console, report: dict[str, Any]) -> None:
         console.print(f"{name}: {report['marks'][name]}")
     made = ", ".join(f"{count:,} by {name}" for name, count in report["chosen_by"].items())
     console.print(f"choices for layers of these designs: {made}")
-    if "energy_uj" in names:
-        console.print(f"energies are not of an FPGA; {report['agreement']}")
+    for ranking in report["rankings"]:
+        if ranking["of"] in names:
+            console.print(
+                f"{ranking['of']}: {ranking['agreement']}; Kendall's tau of all"
+                f" {ranking['designs']} designs {ranking['kendall']:.2f}"
+            )

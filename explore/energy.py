@@ -116,6 +116,22 @@ def _filled(kind: Any, entries: Any, where: str) -> Any:
     return kind(**entries)
 
 
+def kendall(energies: Sequence[Sequence[float]]) -> float:
+    """Kendall's tau of the two tables that agree least: 1 for the same order of all designs, -1 for
+    opposite ones; ties count for neither. ``energies`` as of :func:`disagreed_order`.
+    """
+    designs = list(combinations(range(len(energies[0])), 2))
+    least = 1.0
+    for one, other in combinations(energies, 2):
+        alike = [_sign(one[a] - one[b]) * _sign(other[a] - other[b]) for a, b in designs]
+        least = min(least, sum(alike) / len(alike) if alike else 1.0)
+    return least
+
+
+def _sign(value: float) -> int:
+    return (value > 0) - (value < 0)
+
+
 def disagreed_order(energies: Sequence[Sequence[float]]) -> list[tuple[int, int]]:
     """The pairs of designs that some table puts into another order than the others; ``energies``
     has those of all designs for each table.
@@ -123,5 +139,5 @@ def disagreed_order(energies: Sequence[Sequence[float]]) -> list[tuple[int, int]
     return [
         (a, b)
         for a, b in combinations(range(len(energies[0])), 2)
-        if len({(table[a] > table[b]) - (table[a] < table[b]) for table in energies}) > 1
+        if len({_sign(table[a] - table[b]) for table in energies}) > 1
     ]

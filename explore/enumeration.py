@@ -119,6 +119,8 @@ def enumerate_designs(
     spec: Spec, results: Results, workers: int, progress: Callable[[int, int], None]
 ) -> Enumeration:
     """Measure every possible design. Raises VdlaError where Ctrl-C came between."""
+    if spec.in_cells:
+        raise VdlaError(f"objectives: expected those of a simulation, got {min(spec.in_cells)}")
     ladder = Ladder(spec)
     first = Design.of(spec, {})
     designs = list(possible(spec, ladder))

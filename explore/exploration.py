@@ -50,6 +50,7 @@ class Outcome:
     reason : why it is not exact
     over : by how much limits are exceeded
     rows : what was measured of each network
+    cells : what it takes in standard cells, where that is wanted
     """
 
     design: Design
@@ -57,7 +58,8 @@ class Outcome:
     values: dict[str, float] = field(default_factory=dict)
     reason: str = ""
     over: float = 0.0
-    rows: Sequence[dict[str, Any]] = ()
+    rows: Sequence[Row] = ()
+    cells: Row | None = None
 
 
 @dataclass(frozen=True)
@@ -142,8 +144,9 @@ class Exploration:
             for knobs in asked:
                 outcome = self._known[self._place(knobs)]
                 # What has no values is told as bad ones, or a sampler would ask for it again.
-                values = self._objectives(outcome) if outcome.values else self._box
-                search.tell(values, outcome.over, bool(outcome.rows and outcome.values))
+                is_known = all(name in outcome.values for name in self.spec.objectives)
+                values = self._objectives(outcome) if is_known else self._box
+                search.tell(values, outcome.over, is_known and bool(outcome.rows))
             self._tell_progress()
 
     def _tell_progress(self) -> None:
@@ -194,13 +197,13 @@ class Exploration:
         rows = self._measured([design])
         if self.interrupted:
             return False
-        try:
-            values = self.ladder.exact(design, rows[0])
-        except VdlaError as error:
-            raise VdlaError(f"the first design, {self.spec.hw}: {error}") from None
-        over = self.ladder.over(values)
-        self.outcomes.append(self._judged(design, rows[0], values, over))
-        self.ladder.learn(design, rows[0])
+        [first] = self._in_cells([self._exact(design, rows[0])])
+        if self.interrupted:
+            return False
+        if first.rung == "failed":
+            raise VdlaError(f"the first design, {self.spec.hw}: {first.reason}")
+        self.outcomes.append(first)
+        self.ladder.learn(design, rows[0], first.cells)
         self._tell_progress()
         return True
 
@@ -247,8 +250,10 @@ class Exploration:
         rows = self._measured(list(fresh.values()))
         if self.interrupted:
             return False
-        for (place, design), its in zip(fresh.items(), rows, strict=True):
-            outcomes[place] = self._exact(design, its)
+        exact = map(self._exact, fresh.values(), rows)
+        outcomes |= zip(fresh, self._in_cells(list(exact)), strict=True)
+        if self.interrupted:
+            return False
         for design in designs:
             place = self._place(design.knobs)
             if place in outcomes and place not in self._known:
@@ -269,21 +274,35 @@ class Exploration:
             return Outcome(design, "bound", bound, "a design of the front beats even its bound")
         return None
 
-    def _exact(self, design: Design, rows: Sequence[dict[str, Any]]) -> Outcome:
+    def _exact(self, design: Design, rows: Sequence[Row], cells: Row | None = None) -> Outcome:
         try:
-            values = self.ladder.exact(design, rows)
+            values = self.ladder.exact(design, rows, cells)
         except VdlaError as error:
             return Outcome(design, "failed", reason=str(error), over=1.0, rows=rows)
-        return self._judged(design, rows, values, self.ladder.over(values))
+        if over := self.ladder.over(values):
+            return Outcome(design, "limit", values, "exceeds a limit", over, rows, cells)
+        return Outcome(design, "exact", values, rows=rows, cells=cells)
 
-    def _judged(
-        self, design: Design, rows: Sequence[dict[str, Any]], values: dict[str, float], over: float
-    ) -> Outcome:
-        if over:
-            return Outcome(design, "limit", values, "exceeds a limit", over, rows)
-        return Outcome(design, "exact", values, rows=rows)
+    def _in_cells(self, outcomes: Sequence[Outcome]) -> list[Outcome]:
+        """The outcomes with what those within the limits, and the first design, take in standard
+        cells, where that is wanted.
+        """
+        silicon, found = self.ladder.silicon, list(outcomes)
+        wanted = ("exact",) if self.outcomes else ("exact", "limit")
+        places = [place for place, one in enumerate(found) if one.rung in wanted]
+        if silicon is None:
+            return found
+        points = [self.ladder.points(found[place].design) for place in places]
+        try:
+            measured = silicon.measure(points, self.results, self.workers)
+        except KeyboardInterrupt:
+            self.interrupted = True
+            return found
+        for place, cells in zip(places, measured, strict=True):
+            found[place] = self._exact(found[place].design, found[place].rows, cells)
+        return found
 
-    def _measured(self, designs: Sequence[Design]) -> list[list[dict[str, Any]]]:
+    def _measured(self, designs: Sequence[Design]) -> list[list[Row]]:
         """The rows of each design, one for each network."""
         points = [point for design in designs for point in self.ladder.points(design)]
         if not points:

@@ -7,6 +7,7 @@
    its bound is not compiled.
 4. *exact*: cycles, bytes and energies of counted accesses, from the simulation of the networks,
    compiled with the choices of records or of the planner; it has the cycles of the RTL.
+5. *cells*: area and energy by toggles, where an exploration asks for them (``silicon.py``).
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from ..isa.errors import VdlaError
 from ..isa.memory import MemoryParams
 from ..isa.params import HwParams
 from .energy import EnergyTable
+from .silicon import Silicon
 from .spec import BLOCK, SCHEDULE, Spec
 
 Row = dict[str, Any]
@@ -96,11 +98,17 @@ class Ladder:
     def __init__(self, spec: Spec):
         self.spec, self.board = spec, find_board(spec.board)
         self.energy = EnergyTable.load(spec.energy)
+        #: What makes cells of designs, where that is wanted.
+        self.silicon: Silicon | None = None
         #: The most of everything. The device's own capacity is a limit, too.
-        self.limits = {**self.board.device.capacity, **spec.limits}
-        for name, most in self.board.device.capacity.items():
-            self.limits[name] = min(self.limits[name], most)
-        self._check_bus()
+        self.limits = dict(spec.limits)
+        if spec.in_cells:
+            toggles = "toggles_uj" in spec.in_cells
+            self.silicon = Silicon(spec.liberty, spec.macros, toggles)
+        else:
+            for name, most in self.board.device.capacity.items():
+                self.limits[name] = min(spec.limits.get(name, most), most)
+            self._check_bus()
         self.model: ResourceModel | None = None
         wanted = {*spec.objectives, *spec.limits}
         if {"lut", "ff", "time_us", "period_ns"} & wanted:
@@ -148,6 +156,10 @@ class Ladder:
         found = {"cycles": "exact", "dram_bytes": "exact"}
         found["energy_uj"] = f"exact counts, energies of {self.energy.name}"
         found["scratchpad_bytes"] = "counted"
+        if self.silicon is not None:
+            name = self.silicon.names[0]
+            found["area_um2"] = f"counted in a netlist, {name}"
+            found["toggles_uj"] = f"toggles of some cycles in RTL, energies of {name}"
         if self.counts_rams:
             around = "" if self.model is not None else ", of the core alone"
             found |= {"bram": f"counted{around}", "dsp": "counted"}
@@ -182,7 +194,7 @@ class Ladder:
 
     # ---- bound
 
-    def learn(self, design: Design, rows: Sequence[Row]) -> None:
+    def learn(self, design: Design, rows: Sequence[Row], cells: Row | None = None) -> None:
         """Take from what was measured of the first design its values, and each network's
         multiply-accumulates.
         """
@@ -190,7 +202,7 @@ class Ladder:
         for name, row in zip(self.spec.networks, rows, strict=True):
             covered = row["coverage"]["macs_on_accelerator"]
             self._macs[name] = covered / self.images(name, params)
-        self.first = self.exact(design, rows)
+        self.first = self.exact(design, rows, cells)
 
     def bound(self, design: Design) -> dict[str, float]:
         """Values that no run can be below: those of the machine, and the cycles in which tensor
@@ -202,7 +214,7 @@ class Ladder:
             weight * self._macs.get(name, 0) / rate for name, weight in self.spec.networks.items()
         )
         found = self.of_machine(design) | {"cycles": cycles, "dram_bytes": 0.0, "energy_uj": 0.0}
-        return _timed(found)
+        return _timed(found) | dict.fromkeys(self.spec.in_cells, 0.0)
 
     # ---- exact
 
@@ -228,11 +240,14 @@ class Ladder:
         """
         return 1 if Path(network).is_file() else params.batch
 
-    def exact(self, design: Design, rows: Sequence[Row]) -> dict[str, float]:
-        """The values of a design from what was measured of its networks, in their order.
+    def exact(
+        self, design: Design, rows: Sequence[Row], cells: Row | None = None
+    ) -> dict[str, float]:
+        """The values of a design from what was measured of its networks, in their order, and of it
+        in standard cells; without the latter it has no values of :data:`~.spec.IN_CELLS`.
 
-        Raises VdlaError where a network has no cycles, and where more of one runs on the host than
-        with the first design: the host's time is not counted.
+        Raises VdlaError where a network has no cycles or the design no cells, and where more of a
+        network runs on the host than with the first design: the host's time is not counted.
         """
         params, _ = design.machine
         values = self.of_machine(design) | {"cycles": 0.0, "dram_bytes": 0.0, "energy_uj": 0.0}
@@ -251,7 +266,24 @@ class Ladder:
                 row["dram"][part] for part in ("read_bytes", "written_bytes")
             )
             values["energy_uj"] += times * sum(self.energy.picojoules(row, params).values()) / 1e6
+        if cells is not None:
+            if cells.get("error"):
+                raise VdlaError(cells["error"])
+            values |= {n: self.each_in_cells(n, design, cells)[0] for n in self.spec.in_cells}
         return _timed(values)
+
+    def each_in_cells(self, name: str, design: Design, cells: Row) -> list[float]:
+        """One of :data:`~.spec.IN_CELLS` under each library and table."""
+        if name == "area_um2":
+            return cells["areas_um2"]
+        params, _ = design.machine
+        times = [
+            weight / self.images(network, params) for network, weight in self.spec.networks.items()
+        ]
+        return [
+            sum(n * energy for n, energy in zip(times, each, strict=True))
+            for each in cells["toggles_uj"]
+        ]
 
 
 def _timed(values: dict[str, float]) -> dict[str, float]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from ..report.report import header
-from .energy import NAMES, EnergyTable, disagreed_order
+from .energy import NAMES, EnergyTable, disagreed_order, kendall
 from .exploration import Exploration, Outcome
 from .spec import OBJECTIVES, Spec
 
@@ -25,13 +25,13 @@ def make_report(
     and of each network what was measured; ``designs`` are all that were measured, in order, without
     that. ``marks`` say how each value is known, ``chosen_by`` who made the choices for how many
     layers of the first design and the front. ``proofs`` are those of ``proof.py``, by their
-    designs' places on the front. ``energies_uj`` has for each design of the front its energy by
-    each of ``energy_tables``, and ``disagreed_order`` the designs, from 1, that these put into
-    different orders; ``agreement`` says so in words. ``hypervolume`` is that after the first design
-    and after each batch.
+    designs' places on the front. ``rankings`` are of what depends on somebody's table or library:
+    ``of`` which objective, ``by`` their names, ``values`` of each design of the front by each,
+    ``disagreed_order`` the designs, from 1, that they put into different orders, ``agreement`` the
+    same in words, and :func:`kendall` for all ``designs`` within the limits. ``hypervolume`` is
+    that after the first design and after each batch.
     """
     spec, on_front = exploration.spec, exploration.front
-    tables = dict.fromkeys([*NAMES, spec.energy])
     choices = [
         layer["chosen_by"]
         for outcome in (exploration.outcomes[0], *on_front)
@@ -39,9 +39,6 @@ def make_report(
         for layer in row["layers"]
         if layer["chosen_by"]
     ]
-    energies = [_energies(exploration, on_front, name) for name in tables]
-    disagreed = [[a + 1, b + 1] for a, b in disagreed_order(energies)]
-    names = [EnergyTable.load(name).name for name in tables]
     first = exploration.outcomes[0]
     known = first.values
     marks = {name: mark for name, mark in exploration.ladder.marks().items() if name in known}
@@ -61,10 +58,7 @@ def make_report(
         "hypervolume": exploration.hypervolumes,
         "marks": marks,
         "units": {name: unit for name, unit in OBJECTIVES.items() if name in known},
-        "energy_tables": names,
-        "energies_uj": [list(each) for each in zip(*energies, strict=True)],
-        "disagreed_order": disagreed,
-        "agreement": agreement(names, len(on_front), disagreed),
+        "rankings": _rankings(exploration, on_front),
         "first": _design(spec, first) | _networks(exploration, first),
         "front": [
             _design(spec, one)
@@ -78,13 +72,46 @@ def make_report(
     }
 
 
+def _rankings(exploration: Exploration, on_front: Sequence[Outcome]) -> list[dict[str, Any]]:
+    """Objectives of designs by everything that they depend on, and whether the orders hold."""
+    spec, ladder = exploration.spec, exploration.ladder
+    tables = [EnergyTable.load(name) for name in dict.fromkeys([*NAMES, spec.energy])]
+    exact = [one for one in exploration.outcomes if one.rung == "exact"]
+
+    def ranking(name: str, by: Sequence[str], values: Callable[[Outcome], list[float]]) -> Any:
+        found, every = [*map(values, on_front)], [*map(values, exact)]
+        disagreed = [[a + 1, b + 1] for a, b in disagreed_order(_columns(found))]
+        return {
+            "of": name, "by": list(by), "values": found, "disagreed_order": disagreed,
+            "agreement": agreement(by, len(found), disagreed),
+            "designs": len(exact), "kendall": kendall(_columns(every)),
+        }  # fmt: skip
+
+    def energies(one: Outcome) -> list[float]:
+        return [_energy(exploration, one, table) for table in tables]
+
+    found = [ranking("energy_uj", [table.name for table in tables], energies)]
+    if ladder.silicon is not None:
+        for name in sorted(spec.in_cells):
+
+            def in_cells(one: Outcome, name: str = name) -> list[float]:
+                return ladder.each_in_cells(name, one.design, one.cells or {})
+
+            found.append(ranking(name, ladder.silicon.names, in_cells))
+    return found
+
+
+def _columns(values: Sequence[Sequence[float]]) -> Sequence[Sequence[float]]:
+    return [*zip(*values, strict=True)] or [()]
+
+
 def fidelity(mark: str) -> str:
     """How a value is known, in a word: exact, which what is counted is, too, or by a model."""
     return "model" if "model of" in mark or "energies of" in mark else "exact"
 
 
 def agreement(tables: Sequence[str], designs: int, disagreed: Sequence[Sequence[int]]) -> str:
-    """Which orders of designs by energy hold under every table, in words."""
+    """Which orders of designs hold under every table, in words."""
     named, pairs = " and ".join(tables), ", ".join(f"{a} and {b}" for a, b in disagreed)
     if not pairs:
         return f"{named} put the designs on the front into the same order"
@@ -144,24 +171,14 @@ def _networks(exploration: Exploration, outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _energies(exploration: Exploration, designs: Sequence[Outcome], name: str) -> list[float]:
-    """The energy of each design by another table."""
-    table, ladder = EnergyTable.load(name), exploration.ladder
-    found = []
-    for outcome in designs:
-        params, _ = outcome.design.machine
-        found.append(
-            sum(
-                weight
-                / ladder.images(network, params)
-                * sum(table.picojoules(row, params).values())
-                / 1e6
-                for (network, weight), row in zip(
-                    exploration.spec.networks.items(), outcome.rows, strict=True
-                )
-            )
-        )
-    return found
+def _energy(exploration: Exploration, outcome: Outcome, table: EnergyTable) -> float:
+    """The energy of a design by a table, in microjoules an image."""
+    (params, _), ladder = outcome.design.machine, exploration.ladder
+    networks = exploration.spec.networks.items()
+    return sum(
+        weight / ladder.images(network, params) * sum(table.picojoules(row, params).values()) / 1e6
+        for (network, weight), row in zip(networks, outcome.rows, strict=True)
+    )
 
 
 # ---- the front as a picture ----

@@ -24,12 +24,16 @@ OBJECTIVES = {
     "period_ns": "nanoseconds a cycle",
     "dram_bytes": "bytes to and from DRAM an image",
     "energy_uj": "microjoules an image",
+    "area_um2": "um2 in standard cells and macros",
+    "toggles_uj": "microjoules an image in standard cells and macros",
     "scratchpad_bytes": "bytes on the chip",
     "lut": "lookup tables",
     "ff": "flip-flops",
     "dsp": "multipliers",
     "bram": "block RAMs",
 }
+#: What needs libraries of cells.
+IN_CELLS = frozenset({"area_um2", "toggles_uj"})
 SEARCHES = ("surrogate", "nsga2", "tpe", "random")
 #: The knob that stands for block_in and block_out, which are equal.
 BLOCK = "block"
@@ -52,10 +56,12 @@ class Spec:
     limits : the most that a design may have of each
     knobs : the values of each knob that is chosen, of :class:`HwParams`, ``block`` or ``vthreads``
     hw, memory : the machine that the search begins at, and whose other knobs stay; its memory
-    board : whose device the resources are counted for
+    board : whose device the resources are counted for; a limit but for designs in cells
     records : a file of records, whose choices come before the planner's on the machines that they
         are of; without one those of the package, as for ``vdla.compile``
     energy : the table of energies, of the package or a TOML file
+    liberty, macros : files of cells and of RAM macros, for :data:`IN_CELLS`; the first of each give
+        the values, all of them the orders of designs
     search : one of :data:`SEARCHES`
     seed : of all that is random
     trials : designs that are compiled and simulated
@@ -70,9 +76,16 @@ class Spec:
     board: str = "ulx3s-85f"
     records: str | None = None
     energy: str = "accelergy_40nm"
+    liberty: tuple[str, ...] = ()
+    macros: tuple[str, ...] = ()
     search: str = "surrogate"
     seed: int = 0
     trials: int = 100
+
+    @property
+    def in_cells(self) -> frozenset[str]:
+        """The objectives and limits that need a design in standard cells."""
+        return IN_CELLS & {*self.objectives, *self.limits}
 
     @property
     def size(self) -> int:
@@ -118,6 +131,14 @@ class Spec:
             Records.load(given["records"])  # what cannot be read is said before the work
         for name in ("hw", "memory", "energy"):
             given[name] = _near(given[name], folder)
+        for name in ("liberty", "macros"):
+            files = given.get(name, [])
+            if not isinstance(files, list):
+                raise VdlaError(f"{name}: expected a list of files, got {files!r}")
+            given[name] = tuple(_near(_text(name, file), folder) for file in files)
+            for file in given[name]:
+                if not Path(file).is_file():
+                    raise VdlaError(f"{name}: expected a file, got {file!r}")
         for name, most in (("seed", MOST_SEED), ("trials", MOST_TRIALS)):
             given[name] = _integer(name, given.get(name, getattr(cls, name)), most)
         if given["search"] not in SEARCHES:
@@ -132,6 +153,13 @@ class Spec:
             }
         )
         spec.machine({})
+        if spec.in_cells and not spec.liberty:
+            raise VdlaError(f"liberty: expected a list of files for {min(spec.in_cells)}, got none")
+        if (spec.liberty or spec.macros) and not spec.in_cells:
+            raise VdlaError(
+                f"liberty: expected {' or '.join(sorted(IN_CELLS))} as an objective or a limit"
+                " with it, got neither"
+            )
         for model in spec.networks:
             load_graph(find_model(model, 1))  # what cannot be read is said before the work
         return spec

@@ -18,15 +18,15 @@ from ..bench.sweep import VTHREADS
 from .front import BOX, front
 from .ladder import Design, Ladder
 from .search import Knobs, drawn
-from .spec import SCHEDULE, Spec
+from .spec import IN_CELLS, SCHEDULE, Spec
 
 #: Points in the box of objectives, which tell how much of it a design may gain, and how often they
 #: are drawn at most to find so many that no known design beats.
 SAMPLES, DRAWS = 1000, 40
 #: What is known of the spread of logarithms before any run: so much, as if from one design.
 SPREAD = 0.3
-#: What only a run tells.
-OF_RUN = ("cycles", "time_us", "dram_bytes", "energy_uj")
+#: What only a run tells, or a synthesis.
+OF_RUN = ("cycles", "time_us", "dram_bytes", "energy_uj", *IN_CELLS)
 #: The logistic curve over so many standard deviations is nearly the normal distribution.
 _LOGISTIC = 1.702
 #: Standard deviations beyond which a chance is as good as none, or certain.

@@ -187,6 +187,7 @@ def _energy(report: dict[str, Any], named: Sequence[tuple[str, Design]]) -> P.Se
     parts = list(next(iter(named[0][1]["networks"].values()))["picojoules"])
     networks = list(named[0][1]["networks"])
     labels = [label for label, _ in named]
+    told = ". ".join(f"{one['of']}: {one['agreement']}" for one in report["rankings"])
     views = [
         P.View(
             network,
@@ -206,7 +207,7 @@ def _energy(report: dict[str, Any], named: Sequence[tuple[str, Design]]) -> P.Se
     return P.Section(
         "Energy",
         "Counts of accesses are exact; energies are published ones of another technology than an"
-        f" FPGA's, so compare designs and do not read joules. {report['agreement']}.",
+        f" FPGA's, so compare designs and do not read joules. {told}.",
         [
             P.Bars(
                 title="Microjoules a run, by what takes them",
@@ -215,10 +216,13 @@ def _energy(report: dict[str, Any], named: Sequence[tuple[str, Design]]) -> P.Se
                 series=[P.Series(part, number) for number, part in enumerate(parts)],
                 views=views,
             ),
-            P.Table(
-                "Microjoules an image by each table",
-                ("design", *report["energy_tables"]),
-                [(str(n), *each) for n, each in enumerate(report["energies_uj"], 1)],
+            *(
+                P.Table(
+                    f"{ranking['of']} by each table",
+                    ("design", *ranking["by"]),
+                    [(str(n), *each) for n, each in enumerate(ranking["values"], 1)],
+                )
+                for ranking in report["rankings"]
             ),
         ],
     )

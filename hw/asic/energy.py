@@ -76,6 +76,10 @@ class Energy:
         """The leakage of all cells."""
         return sum(block.leakage_nw for block in self.blocks.values())
 
+    def microjoules(self, cycles: int, mhz: float) -> float:
+        """The energy of so many cycles like these at a clock, with leakage."""
+        return (self.pj + self.leakage_nw * 1e-3 / mhz) * cycles * 1e-6
+
     def rows(self, mhz: float) -> list[dict[str, Any]]:
         """For every block the energy of a cycle in pJ, and the power at a clock in mW."""
         rows = [

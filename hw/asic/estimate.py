@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,12 @@ class Design:
         memories = [table.tiled(memory) for memory in netlist.memories]
         progress("timing: the longest path")
         return cls(params, text, netlist, memories, table, Timing(netlist, memories))
+
+    def with_macros(self, table: MacroTable) -> Design:
+        """The same cells beside the macros of another table."""
+        memories = [table.tiled(memory) for memory in self.netlist.memories]
+        timing = Timing(self.netlist, memories)
+        return replace(self, memories=memories, table=table, timing=timing)
 
     def body(self) -> dict[str, Any]:
         """The fields of ``vdla asic estimate --json`` that synthesis and timing give."""

@@ -8,7 +8,7 @@ import pytest
 from vdla.compiler.build import build
 from vdla.compiler.targets.base import Options
 from vdla.compiler.targets.registry import find_target
-from vdla.explore.energy import NAMES, EnergyTable, disagreed_order
+from vdla.explore.energy import NAMES, EnergyTable, disagreed_order, kendall
 from vdla.explore.report import agreement
 from vdla.hw.core.scratchpad import written_parts
 from vdla.isa.encoding import VECTOR_LOOPS
@@ -159,6 +159,10 @@ def test_bad_tables_are_one_line(tmp_path: Path, old: str, new: str, message: st
 
 def test_orders_that_tables_agree_on() -> None:
     assert disagreed_order([[1, 2, 3], [10, 20, 30]]) == []
+    assert kendall([[1, 2, 3], [10, 20, 30]]) == 1.0 and kendall([[1, 2], [2, 1]]) == -1.0
+    # One pair of three is in another order for the third table.
+    assert kendall([[1, 2, 3], [1, 2, 3], [1, 3, 2]]) == pytest.approx(1 / 3)
+    assert kendall([[1, 1], [2, 1]]) == 0.0 and kendall([[1.0], [2.0]]) == 1.0
     assert disagreed_order([[1, 2, 3], [10, 30, 20]]) == [(1, 2)]
     assert disagreed_order([[1, 1], [2, 1]]) == [(0, 1)] and disagreed_order([[1.0], [2.0]]) == []
     told = "A and B agree on the order of 67 % of the pairs of designs on the front; not of 2 and 3"

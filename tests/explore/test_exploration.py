@@ -319,9 +319,10 @@ def test_the_command(tmp_path: Path) -> None:
     for row in page.rows(f"Roofline, {DIGITS.name}"):
         allowed = min(256, 8 * row["MACs a byte"])  # of 16x16 and a bus of 64 bits
         assert 0.01 * allowed < row["MACs a cycle"] <= allowed
-    assert report["agreement"] in (tmp_path / "r.html").read_text()
-    energies = [list(row.values())[1:] for row in page.rows("Microjoules an image by each table")]
-    assert energies == report["energies_uj"]
+    [ranking] = report["rankings"]
+    assert ranking["agreement"] in (tmp_path / "r.html").read_text()
+    energies = [list(row.values())[1:] for row in page.rows("energy_uj by each table")]
+    assert energies == ranking["values"]
     assert [one[0] for one in energies] == [d["values"]["energy_uj"] for d in report["front"]]
     assert (tmp_path / "r.png").read_bytes().startswith(b"\x89PNG")
     before = (tmp_path / "r.jsonl").read_text()
@@ -355,12 +356,13 @@ def test_a_report_of_everything(fake: Fake, tmp_path: Path) -> None:
         assert design["objectives"] == {n: design["values"][n] for n in report["objectives"]}
         assert set(design["fidelity"].values()) == {"exact"} and design["rtl_equal"] is None
     assert set(report["marks"]) == set(report["shown"]) == set(report["units"])
-    energies = report["energies_uj"]
+    [ranking] = report["rankings"]
+    energies = ranking["values"]
     for a, b in combinations(range(len(report["front"])), 2):
         same = [energies[a][n] < energies[b][n] for n in range(2)]
         equal = [energies[a][n] == energies[b][n] for n in range(2)]
         agreed = len({*same}) == len({*equal}) == 1
-        assert agreed == ([a + 1, b + 1] not in report["disagreed_order"])
+        assert agreed == ([a + 1, b + 1] not in ranking["disagreed_order"])
 
 
 def test_a_feature_is_a_knob(fake: Fake, tmp_path: Path) -> None:
