@@ -144,7 +144,7 @@ verify: $(STAMP)
 
 # The netlist of a core, cell by cell, against the RTL; products on the carry chains, of all operands.
 gates: $(STAMP)
-	$(BIN)/python -m pytest -m "sweep or not sweep" tests/gates tests/hw/fpga/test_multiplier.py tests/hw/asic
+	$(BIN)/python -m pytest -m "sweep or not sweep" tests/gates tests/hw/fpga/test_multiplier.py tests/hw/asic tests/explore/test_silicon.py
 
 # The driver of --target fpga against the simulated board, also 50 programs over a bad line; the designs that were routed.
 board: $(STAMP)

@@ -189,7 +189,7 @@ def _show(console: Console, report: dict[str, Any]) -> None:
     made = ", ".join(f"{count:,} by {name}" for name, count in report["chosen_by"].items())
     console.print(f"choices for layers of these designs: {made}")
     for ranking in report["rankings"]:
-        if ranking["of"] in names:
+        if ranking["of"] in names and len(ranking["by"]) > 1:
             console.print(
                 f"{ranking['of']}: {ranking['agreement']}; Kendall's tau of all"
                 f" {ranking['designs']} designs {ranking['kendall']:.2f}"

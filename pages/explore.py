@@ -187,7 +187,9 @@ def _energy(report: dict[str, Any], named: Sequence[tuple[str, Design]]) -> P.Se
     parts = list(next(iter(named[0][1]["networks"].values()))["picojoules"])
     networks = list(named[0][1]["networks"])
     labels = [label for label, _ in named]
-    told = ". ".join(f"{one['of']}: {one['agreement']}" for one in report["rankings"])
+    told = ". ".join(
+        f"{one['of']}: {one['agreement']}" for one in report["rankings"] if len(one["by"]) > 1
+    )
     views = [
         P.View(
             network,

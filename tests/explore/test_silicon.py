@@ -23,7 +23,7 @@ from vdla.hw.asic.macros import DEFAULT
 from vdla.isa.errors import VdlaError
 from vdla.isa.params import HwParams
 
-from ..hw.asic.circuits import SMALL, small_text
+from ..hw.asic.circuits import OSU018, SMALL, small_text
 from .test_exploration import DIGITS, SPEC, Fake
 
 CELLS = replace(
@@ -202,3 +202,22 @@ def test_areas_are_those_of_the_estimate(tmp_path: Path, monkeypatch: pytest.Mon
             assert run_app([*command, "--json", str(report)]) == 0
             wanted.append(json.loads(report.read_text())["total"]["area_um2"])
     assert row["areas_um2"] == wanted and len(set(wanted)) == 4 and row["toggles_uj"] == []
+
+
+@pytest.mark.sweep
+@pytest.mark.skipif(not OSU018.exists(), reason="the Debian package qflow-tech-osu018")
+def test_energies_are_those_of_the_estimate(tmp_path: Path) -> None:
+    """Of a layer, which is one program, at the clock of the longest path."""
+    spec = replace(
+        CELLS, networks={"C12": 1.0}, objectives=("area_um2", "toggles_uj"), hw="4x4",
+        liberty=(str(OSU018),),
+    )  # fmt: skip
+    ladder, design = Ladder(spec), Design.of(spec, {})
+    assert ladder.silicon is not None
+    [row] = ladder.silicon.measure([ladder.points(design)], Results(tmp_path / "r.jsonl"), 1)
+    path = tmp_path / "report.json"
+    command = ["asic", "estimate", "--liberty", str(OSU018), "--hw", "4x4", "--layer", "C12"]
+    assert run_app([*command, "--json", str(path)]) == 0
+    report = json.loads(path.read_text())
+    assert row["areas_um2"] == [report["total"]["area_um2"]]
+    assert row["toggles_uj"] == [[pytest.approx(report["energy"]["layer_uj"])]]
