@@ -28,6 +28,12 @@ EXPLORE = (
            "if covered < self._macs.get(name, 0):", "if False:",
            tests("explore/test_exploration.py::"
                  "test_designs_that_leave_more_to_the_host_do_not_count")),
+    Mutant("areas of the last library", "explore", Ladder.exact,
+           "cells)[0]", "cells)[-1]",
+           tests("explore/test_silicon.py::test_the_front_in_cells")),
+    Mutant("a network in cells runs once", "explore", Ladder.each_in_cells,
+           "sum(n * energy", "sum(energy",
+           tests("explore/test_silicon.py::test_the_front_in_cells")),
     Mutant("designs come again", "explore", SurrogateSearch.ask,
            "self._open[chosen] = False", "pass",
            tests("explore/test_replay.py::test_the_surrogate_proposes_every_possible_design_once")),
