@@ -113,7 +113,7 @@ class HostLink(wiring.Component):
         shifted = Cat(word[8:], receiver.byte)
 
         def receive(count: int) -> tuple:
-            """For use in a state: whether a byte has come that is the last of ``count``."""
+            """Take bytes, in a state of the FSM; true when the last of ``count`` has come."""
             done = receiver.valid & (position == count - 1)
             with m.If(receiver.valid):
                 m.d.sync += [word.eq(shifted), position.eq(Mux(done, 0, position + 1))]

@@ -58,7 +58,7 @@ Nothing in this directory has been run through the vendor's tools.
 
 
 def ip_verilog(params: HwParams) -> str:
-    """The core with AXI ports, as the directory has it."""
+    """The Verilog of the core with AXI ports, which :func:`export` writes."""
     return to_verilog(BOARD.design(params, BOARD.freq_mhz), NAME)
 
 

@@ -86,10 +86,11 @@ class Cpu(wiring.Component):
 
 
 class Soc(wiring.Component):
-    """Parameters
+    """Core, processor, serial line and reader of the flash around one memory.
+
+    Parameters
     ----------
-    memory : component
-        With ``axi``, and ``restart``: the core starts in this cycle.
+    memory : with ``axi``; ``restart`` says that the core starts in this cycle
     divisor : int
         Clock cycles of a bit of the serial line.
     firmware : bytes

@@ -20,8 +20,8 @@ from .writer import Writer
 
 
 class Load(wiring.Component):
-    """The load unit; ports as in ``unit.unit_signature``, a write port per memory, and its side of
-    the read port. ``receiving``: index of the instruction whose beats are taken.
+    """The load unit. Its ports are those of ``unit.unit_signature``, a write port for each memory
+    and the requests for reads. ``receiving`` is the index of the instruction whose beats come in.
     """
 
     def __init__(self, params: HwParams):
