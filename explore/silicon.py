@@ -69,18 +69,22 @@ class Silicon:
         are given, one for each network.
 
         ``areas_um2`` are those under each library and table, ``toggles_uj`` the energies of a run
-        of each network under each; or ``error`` is why there are none.
+        of each network under each; or ``error`` is why there are none, which is not kept.
         """
         keys = [self._key(points) for points in designs]
         wanted = {k: p for k, p in zip(keys, designs, strict=True) if k not in results.rows}
+        failed: dict[str, Row] = {}
         with ThreadPoolExecutor(workers) as pool:
             try:
                 for key, row in zip(wanted, pool.map(self._row, wanted.values()), strict=True):
-                    results.add(key, row)
+                    if "error" in row:
+                        failed[key] = row
+                    else:
+                        results.add(key, row)
             except KeyboardInterrupt:
                 pool.shutdown(cancel_futures=True)
                 raise
-        return [results.rows[key] for key in keys]
+        return [failed.get(key) or results.rows[key] for key in keys]
 
     def _key(self, points: Sequence[Point]) -> str:
         params = points[0].params

@@ -12,7 +12,6 @@ import pytest
 from vdla.bench.sweep import Results
 from vdla.cli import run_app
 from vdla.explore import exploration as exploring
-from vdla.explore.exploration import Exploration
 from vdla.explore.ladder import Design, Ladder
 from vdla.explore.report import make_report
 from vdla.explore.silicon import Silicon
@@ -24,7 +23,7 @@ from vdla.isa.errors import VdlaError
 from vdla.isa.params import HwParams
 
 from ..hw.asic.circuits import OSU018, SMALL, small_text
-from .test_exploration import DIGITS, SPEC, Fake
+from .test_exploration import DIGITS, SPEC, Fake, explored
 
 CELLS = replace(
     SPEC, objectives=("cycles", "area_um2", "toggles_uj"), liberty=(str(SMALL), str(SMALL))
@@ -50,12 +49,6 @@ def silicon(monkeypatch: pytest.MonkeyPatch) -> list[HwParams]:
     monkeypatch.setattr(exploring, "measure_points", Fake())
     monkeypatch.setattr(Silicon, "_measured", measured)
     return asked
-
-
-def explored(spec: Spec, path: Path) -> Exploration:
-    found = Exploration(spec, Results(path), 2)
-    found.run()
-    return found
 
 
 @pytest.mark.parametrize("search", ["random", "surrogate", "nsga2"])
@@ -123,6 +116,7 @@ def test_a_design_that_cannot_be_made(
     failed = [one for one in found.outcomes if one.rung == "failed"]
     assert failed and {one.design.machine[0].block for one in failed} == {16}
     assert all(one.reason == "yosys: no cell for a flip-flop" for one in failed)
+    assert "yosys" not in (tmp_path / "r.jsonl").read_text(), "the next run tries again"
     with pytest.raises(VdlaError, match="the first design, 16x16-plain: yosys: no cell"):
         explored(replace(CELLS, hw="16x16-plain"), tmp_path / "other.jsonl")
 
