@@ -64,6 +64,7 @@ def compile(
     values: Mapping[str, Any] | None = None,
     example_inputs: Examples | None = None,
     states: Mapping[str, str] | None = None,
+    initial: Mapping[str, np.ndarray] | None = None,
 ) -> Module:
     """Compile a trained network.
 
@@ -119,7 +120,9 @@ def compile(
         compiled module's.
     states : mapping, optional
         Inputs, by name, that the module keeps from run to run, and the outputs that are their next
-        values, such as ``{"past.key": "present.key"}``. They are zeros before the first run.
+        values, such as ``{"past.key": "present.key"}``.
+    initial : mapping, optional
+        Arrays for states, by name, before the first run; the others are zeros.
 
     Notes
     -----
@@ -160,7 +163,7 @@ def compile(
     def compile_for(sizes: Sizes) -> CompiledModel:
         return build(
             opened, found, **choices, dump_ir=dump_ir, progress=progress, sizes=sizes,
-            states=states or {},
+            states=states or {}, initial=initial or {},
         )  # fmt: skip
 
     kept = KeptShapes(compile_for, sizes)

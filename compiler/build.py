@@ -20,6 +20,8 @@ from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
+import numpy as np
+
 from ..isa.errors import VdlaError
 from ..isa.program import Program
 from ..runtime.executable import Executable, LayerInfo, State, Step
@@ -72,6 +74,7 @@ def build(
     progress: Callable[[int, int], None] | None = None,
     sizes: Sizes = ONE,
     states: Mapping[str, str] = MappingProxyType({}),
+    initial: Mapping[str, np.ndarray] = MappingProxyType({}),
 ) -> CompiledModel:
     """Compile a model (path, bytes, onnx.ModelProto, torch.export.ExportedProgram or Graph).
 
@@ -83,6 +86,7 @@ def build(
     progress : called with (steps done, steps in all)
     sizes : of what the model leaves open; open first dimensions have the target's batch
     states : inputs and the outputs that they become in the next run, by name
+    initial : values of states before the first run, where they are not zeros
 
     Raises
     ------
@@ -90,7 +94,7 @@ def build(
         For a model that cannot be read, an operator that nothing can run, and a choice that is not
         legal, naming it.
     """
-    read, sizes = _reader(model, states), replace(sizes, batch=target.batch)
+    read, sizes = _reader(model, states, initial), replace(sizes, batch=target.batch)
     graph = read(sizes)
     batch = find_batch(graph, sizes, read)
     del read  # it keeps the model in memory
@@ -106,10 +110,12 @@ def build(
             left[error.layer] = error.reason
 
 
-def _reader(model: object, states: Mapping[str, str]) -> Callable[[Sizes], Graph]:
+def _reader(
+    model: object, states: Mapping[str, str], initial: Mapping[str, np.ndarray]
+) -> Callable[[Sizes], Graph]:
     """What reads a model's graph, with these states, for given sizes."""
     opened = open_model(model)
-    return lambda sizes: with_states(opened(sizes), states)
+    return lambda sizes: with_states(opened(sizes), states, initial)
 
 
 def _build(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -52,15 +53,32 @@ class LlamaFile:
 
     Attributes
     ----------
-    weights : float32 by GGUF's names; products are [outputs, inputs], and rows of queries and keys
-        are as Hugging Face's Llama has them: rotary embedding turns the halves of a head. Without
-        ``output.weight``, the embedding is the head.
+    stored : tensors as the package has them, by GGUF's names
     fields : the other fields by name, such as those of the tokenizer
     """
 
     config: LlamaConfig
-    weights: dict[str, np.ndarray]
+    stored: dict[str, Any]
     fields: dict[str, Any]
+
+    @cached_property
+    def weights(self) -> dict[str, np.ndarray]:
+        """float32 by GGUF's names; products are [outputs, inputs], and rows of queries and keys are
+        as Hugging Face's Llama has them: rotary embedding turns the halves of a head. Without
+        ``output.weight``, the embedding is the head."""
+        import gguf
+
+        found = {}
+        for name, shape in _shapes(self.config).items():
+            if name in self.stored:
+                tensor = self.stored[name]
+                data = gguf.dequantize(tensor.data, tensor.tensor_type)
+                found[name] = np.asarray(data, np.float32).reshape(shape)
+        for layer in range(self.config.layers):
+            for kind in ("attn_q", "attn_k"):
+                name = weight_name(layer, kind)
+                found[name] = _in_halves(found[name], self.config.head_width)
+        return found
 
 
 def weight_name(layer: int, kind: str) -> str:
@@ -91,9 +109,9 @@ def read_llama(path: str | Path) -> LlamaFile:
         raise VdlaError(f"{path}: expected architecture 'llama', got {architecture!r}")
     stored = {tensor.name: tensor for tensor in reader.tensors}
     config = _config(str(path), fields, stored)
-    weights = {}
-    for name, shape in _shapes(config).items():
-        tensor = stored.pop(name, None)
+    expected = _shapes(config)
+    for name, shape in expected.items():
+        tensor = stored.get(name)
         if tensor is None:
             if name == HEAD:
                 continue
@@ -104,15 +122,9 @@ def read_llama(path: str | Path) -> LlamaFile:
         found = tuple(map(int, reversed(tensor.shape)))
         if found != shape:
             raise VdlaError(f"{path}: tensor {name!r}: expected {[*shape]}, got {[*found]}")
-        data = gguf.dequantize(tensor.data, tensor.tensor_type)
-        weights[name] = np.asarray(data, np.float32).reshape(shape)
-    if stored:
-        raise VdlaError(f"{path}: tensor {min(stored)!r} is not of a plain Llama")
-    for layer in range(config.layers):
-        for kind in ("attn_q", "attn_k"):
-            name = weight_name(layer, kind)
-            weights[name] = _in_halves(weights[name], config.head_width)
-    return LlamaFile(config, weights, fields)
+    if others := {*stored} - {*expected}:
+        raise VdlaError(f"{path}: tensor {min(others)!r} is not of a plain Llama")
+    return LlamaFile(config, stored, fields)
 
 
 def _config(path: str, fields: dict[str, Any], stored: dict[str, Any]) -> LlamaConfig:

@@ -25,6 +25,11 @@ def cache_names(config: LlamaConfig) -> dict[str, str]:
     return {f"past_key_values.{i}.{kind}": f"present.{i}.{kind}" for i, kind in kinds}
 
 
+def gated_name(layer: int) -> str:
+    """The product that ``ffn_down`` reads."""
+    return f"layer {layer} gated"
+
+
 def step_model(
     config: LlamaConfig, weights: Mapping[str, np.ndarray], rows: int, context: int
 ) -> onnx.ModelProto:
@@ -41,9 +46,14 @@ def step_model(
     VdlaError
         Unless context is whole blocks.
     """
+    check_context(rows, context)
+    return _Step(config, weights, rows, context).model()
+
+
+def check_context(rows: int, context: int) -> None:
+    """Raise VdlaError unless a context is whole blocks."""
     if rows < 1 or context < rows or context % rows:
         raise VdlaError(f"context: expected whole blocks of {rows} tokens, got {context}")
-    return _Step(config, weights, rows, context).model()
 
 
 class _Step:
@@ -159,7 +169,7 @@ class _Step:
         normal = self.norm(x, weight_name(layer, "ffn_norm"))
         gate, up = (self.product(normal, weight_name(layer, f"ffn_{n}")) for n in ("gate", "up"))
         gate = self.add("Mul", f"{at} silu", gate, self.add("Sigmoid", f"{at} sigmoid", gate))
-        both = self.add("Mul", f"{at} gated", gate, up)
+        both = self.add("Mul", gated_name(layer), gate, up)
         down = self.product(both, weight_name(layer, "ffn_down"))
         return self.add("Add", f"{at} out", x, down)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -9,17 +10,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import onnx
 
 from ..compiler.targets.base import Options
 from ..compiler.targets.registry import find_target
 from ..isa.errors import VdlaError
 from ..isa.memory import MemoryParams, load_platform
 from ..isa.params import HwParams
-from ..module import Module, check_options, compile
+from ..module import PLACES, Module, check_options, compile
 from . import CONTEXT, ROWS
-from .gguf import read_llama
-from .llama import cache_names, step_model
-from .quantised import block_of, quantised_step
+from .gguf import LlamaFile, read_llama
+from .kept import kept_step
+from .llama import cache_names, check_context, step_model
+from .quantised import block_at, quantised_step
 from .sampling import sampler
 from .tokens import Tokens, read_tokens
 
@@ -56,6 +59,8 @@ class LanguageModel:
     module : the step of :func:`.llama.step_model`, whose caches are states
     rows, context : tokens of a block, and of the caches
     int8 : whether the step is quantised
+    first : the position of a text's first token: 1 where the caches begin with the token for a
+        start
     measured : what the last text took
     """
 
@@ -64,6 +69,7 @@ class LanguageModel:
     rows: int
     context: int
     int8: bool
+    first: int = 0
     measured: Measured = field(default_factory=Measured)
 
     @staticmethod
@@ -79,9 +85,8 @@ class LanguageModel:
         memory: MemoryParams | str | Path = "vta",
         progress: Progress | None = None,
     ) -> LanguageModel:
-        """Read a GGUF file and compile its step; parameters as of :func:`generate`. An int8 step is
-        calibrated on the ``prompt``, too.
-        """
+        """Read a GGUF file and compile its step; parameters as of :func:`generate`. What was
+        compiled is kept in the cache folder. A ``prompt`` that does not fit is refused first."""
         check_options(target, None)
         params, memory = load_platform(hw, memory)
         find_target(target, Options(params, memory))
@@ -92,15 +97,25 @@ class LanguageModel:
                 f"tokenizer: expected at most the model's {found.config.words} tokens, got"
                 f" {tokens.count}"
             )
-        if prompt is not None:
-            _encoded(tokens, prompt, context)
-        step = step_model(found.config, found.weights, rows, context)
+        check_context(rows, context)
         int8 = target != "cpu" if int8 is None else int8
-        if int8:
-            step = quantised_step(step, found.config, tokens, prompt or "")
-        states = cache_names(found.config)
-        module = compile(step, target, params, memory, progress=progress, states=states)
-        return LanguageModel(module, tokens, rows, context, int8)
+        first = int(int8 and tokens.start is not None)
+        if prompt is not None:
+            _encoded(tokens, prompt, first, context)
+
+        def make() -> Module:
+            step, caches = _step(found, tokens, rows, context, int8)
+            states = cache_names(found.config)
+            return compile(
+                step, target, params, memory, progress=progress, states=states, initial=caches
+            )
+
+        made_of = (
+            _digest(path), _digest(tokenizer), "sim" if target in PLACES else target, rows, context,
+            int8, params.hash, memory.to_dict(),
+        )  # fmt: skip
+        module = kept_step(made_of, target, make)
+        return LanguageModel(module, tokens, rows, context, int8, first)
 
     def write(
         self,
@@ -112,8 +127,33 @@ class LanguageModel:
     ) -> Iterator[Piece]:
         """The text behind a prompt, as it is made. Parameters and errors as of :func:`generate`."""
         sample = sampler(temperature, top_k, seed)
-        text = _encoded(self.tokens, prompt, self.context)
+        text = _encoded(self.tokens, prompt, self.first, self.context)
         return self._write(text, tokens, sample)
+
+    def perplexity(self, text: str) -> float:
+        """How many tokens, on average, the model wavers between at each token of a text: e to the
+        mean of minus the logarithm of the next token's share. The text is cut into pieces that fill
+        the context, each read from its start.
+
+        Raises
+        ------
+        VdlaError
+            For a text of less than two tokens.
+        """
+        tokens, room, losses = self.tokens.encode(text), self.context - self.first, []
+        if len(tokens) < 2:
+            raise VdlaError(f"text: expected at least two tokens, got {len(tokens)}")
+        for begin in range(0, len(tokens), room):
+            piece = tokens[begin : begin + room]
+            self.module.reset()
+            for place in range(0, len(piece), self.rows):
+                start, logits = self._run(piece, place)
+                known = piece[place + 1 : place + 1 + self.rows]
+                rows = logits[place - start :][: len(known)].astype(np.float64)
+                tops = rows.max(-1)
+                sums = np.log(np.exp(rows - tops[:, None]).sum(-1))
+                losses += [*(tops + sums - rows[np.arange(len(known)), known])]
+        return float(np.exp(np.mean(losses)))
 
     def _write(self, text: list[int], tokens: int, sample: Any) -> Iterator[Piece]:
         self.module.reset()
@@ -121,14 +161,12 @@ class LanguageModel:
         decoder = self.tokens.decoder()
         for token in text:
             decoder.add(token)
-        whole = (len(text) - 1) // self.rows * self.rows
-        for start in range(0, whole, self.rows):
-            self._run(text, start)
+        for place in range(0, len(text) - self.rows, self.rows):
+            self._run(text, place)
         for number in range(tokens):
             if number:
-                _check_room(len(text), self.context)
-            start = (len(text) - 1) // self.rows * self.rows
-            logits = self._run(text, start)
+                _check_room(len(text), self.context - self.first)
+            start, logits = self._run(text, len(text) - 1)
             token = sample(logits[len(text) - 1 - start])
             if token in self.tokens.last:
                 return
@@ -136,33 +174,53 @@ class LanguageModel:
             self.measured.tokens += 1
             yield Piece(token, decoder.add(token))
 
-    def _run(self, text: Sequence[int], start: int) -> np.ndarray:
-        """Logits [rows, words] of the block at ``start``."""
+    def _run(self, text: Sequence[int], place: int) -> tuple[int, np.ndarray]:
+        """Where the block of a token begins in the text, and its logits [rows, words]."""
         begin = time.perf_counter()
-        block = block_of(text, start, self.rows)
-        [logits] = self.module.run(keep_timing=True, tokens=block, position=np.array([start]))
+        start, block, position = block_at(text, place, self.first, self.rows, self.context)
+        [logits] = self.module.run(keep_timing=True, tokens=block, position=np.array([position]))
         timing = self.module.timing
         self.measured.runs += 1
         self.measured.wall_s += time.perf_counter() - begin
         self.measured.cycles = None if timing is None else timing.cycles
-        return logits[0]
+        return start, logits[0]
 
 
-def _encoded(tokens: Tokens, prompt: str, context: int) -> list[int]:
-    """The tokens of a prompt. Raises VdlaError for none, and for more than the context."""
+def _encoded(tokens: Tokens, prompt: str, first: int, context: int) -> list[int]:
+    """The tokens of a prompt, but for one that the ``first`` place of the caches has. Raises
+    VdlaError for none, and for more than the context has room for."""
     text = tokens.encode(prompt)
+    text = text[first:] if text[:1] == [tokens.start] else text
     if not text:
         raise VdlaError("prompt: expected at least one token, got an empty text")
-    _check_room(len(text), context)
+    _check_room(len(text), context - first)
     return text
 
 
-def _check_room(length: int, context: int) -> None:
-    if length > context:
+def _check_room(length: int, room: int) -> None:
+    if length > room:
         raise VdlaError(
-            f"context: expected a text of at most {context} tokens, got {length}; --context makes"
+            f"context: expected a text of at most {room} tokens, got {length}; --context makes"
             " room for more"
         )
+
+
+def _step(
+    found: LlamaFile, tokens: Tokens, rows: int, context: int, int8: bool
+) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
+    """The step, and its caches before the first run."""
+    if not int8:
+        return step_model(found.config, found.weights, rows, context), {}
+    made = quantised_step(found.config, found.weights, rows, context, tokens)
+    return made.model, made.caches
+
+
+def _digest(path: str | Path | None) -> str:
+    """What tells the bytes of a file."""
+    if path is None:
+        return ""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def generate(

@@ -1,8 +1,9 @@
-"""The step in int8: calibrated on blocks of text, with the caches that the float step makes."""
+"""The step in int8: rotated and evened weights, and ranges from blocks of text."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import onnx
@@ -10,16 +11,11 @@ import onnx.helper
 
 from ..compiler.quantize import quantize
 from ..module import compile
+from .evened import evened, rotated
 from .gguf import LlamaConfig
-from .llama import cache_names
+from .llama import cache_names, gated_name, step_model
 from .tokens import Tokens
 
-#: Blocks that the step is calibrated on, beside the prompt.
-BLOCKS = 16
-#: The share of values without a level at which a node stays float.
-MOST_CRUSHED = 0.1
-#: Ends of names of products by weights, and of sums of rows, in the step.
-RESULTS = (".weight y", " attended", " out")
 #: Text that every step is calibrated on.
 TEXT = """\
 Once upon a time there was a small machine in a quiet house by the sea. Every morning it counted \
@@ -41,6 +37,22 @@ about 340 kilometres, or two hours and sixteen minutes by train.
 """
 
 
+@dataclass(frozen=True, eq=False)
+class QuantisedStep:
+    """A step in int8.
+
+    Attributes
+    ----------
+    model : as :func:`.llama.step_model` makes it, with products on integers (:func:`vdla.quantize`)
+    caches : before the first run, float32 by name
+    first : the position of a text's first token, which is the number of places that these fill
+    """
+
+    model: onnx.ModelProto
+    caches: dict[str, np.ndarray]
+    first: int
+
+
 def block_of(text: Sequence[int], start: int, rows: int) -> np.ndarray:
     """The tokens of a block, int64 [1, rows], filled up behind the end of the text."""
     block = np.zeros((1, rows), np.int64)
@@ -49,51 +61,90 @@ def block_of(text: Sequence[int], start: int, rows: int) -> np.ndarray:
     return block
 
 
+def block_at(
+    text: Sequence[int], place: int, first: int, rows: int, context: int
+) -> tuple[int, np.ndarray, int]:
+    """The block of the token at a place of a text: where in the text it begins, its tokens, and its
+    position in caches of which ``first`` places are filled. The last block of a context may begin
+    with tokens of the one before it."""
+    position = min(place // rows * rows + first, context - rows)
+    return position - first, block_of(text, position - first, rows), position
+
+
 def quantised_step(
-    step: onnx.ModelProto, config: LlamaConfig, tokens: Tokens, prompt: str
-) -> onnx.ModelProto:
-    """The step with products on integers (:func:`vdla.quantize`), its caches still float32.
+    config: LlamaConfig,
+    weights: Mapping[str, np.ndarray],
+    rows: int,
+    context: int,
+    tokens: Tokens,
+) -> QuantisedStep:
+    """The step of a decoder in int8.
 
-    A trained model may have a few numbers that are thousands of times as large as all others. Where
-    these would leave many values of a product or sum no level but zero, it stays float.
+    The first token of a text gathers attention, and its values are hundreds of times those of all
+    others. So a text stands behind one token for its start, where the file names one, whose keys
+    and values are those of the float step. Source: attention sinks (Xiao et al. 2023).
     """
-    samples, results = _run(step, config, [tokens.encode(text) for text in (TEXT, prompt)])
-    crushed = [name for name, values in results.items() if _is_crushed(values)]
-    return quantize(step, samples, float_nodes=crushed).model
+    weights = rotated(config, weights)
+    trial = _Trial(config, weights, rows, context)
+    text = tokens.encode(TEXT)
+    caches = trial.caches([] if tokens.start is None else [tokens.start])
+    first = 0 if tokens.start is None else 1
+    samples, gated = trial.run(text, caches, first)
+    even = evened(config, weights, gated)
+    made = quantize(step_model(config, even, rows, context), samples, measures_error=False)
+    return QuantisedStep(made.model, caches, first)
 
 
-def _is_crushed(values: np.ndarray) -> bool:
-    """Whether many values are less than half a step of int8 for the range of all."""
-    half = (values.max() - values.min()) / (2 * 255)
-    return bool((np.abs(values) < half).mean() > MOST_CRUSHED)
+class _Trial:
+    """The float step, which also tells the products before ``ffn_down``."""
 
+    def __init__(
+        self, config: LlamaConfig, weights: Mapping[str, np.ndarray], rows: int, context: int
+    ):
+        self.rows, self.context = rows, context
+        self.gated = [gated_name(layer) for layer in range(config.layers)]
+        self.next_names = cache_names(config)
+        model = step_model(config, weights, rows, context)
+        model.graph.output.extend(map(onnx.helper.make_empty_tensor_value_info, self.gated))
+        self.module = compile(model, "cpu")
 
-def _run(
-    step: onnx.ModelProto, config: LlamaConfig, texts: Sequence[Sequence[int]]
-) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """The inputs of all blocks of texts, as the float step makes them; and the results of products
-    by weights and of sums of rows, by the names of both node and result."""
-    watched = [
-        node.name for node in step.graph.node
-        if node.op_type in ("Add", "MatMul") and node.name.endswith(RESULTS)
-    ]  # fmt: skip
-    model = onnx.ModelProto()
-    model.CopyFrom(step)
-    model.graph.output.extend(map(onnx.helper.make_empty_tensor_value_info, watched))
-    module = compile(model, "cpu")
-    shapes = {tensor.name: tensor.shape for tensor in module.inputs}
-    rows, context = shapes["tokens"][1], shapes["past_key_values.0.key"][2]
-    found: list[dict[str, np.ndarray]] = []
-    results: dict[str, list[np.ndarray]] = {name: [] for name in watched}
-    names = [tensor.name for tensor in module.outputs]
-    for text in texts:
-        caches = {name: np.zeros(shapes[name], np.float32) for name in cache_names(config)}
-        for start in range(0, min(len(text), context, BLOCKS * rows), rows):
-            given = {"tokens": block_of(text, start, rows), "position": np.array([start])}
-            found.append(given | caches)
-            made = dict(zip(names, module.run(found[-1]), strict=True))
-            caches = {name: made[after] for name, after in cache_names(config).items()}
-            for name in watched:
-                results[name].append(made[name])
-    samples = {name: np.concatenate([one[name] for one in found]) for name in found[0]}
-    return samples, {name: np.concatenate(values) for name, values in results.items()}
+    def caches(self, text: Sequence[int]) -> dict[str, np.ndarray]:
+        """The caches behind a text of at most a block, zeros elsewhere."""
+        found = {
+            tensor.name: np.zeros(tensor.shape, np.float32)
+            for tensor in self.module.inputs if tensor.name in self.next_names
+        }  # fmt: skip
+        if text:
+            made = self.step(block_of(text, 0, self.rows), 0, found)
+            for name, after in self.next_names.items():
+                found[name][:, :, : len(text)] = made[after][:, :, : len(text)]
+        return found
+
+    def run(
+        self, text: Sequence[int], caches: dict[str, np.ndarray], first: int
+    ) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
+        """The inputs of a text's blocks, and the largest magnitudes of each layer's products, one
+        for each channel. The text is cut into pieces that fill the context. A block that is not
+        filled is left out: what fills it up is no text, and may have values like no text's."""
+        found, gated = [], [np.zeros(1, np.float32) for _ in self.gated]
+        room = self.context - first
+        for begin in range(0, len(text), room):
+            piece, before = text[begin : begin + room], caches
+            for place in range(0, len(piece), self.rows):
+                start, block, position = block_at(piece, place, first, self.rows, self.context)
+                if found and start + self.rows > len(piece):
+                    break
+                made = self.step(block, position, before)
+                found.append({"tokens": block, "position": np.array([position])} | before)
+                before = {name: made[after] for name, after in self.next_names.items()}
+                tops = (np.abs(made[name]).max((0, 1)) for name in self.gated)
+                gated = [np.maximum(*pair) for pair in zip(gated, tops, strict=True)]
+        return {name: np.concatenate([one[name] for one in found]) for name in found[0]}, gated
+
+    def step(
+        self, block: np.ndarray, position: int, caches: dict[str, np.ndarray]
+    ) -> dict[str, np.ndarray]:
+        """The outputs by name."""
+        given = {"tokens": block, "position": np.array([position])} | caches
+        names = (tensor.name for tensor in self.module.outputs)
+        return dict(zip(names, self.module.run(given), strict=True))

@@ -18,10 +18,18 @@ CONTROL = 3
 
 
 class Tokens:
-    """A tokenizer, the token before each text, if there is one, and those that end a text."""
+    """A tokenizer, and tokens of its own.
 
-    def __init__(self, tokenizer: Tokenizer, first: int | None, last: frozenset[int]):
-        self._tokenizer, self._first, self.last = tokenizer, first, last
+    Attributes
+    ----------
+    last : those that end a text
+    start : the one for the start of a text, if the file names one
+    """
+
+    def __init__(
+        self, tokenizer: Tokenizer, last: frozenset[int], start: int | None, has_start: bool
+    ):
+        self._tokenizer, self.last, self.start, self._has_start = tokenizer, last, start, has_start
 
     @property
     def count(self) -> int:
@@ -29,8 +37,8 @@ class Tokens:
         return self._tokenizer.get_vocab_size()
 
     def encode(self, text: str) -> list[int]:
-        """The tokens of a text."""
-        first = [] if self._first is None else [self._first]
+        """The tokens of a text, behind that of its start where the model was trained with it."""
+        first = [self.start] if self.start is not None and self._has_start else []
         return first + self._tokenizer.encode(text, add_special_tokens=False).ids
 
     def decoder(self) -> Decoder:
@@ -63,8 +71,9 @@ def read_tokens(fields: Mapping[str, Any], path: str | Path | None = None) -> To
 
     ends = (fields.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot"))
     last = frozenset(int(token) for token in ends if token is not None)
-    first = fields.get("tokenizer.ggml.bos_token_id")
-    first = int(first) if first is not None and fields.get("tokenizer.ggml.add_bos_token") else None
+    start = fields.get("tokenizer.ggml.bos_token_id")
+    start = None if start is None else int(start)
+    has_start = bool(fields.get("tokenizer.ggml.add_bos_token"))
     try:
         if path is not None:
             found = tokenizers.Tokenizer.from_file(str(path))
@@ -75,7 +84,7 @@ def read_tokens(fields: Mapping[str, Any], path: str | Path | None = None) -> To
     except Exception as error:  # the package has no class of its own
         where = "tokenizer" if path is None else path
         raise VdlaError(f"{where}: expected a tokenizer: {error}") from None
-    return Tokens(found, first, last)
+    return Tokens(found, last, start, has_start)
 
 
 def _byte_level(fields: Mapping[str, Any]) -> Tokenizer:

@@ -67,7 +67,8 @@ def report(
     alone: Mapping[int, float],
 ) -> dict[str, Any]:
     """The report, for JSON: a row for each node, which includes the nodes merged into it, and for
-    each output. ``alone`` has the damage of nodes by position, where it was measured.
+    each output. ``errors`` are those that were measured, and so is ``alone``, the damage of nodes
+    by position.
     """
     layers = []
     for i, (node, reason) in enumerate(zip(draft.nodes, plan.reasons, strict=True)):
@@ -75,7 +76,7 @@ def report(
             continue
         chain = [draft.nodes[place] for place in plan.chain(i)]
         name = chain[-1].output[0]
-        scale, error = (None, None) if reason else (scales[name], errors[name])
+        scale, error = (None, None) if reason else (scales[name], errors.get(name))
         layers.append(
             {
                 "name": label(node),

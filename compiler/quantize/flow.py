@@ -67,6 +67,7 @@ def quantize(
     smoothing: float | None = None,
     progress: Progress | None = None,
     float_nodes: Collection[str] = (),
+    measures_error: bool = True,
 ) -> Quantized:
     """Quantise a float ONNX model.
 
@@ -97,6 +98,8 @@ def quantize(
         Called with (batches done, batches in all).
     float_nodes : collection of str
         Names of nodes that stay float.
+    measures_error : bool
+        Whether the report has signal to quantisation noise, which takes a run of both models.
 
     Raises
     ------
@@ -111,6 +114,8 @@ def quantize(
         raise VdlaError(f"percentile: expected above 50, at most 100, got {percentile!r}")
     if least_sqnr is not None and not 0 <= least_sqnr <= MOST_SQNR:
         raise VdlaError(f"least SQNR: expected 0 to {MOST_SQNR} dB, got {least_sqnr!r}")
+    if least_sqnr is not None and not measures_error:
+        raise VdlaError("measures_error: expected True with a least SQNR, got False")
     if smoothing is not None and not 0 <= smoothing <= 1:
         raise VdlaError(f"smoothing: expected 0 to 1, got {smoothing!r}")
     draft = Draft.load(model, samples)
@@ -131,7 +136,7 @@ def quantize(
         reasons = reasons or FLOAT_AROUND
         raise VdlaError(f"expected a model with an operator that has an integer form: {reasons}")
     batches = len(Probe(draft, samples, ()))
-    passes = (1 if method == "minmax" else 2) + bias_correction + 2
+    passes = (1 if method == "minmax" else 2) + bias_correction + 2 * measures_error
     pairs = [] if smoothing is None else find_pairs(draft)
     steps = 0 if least_sqnr is None else len(measured(draft, made))
     advance = _counter(batches * (passes + bool(pairs)) + steps, progress)
@@ -144,7 +149,7 @@ def quantize(
     probe = Probe(draft, samples, tuple(n for n in stored if n not in copies), outputs)
     ranges = calibrate(probe, method, percentile, advance)
     ranges |= {name: ranges[source] for name, source in copies.items()}
-    job = _Job(draft, ranges, probe, bias_correction, copies)
+    job = _Job(draft, ranges, probe, bias_correction, copies, measures_error)
     if least_sqnr is None:
         built, alone = job.build(made, advance, is_last=True), {}
     else:
@@ -185,6 +190,7 @@ class _Job:
     bias_correction: bool
     #: Of the float model, as :meth:`.draft.Draft.copies` has them.
     copies: Mapping[str, str] = field(default_factory=dict)
+    measures_error: bool = True
 
     def numbers(
         self, made: Plan, advance: Callable[[], None]
@@ -203,6 +209,8 @@ class _Job:
         quantised, dequantized = rewrite(self.draft, made, scales, weights)
         if is_last:
             self.probe.release_constants()
+        if not self.measures_error:
+            return _Built(made, scales, quantised.finish(), {})
         sources = {n: other for n, other in dequantized.items() if n not in self.copies}
         errors = compare(self.probe, quantised, sources, advance)
         copied = {*dequantized} - {*sources}

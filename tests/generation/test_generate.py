@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 import vdla
 from vdla.cli import run_app
+from vdla.generation import loop
+from vdla.generation.evened import evened, rotated
 from vdla.generation.gguf import read_llama
-from vdla.generation.llama import step_model
 from vdla.generation.loop import LanguageModel
-from vdla.generation.quantised import block_of, quantised_step
+from vdla.generation.quantised import block_of
 from vdla.generation.sampling import sampler
 from vdla.generation.tokens import read_tokens
 
@@ -191,19 +192,73 @@ def test_from_python(path: Path) -> None:
     assert [type(piece.token) for piece in pieces] == [int] * 3
 
 
-@pytest.mark.parametrize("outlier", [1, 1000])
-def test_results_with_outliers_stay_float(outlier: float, tmp_path: Path) -> None:
-    """A channel that is a thousand times as large as the others would leave them no levels."""
+def with_outliers() -> dict[str, np.ndarray]:
+    """Weights that make one channel of the residual stream, and one before ``ffn_down``, hundreds
+    of times as large as the others."""
     weights = tiny.random_weights()
-    weights["blk.0.ffn_down.weight"][3] *= outlier
-    found = read_llama(tiny.write_llama(tmp_path / "outlier.gguf", weights))
-    step = step_model(found.config, found.weights, 8, 32)
-    made = quantised_step(step, found.config, read_tokens(found.fields), PROMPT)
-    constants = {constant.name for constant in made.graph.initializer}
-    products = (node for node in made.graph.node if node.op_type in ("Gemm", "MatMul"))
-    kept = {node.name for node in products if node.input[1] in constants}
-    assert kept == (set() if outlier == 1 else {"blk.0.ffn_down.weight y"})
-    sums = {node.name for node in made.graph.node if node.op_type == "Add"}
-    read = {name for node in made.graph.node for name in node.input if "Quant" in node.op_type}
-    stays = {name for name in sums if name.startswith("layer") and name not in read}
-    assert ("layer 0 out" in stays) == (outlier != 1)
+    weights["blk.0.ffn_down.weight"][3] *= 200
+    weights["blk.1.ffn_up.weight"][5] *= 100
+    weights["blk.1.ffn_down.weight"][:, 5] /= 100
+    return weights
+
+
+def test_rotated_and_evened_weights_are_the_same_decoder(tmp_path: Path) -> None:
+    """In float64; and the channels that were too large are not any more."""
+    weights = with_outliers()
+    config = read_llama(tiny.write_llama(tmp_path / "t.gguf", weights)).config
+    text = [5, 9, 200, 33, 7, 150]
+    wanted = tiny.forward(weights, text)
+    turned = rotated(config, weights)
+    np.testing.assert_allclose(tiny.forward(turned, text), wanted, rtol=1e-3, atol=1e-3)
+    rows = np.abs(turned["blk.0.ffn_down.weight"]).max(1)
+    assert rows.max() < 4 * np.median(rows)
+    most = np.ones(tiny.FFN, np.float32)
+    most[[5, 8]] = 100, 3
+    even = evened(config, turned, [np.ones(tiny.FFN), most])
+    np.testing.assert_allclose(tiny.forward(even, text), wanted, rtol=1e-3, atol=1e-3)
+    ratio = turned["blk.1.ffn_up.weight"] / even["blk.1.ffn_up.weight"]
+    np.testing.assert_allclose(ratio[5], 100 / 6, rtol=1e-5)
+    assert (np.delete(ratio, 5, 0) == 1).all()
+
+
+@pytest.mark.slow
+def test_outliers_leave_levels_for_the_others(tmp_path: Path) -> None:
+    """The step in int8 finds the text nearly as likely as that in float32 does."""
+    file = tiny.write_llama(tmp_path / "outlier.gguf", with_outliers())
+    text = "the sand and the sea in the land of the inn " * 4
+    found = [
+        LanguageModel.load(file, "cpu", 64, 8, int8).perplexity(text) for int8 in (True, False)
+    ]
+    assert abs(found[0] / found[1] - 1) < 0.1
+
+
+def test_perplexity_is_that_of_the_whole_sequence(path: Path, model: LanguageModel) -> None:
+    """Of each piece of 64 tokens, as plain NumPy computes it; the last one is shorter."""
+    text = PROMPT * 8
+    tokens, losses = model.tokens.encode(text), []
+    assert 64 < len(tokens) < 128
+    for piece in (tokens[:64], tokens[64:]):
+        logits = tiny.forward(tiny.random_weights(), piece)[:-1]
+        shares = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+        losses += [*-np.log(shares[np.arange(len(piece) - 1), piece[1:]])]
+    assert model.perplexity(text) == pytest.approx(np.exp(np.mean(losses)), rel=1e-4)
+    with pytest.raises(vdla.VdlaError, match="at least two tokens, got 1"):
+        model.perplexity("t")
+
+
+def test_a_compiled_step_is_kept(path: Path, tmp_path: Path, monkeypatch) -> None:
+    """The second model compiles nothing; one of another context, and a damaged folder, are made."""
+    monkeypatch.setenv("VDLA_CACHE", str(tmp_path))
+    compiled = []
+    real = loop.compile
+    monkeypatch.setattr(loop, "compile", lambda *a, **k: compiled.append(1) or real(*a, **k))
+    texts = [tokens_of(LanguageModel.load(path, "cpu", 64, 8)) for _ in range(2)]
+    assert texts[0] == texts[1] and len(compiled) == 1
+    LanguageModel.load(path, "cpu", 32, 8)
+    assert len(compiled) == 2
+    for manifest in tmp_path.glob("step_*/*.bin"):
+        manifest.write_bytes(b"")
+    assert tokens_of(LanguageModel.load(path, "cpu", 64, 8)) == texts[0] and len(compiled) == 3
+    for context in (8, 16, 24):
+        LanguageModel.load(path, "cpu", context, 8)
+    assert len([*tmp_path.glob("step_*")]) == 3

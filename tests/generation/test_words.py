@@ -7,13 +7,12 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 import vdla
 from vdla.generation.gguf import LlamaFile, read_llama
 from vdla.generation.llama import cache_names, step_model
 from vdla.generation.loop import LanguageModel
-from vdla.generation.quantised import block_of, quantised_step
+from vdla.generation.quantised import QuantisedStep, block_of, quantised_step
 from vdla.generation.tokens import read_tokens
 from vdla.isa.program import Program
 
@@ -28,20 +27,24 @@ def file() -> LlamaFile:
 
 
 @pytest.fixture(scope="module")
-def step(file: LlamaFile) -> onnx.ModelProto:
+def step(file: LlamaFile) -> QuantisedStep:
     """The step in int8."""
-    made = step_model(file.config, file.weights, ROWS, CONTEXT)
-    return quantised_step(made, file.config, read_tokens(file.fields), "")
+    return quantised_step(file.config, file.weights, ROWS, CONTEXT, read_tokens(file.fields))
 
 
 @pytest.fixture(scope="module")
-def model(file: LlamaFile, step: onnx.ModelProto) -> LanguageModel:
+def model(file: LlamaFile, step: QuantisedStep) -> LanguageModel:
     return model_for("sim", file, step)
 
 
-def model_for(target: str, file: LlamaFile, step: onnx.ModelProto) -> LanguageModel:
-    module = vdla.compile(step, target, states=cache_names(file.config))
-    return LanguageModel(module, read_tokens(file.fields), ROWS, CONTEXT, True)
+def compiled(target: str, file: LlamaFile, step: QuantisedStep) -> vdla.Module:
+    states = cache_names(file.config)
+    return vdla.compile(step.model, target, states=states, initial=step.caches)
+
+
+def model_for(target: str, file: LlamaFile, step: QuantisedStep) -> LanguageModel:
+    module = compiled(target, file, step)
+    return LanguageModel(module, read_tokens(file.fields), ROWS, CONTEXT, True, step.first)
 
 
 def tokens_of(model: LanguageModel, prompt: str, count: int) -> list[int]:
@@ -73,7 +76,8 @@ def test_sim_writes_what_the_cpu_does(model: LanguageModel, file: LlamaFile, ste
 LOADED = """
 import sys, numpy as np, vdla
 module, blocks = vdla.load(sys.argv[1]), np.load(sys.argv[2])
-made = [module.run(tokens=b[None], position=np.array([16 * i]))[0] for i, b in enumerate(blocks)]
+places = (np.array([1 + 16 * i]) for i in range(len(blocks)))
+made = [module.run(tokens=b[None], position=p)[0] for b, p in zip(blocks, places)]
 np.save(sys.argv[3], np.stack(made))
 """
 
@@ -82,10 +86,10 @@ np.save(sys.argv[3], np.stack(made))
 @pytest.mark.this_machine  # another process knows no other
 def test_caches_in_a_saved_module_and_in_c(file: LlamaFile, step, tmp_path: Path) -> None:
     """The second block's logits, which need the first one's keys and values."""
-    module = vdla.compile(step, "cpu", states=cache_names(file.config))
+    module = compiled("cpu", file, step)
     text = read_tokens(file.fields).encode("The compiler of the accelerator chooses how " * 2)
     blocks = [block_of(text, start, ROWS) for start in (0, ROWS)]
-    place = [np.array([n * ROWS]) for n in range(2)]
+    place = [np.array([1 + n * ROWS]) for n in range(2)]
     wanted = [module.run(tokens=b, position=p)[0] for b, p in zip(blocks, place, strict=True)]
     module.save(tmp_path / "folder")
     np.save(tmp_path / "blocks.npy", np.concatenate(blocks))
@@ -137,7 +141,8 @@ def test_int8_is_near_float(model: LanguageModel, file: LlamaFile) -> None:
     model.module.reset()
     alike = []
     for start in range(0, len(text) - ROWS, ROWS):
-        given = {"tokens": block_of(text, start, ROWS), "position": np.array([start])}
-        rows = [m.run(given)[0][0].argmax(-1) for m in (model.module, float_step)]
+        block = block_of(text, start, ROWS)
+        at = ((model.module, start + model.first), (float_step, start))
+        rows = [m.run(tokens=block, position=np.array([p]))[0][0].argmax(-1) for m, p in at]
         alike += [*(rows[0] == rows[1])]
     assert len(alike) >= 2 * ROWS and np.mean(alike) > 0.7

@@ -90,12 +90,11 @@ def _fits(last: np.ndarray, largest: np.ndarray, scale: np.ndarray) -> bool:
 def _interval(
     requant: Requant, factor: np.ndarray, exponent: np.ndarray, last: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The least and the largest offset for factors [..., OC], in units of ``2**-exponent``. Where
-    there is no offset, the least is above the largest."""
-    bounds = np.arange(requant.lo + 1, requant.hi + 1) << exponent[:, None]
-    low = (bounds - factor[..., None] * (last + 1)).max(-1)
-    high = (bounds - 1 - factor[..., None] * last).min(-1)
-    return low, high
+    """The least and the largest offset for a factor of each channel, in units of ``2**-exponent``.
+    Where there is no offset, the least is above the largest."""
+    room = np.arange(requant.lo + 1, requant.hi + 1) << exponent[:, None]
+    room -= factor[:, None] * last
+    return room.max(-1) - factor, room.min(-1) - 1
 
 
 def _one_product(
@@ -107,7 +106,8 @@ def _one_product(
     steps = np.arange(1 - NEIGHBOURS, NEIGHBOURS + 1)[:, None]
     factors = (multiplier >> REST_BITS) + steps
     factors = np.clip(factors, 2 ** (EXACT_BITS - 1), 2**EXACT_BITS)
-    low, high = _interval(requant, factors, exponent, last)
+    found = (_interval(requant, factor, exponent, last) for factor in factors)
+    low, high = map(np.stack, zip(*found, strict=True))
     best = (high - low).argmax(0), np.arange(len(exponent))
     offset = _between(low[best], high[best])
     return None if offset is None else (_scaled(factors[best], exponent), _scaled(offset, exponent))

@@ -41,6 +41,32 @@ def test_states_are_kept_from_run_to_run(tmp_path: Path) -> None:
     assert means(vdla.load(tmp_path / "saved")) == [1, 1.5, 2]
 
 
+def test_states_begin_with_what_is_given(tmp_path: Path) -> None:
+    """Also after a reset, and from a folder."""
+    first = {"sum": np.full((1, 4), 8, np.float32), "count": np.array([1])}
+    module = vdla.compile(SUMS, "cpu", states=STATES, initial=first)
+    assert means(module) == pytest.approx([9 / 2, 11 / 3, 14 / 4])
+    module.reset()
+    assert means(module, 1) == [9 / 2]
+    module.save(tmp_path / "saved")
+    assert means(vdla.load(tmp_path / "saved"), 1) == [9 / 2]
+    module = vdla.compile(SUMS, "cpu", states=STATES, initial={"count": np.array([1])})
+    assert means(module, 1) == [1 / 2]
+
+
+@pytest.mark.parametrize(
+    ("initial", "said"),
+    [
+        ({"x": np.zeros((1, 4))}, r"expected names of states \(sum, count\), got 'x'"),
+        ({"sum": np.zeros(4, np.float32)}, r"expected float32\[1,4\] of 'sum', got float32 \[4\]"),
+        ({"count": np.zeros(1)}, r"expected int64\[1\] of 'count', got float64 \[1\]"),
+    ],
+)
+def test_initial_values_that_do_not_fit(initial: dict[str, np.ndarray], said: str) -> None:
+    with pytest.raises(vdla.VdlaError, match=f"^initial: {said}"):
+        vdla.compile(SUMS, "cpu", states=STATES, initial=initial)
+
+
 def test_states_on_the_command_line(tmp_path: Path, capsys) -> None:
     path, saved = tmp_path / "sums.onnx", tmp_path / "saved"
     onnx.save(SUMS, path)

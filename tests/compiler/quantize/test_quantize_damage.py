@@ -67,6 +67,21 @@ def test_the_harmful_nodes_stay_float() -> None:
     assert made.report["least_sqnr_db"] == 30
 
 
+@pytest.mark.slow
+def test_without_measured_errors() -> None:
+    """The same model, and nothing in the report that takes a run of it."""
+    model, x = with_a_large_channel(), images()
+    plain, made = vdla.quantize(model, x), vdla.quantize(model, x, measures_error=False)
+    assert made.model == plain.model
+    assert made.report["outputs"] == {} and made.report["top1_agreement"] is None
+    assert [row["sqnr_db"] for row in made.report["layers"]] == [None] * 3
+    assert [row["scale"] for row in made.report["layers"]] == [
+        row["scale"] for row in plain.report["layers"]
+    ]
+    with pytest.raises(vdla.VdlaError, match="measures_error: expected True with a least SQNR"):
+        vdla.quantize(model, x, least_sqnr=20.0, measures_error=False)
+
+
 @pytest.mark.more
 def test_nothing_stays_float_without_need() -> None:
     """The same bits as without a limit, where the limit is met anyway."""
