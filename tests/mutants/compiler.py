@@ -61,7 +61,7 @@ from vdla.compiler.targets.vdla.lower.link import Linker
 from vdla.compiler.targets.vdla.lower.lru_allocation import Rotation
 from vdla.compiler.targets.vdla.lower.prefetch_weights import _Copies
 from vdla.compiler.targets.vdla.lower.stream import Stream
-from vdla.compiler.targets.vdla.plan import program_plan, repeats
+from vdla.compiler.targets.vdla.plan import dram_layout, program_plan, repeats
 from vdla.compiler.targets.vdla.plan import scratchpads as sharing
 from vdla.compiler.targets.vdla.plan.program import LinkedPart
 from vdla.compiler.targets.vdla.rewrite import fuse_epilogues as fusing
@@ -401,6 +401,12 @@ COMPILER = (
            tests(f"{PRODUCTS}_equal_the_interpreter")),
     Mutant("parts of a join lie in one place", "compiler", concat_slice._behind,
            "place + first", "place",
+           tests("compiler/targets/vdla/templates/test_concat_slice.py::test_moves_equal_the_interpreter")),
+    Mutant("an end is a beginning", "compiler", concat_slice.CopiedPositions.schedule,
+           "workload.kept\n", "0\n",
+           tests("compiler/targets/vdla/templates/test_concat_slice.py::test_moves_equal_the_interpreter")),
+    Mutant("an image lies apart from its new end", "compiler", dram_layout._homes,
+           "Reshape | BlockReshape | ReplaceEnd", "Reshape | BlockReshape",
            tests("compiler/targets/vdla/templates/test_concat_slice.py::test_moves_equal_the_interpreter")),
     Mutant("rows of tiles close up", "compiler", _Walker.load_shape,
            "loop.extent + pad.before + pad.after", "loop.extent",

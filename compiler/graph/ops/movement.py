@@ -146,6 +146,35 @@ class Concat(Op):
 
 
 @dataclass(frozen=True)
+class ReplaceEnd(Op):
+    """The first operand with its last elements along an axis replaced by the second operand."""
+
+    axis: int
+
+    computes = False
+
+    def infer(self, *types: Type) -> Type:
+        (whole, _), (part, _) = operands(types, 2)
+        dtype, axis = one_dtype(types), self.axis
+        expect(0 <= axis < len(whole) == len(part), f"an axis below {len(whole)}")
+        alike = (whole[:axis], whole[axis + 1 :]) == (part[:axis], part[axis + 1 :])
+        expect(alike and part[axis] <= whole[axis], f"a part of {list(whole)} along axis {axis}")
+        return whole, dtype
+
+    def evaluate(self, *args: np.ndarray) -> np.ndarray:
+        whole, part = args
+        kept = whole.shape[self.axis] - part.shape[self.axis]
+        return np.concatenate([whole.take(range(kept), self.axis), part], self.axis)
+
+    def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
+        (whole, part), axis = shapes, self.axis
+        kept = (*whole[:axis], whole[axis] - part[axis], *whole[axis + 1 :])
+        first = topi.strided_slice(inputs[0], (0,) * len(whole), (1,) * len(whole), kept)
+        parts = [first, inputs[1]] if kept[axis] else [inputs[1]]
+        return Expression(topi.concat(parts, axis), tuple(inputs))
+
+
+@dataclass(frozen=True)
 class Pad(Op):
     """The first operand with a border: "constant" (the second operand), "edge", "reflect" or
     "wrap". ``pads`` lists the padding before every dimension, then the padding after every

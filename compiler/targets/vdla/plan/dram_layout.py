@@ -10,7 +10,7 @@ from .....runtime.native import MemoryPlan
 from ....arena import Lifetime, plan_arena
 from ....graph.ir import Graph, Node
 from ....graph.ops.layout import BlockReshape
-from ....graph.ops.movement import Concat, Reshape
+from ....graph.ops.movement import Concat, ReplaceEnd, Reshape
 from ...base import Part
 from ..templates.base import Track
 
@@ -26,7 +26,8 @@ def place_activations(
     that are read of a tensor, by name, where these are more than it has.
 
     Inputs are there from the start, results stay to the end. A reshape lies where its source lies,
-    and the operands of a concatenation of channels lie in its result.
+    as does an image whose end is replaced, and the operands of a concatenation of channels lie in
+    its result.
 
     A tensor also stays while the operator after its reader runs beside that reader
     (``scratchpads.py``). Tokens would keep reuse of its memory correct, but one of the two would
@@ -67,7 +68,8 @@ def _homes(graph: Graph, nodes: Sequence[Node], params: HwParams) -> dict[str, t
         elif isinstance(node.op, Reshape | BlockReshape) and node.output in homes:
             homes[node.inputs[0]] = homes[node.output]
     for node in nodes:
-        if isinstance(node.op, Reshape | BlockReshape) and node.output not in homes:
+        stays = isinstance(node.op, Reshape | BlockReshape | ReplaceEnd)
+        if stays and node.output not in homes:
             homes[node.output] = homes.get(node.inputs[0], (node.inputs[0], 0))
     return homes
 

@@ -56,7 +56,15 @@ from ....graph.ops.convolution import QConv2d
 from ....graph.ops.group_matmul import POSITIONS, QGroupMatMul, TransposeGroups
 from ....graph.ops.integer import QAdd, QAddFixed, QMul, QTable
 from ....graph.ops.linear import QDense, QMatMul
-from ....graph.ops.movement import Concat, Identity, Pad, Reshape, Slice, Transpose
+from ....graph.ops.movement import (
+    Concat,
+    Identity,
+    Pad,
+    ReplaceEnd,
+    Reshape,
+    Slice,
+    Transpose,
+)
 from ....graph.ops.normalisation import QLayerNorm, QNormalise, RowDigits
 from ....graph.ops.rotation import QRotate
 from ....graph.ops.softmax import QTableSoftmax
@@ -391,17 +399,31 @@ class _Images:
             inputs.append((tensor.name, shape, source if is_there else ""))
         if not any(source for *_, source in inputs):
             return False
+        moves = [
+            Reshape((groups, channels, positions)), Transpose((0, 2, 1)), Reshape(result.shape)
+        ]  # fmt: skip
+        if len(inputs) == 2 and not inputs[0][2]:
+            images = [self.with_room(node, *inputs[0][:2], positions), inputs[1][2]]
+            reason = "places of an image behind those that are there"
+            self.on_images(node, ReplaceEnd(POSITIONS), tuple(images), moves, reason)
+            return True
         images = []
         for number, (name, shape, source) in enumerate(inputs):
             if not source and groups == 1:
                 source = self.lay_out_matrix(name, (1, channels, shape[1], 1))
             images.append(source or self.lay_out(node, name, shape, 0, True, f"part{number}"))
-        moves = [
-            Reshape((groups, channels, positions)), Transpose((0, 2, 1)), Reshape(result.shape)
-        ]  # fmt: skip
         reason = "places of images one behind another"
         self.on_images(node, Concat(POSITIONS), tuple(images), moves, reason)
         return True
+
+    def with_room(self, node: Node, name: str, shape: tuple[int, int, int], positions: int) -> str:
+        """The image of an operand by the host, with room for more positions behind its own."""
+        groups, count, channels = shape
+        x = self.moved(node, Reshape(shape), name, "part0")
+        fill = self.constant(f"{node.output}.part0.room", np.array(0, np.int8))
+        pad = Pad("constant", (0, 0, 0, 0, positions - count, 0))
+        x = self.moved(node, pad, x, "part0.with room", fill)
+        return self.lay_out(node, x, (groups, positions, channels), 0, True, "part0.laid out")
 
     def flatten(self, node: Node) -> bool:
         """Append what makes one row of positions of an image's rows, for a Reshape by the host that

@@ -1,4 +1,4 @@
-"""Slices and concatenations of the positions of images, on the vector unit.
+"""Slices, concatenations and replaced ends of the positions of images, on the vector unit.
 
 An image [1, C, N, 1] lies in DRAM as [C/block][N][block], so that a few of its positions, or those
 of several images, are no memory in a row. Each image's positions are loaded, copied and stored."""
@@ -16,7 +16,7 @@ from ....choose.space import Knobs, KnobValue
 from ....graph.ir import Graph, Node
 from ....graph.ops.base import Shape
 from ....graph.ops.group_matmul import POSITIONS
-from ....graph.ops.movement import Concat, Slice
+from ....graph.ops.movement import Concat, ReplaceEnd, Slice
 from ....te import compute, create_schedule, placeholder
 from ....tir.ir import Buffer, PrimFunc, Stmt, Store, map_stmt, seq
 from ....tir.lower import lower
@@ -36,10 +36,12 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class CopyWorkload(WithinBudget):
-    """``parts`` of images of ``channel_blocks``, one behind another."""
+    """``parts`` of images of ``channel_blocks``, one behind another; they are the end of an image
+    that lies in the result's place and keeps its first ``kept`` positions."""
 
     channel_blocks: int
     parts: tuple[Part, ...]
+    kept: int
     context: Context
 
 
@@ -47,7 +49,7 @@ class CopiedPositions(Tiled[CopyWorkload]):
     """At most ``positions`` of ``channel_blocks`` at a time."""
 
     name = "places moved"
-    ops = (Concat, Slice)
+    ops = (Concat, ReplaceEnd, Slice)
     track = Track.VECTOR
     says = "on the vector unit, places of images"
 
@@ -56,7 +58,7 @@ class CopiedPositions(Tiled[CopyWorkload]):
         if result.dtype != "int8" or 0 in result.shape or not all(map(is_column, images)):
             return False
         match node.op:
-            case Concat(axis=axis):
+            case Concat(axis=axis) | ReplaceEnd(axis=axis):
                 return axis == POSITIONS
             case Slice(steps=(_, 1, 1, _)):
                 return result.shape[1] == images[0][1]
@@ -64,11 +66,12 @@ class CopiedPositions(Tiled[CopyWorkload]):
 
     def workload(self, graph: Graph, node: Node, context: Context) -> CopyWorkload:
         counts = [t.shape[POSITIONS] for t in graph.operands(node)]
-        parts = [Part(count, 0, count) for count in counts]
+        kept = counts[0] - counts[1] if isinstance(node.op, ReplaceEnd) else 0
+        parts = [Part(count, 0, count) for count in (counts[1:] if kept else counts)]
         if isinstance(node.op, Slice):
             parts = [Part(counts[0], node.op.starts[POSITIONS], node.op.shape[POSITIONS])]
         channel_blocks, *_ = blocked_shape(graph.result(node).shape, self.machine)
-        return CopyWorkload(channel_blocks, tuple(parts), context)
+        return CopyWorkload(channel_blocks, tuple(parts), kept, context)
 
     def sizes(self, workload: CopyWorkload) -> Mapping[str, Sequence[KnobValue]]:
         return {
@@ -93,13 +96,13 @@ class CopiedPositions(Tiled[CopyWorkload]):
         return cycles
 
     def schedule(self, workload: CopyWorkload, knobs: Knobs, name: str) -> PrimFunc:
-        """Parameters: the images, out."""
-        params = self.machine.params
-        count, vector = sum(part.count for part in workload.parts), (params.batch, params.block)
-        out = Buffer("out", (workload.channel_blocks, count, *vector), "int8")
-        images: list[Buffer] = []
+        """Parameters: the images, out; of them, the one that lies there is not used."""
+        params, first = self.machine.params, workload.kept
+        count = first + sum(part.count for part in workload.parts)
+        shape = (workload.channel_blocks, count, params.batch, params.block)
+        out = Buffer("out", shape, "int8")
+        images = [Buffer("there", shape, "int8")] if workload.kept else []
         copies: list[Stmt] = []
-        first = 0
         for part in workload.parts:
             func = self._copied(workload.channel_blocks, part, knobs, name)
             image, own = func.params

@@ -1,4 +1,4 @@
-"""Places of images that are cut out, or come one behind another."""
+"""Places of images that are cut out, replaced, or come one behind another."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from vdla.compiler.graph.ir import Graph
-from vdla.compiler.graph.ops.movement import Concat, Slice
+from vdla.compiler.graph.ops.movement import Concat, ReplaceEnd, Slice
 from vdla.isa.params import PRESETS, HwParams
 
 from ....building import placed
@@ -24,6 +24,11 @@ def cut(channels: int, places: int, first: int, count: int, step: int = 1) -> Gr
     return one_operator(some, (1, channels, places, 1))
 
 
+def ended(channels: int, places: int, count: int) -> Graph:
+    """An image with other places at its end."""
+    return one_operator(ReplaceEnd(2), (1, channels, places, 1), (1, channels, count, 1))
+
+
 CASES = {
     "one place before others": (concatenated(192, 1, 196), DEFAULT),
     "one place behind others": (concatenated(48, 30, 1), DEFAULT),
@@ -31,6 +36,8 @@ CASES = {
     "the first place": (cut(192, 197, 0, 1), DEFAULT),
     "places in the middle": (cut(40, 50, 7, 33), DEFAULT),
     "blocks of 4": (concatenated(10, 3, 8), SMALL),
+    "another end": (ended(48, 40, 16), DEFAULT),
+    "another end, of blocks of 4": (ended(10, 9, 2), SMALL),
     "batch 2": (concatenated(20, 3, 8), replace(PRESETS["8x8"], batch=2)),
 }
 
@@ -54,7 +61,9 @@ def test_tiles(knobs: tuple[int, int]) -> None:
 @pytest.mark.more
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "graph", [concatenated(10, 3, 8), cut(10, 12, 3, 8)], ids=["joined", "cut"]
+    "graph",
+    [concatenated(10, 3, 8), cut(10, 12, 3, 8), ended(10, 12, 3)],
+    ids=["joined", "cut", "ended"],
 )
 def test_the_rtl_takes_the_same_cycles(graph: Graph) -> None:
     check_rtl(graph, SMALL)
