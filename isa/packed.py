@@ -89,4 +89,5 @@ def _pairs(values: np.ndarray) -> np.ndarray:
 
 def _apart(pairs: np.ndarray) -> np.ndarray:
     """The inverse of :func:`_pairs`."""
-    return np.stack([pairs & 15, pairs >> 4], axis=-1).reshape(*pairs.shape[:-1], -1)
+    both = np.stack([pairs & 15, pairs >> 4], axis=-1)
+    return both.reshape(*pairs.shape[:-1], 2 * pairs.shape[-1])
