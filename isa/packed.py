@@ -1,10 +1,11 @@
 """Packed weights: 4 bits of each weight, and a scale for each row of a tile.
 
-A packed tile of ``wgt`` in DRAM is a header and the weights. The header has 4 bits for each row (the
-weights of an output channel), its scale less one, two rows a byte; it is padded to whole beats of
-the bus. The weights follow as two's complement of 4 bits, two a byte, in the order of the tile. The
-first of two is in the lower bits. A LOAD with ``widen`` multiplies them by the scale of their row:
--8 * 16 to 7 * 16, which int8 holds.
+A LOAD of ``wgt`` with ``widen`` reads packed tiles: a header, then the weights. The header has 4
+bits for each row of the tile (the weights of an output channel): its scale, 1 to 16, less one. It
+is padded to whole beats of the bus. The weights are in the order of the tile, each 4 bits of two's
+complement. Of two scales or weights in a byte, the first is in the lower bits. The scratchpad then
+holds each weight times the scale of its row, -128 to 112. A packed tile of 16 x 16 has 8 + 128
+bytes, on a bus of 64 bits 17 beats instead of 32.
 """
 
 from __future__ import annotations
@@ -64,7 +65,9 @@ def pack(weights: np.ndarray, params: HwParams) -> np.ndarray | None:
             return None
         small = part // scales.view(np.int8)[..., None]
         target[:, : params.block_out // 2] = _pairs(scales - 1)
-        target[:, params.packed_header_bytes :] = _pairs(small.view(np.uint8).reshape(len(part), -1))
+        target[:, params.packed_header_bytes :] = _pairs(
+            small.view(np.uint8).reshape(len(part), -1)
+        )
     return packed
 
 

@@ -181,9 +181,9 @@ class HwParams:
             )
         if self.packed_weights and self.entry_bytes("wgt") < 4 * self.bus_bytes:
             raise VdlaError(
-                f"HwParams.packed_weights: expected weight tiles of at least {4 * self.bus_bytes} "
-                f"bytes, 4 beats, as scales and packed weights take 3, got "
-                f"{self.entry_bytes('wgt')}; raise block_in and block_out or narrow the bus"
+                f"HwParams.packed_weights: expected tiles of weights of at least 4 beats "
+                f"({4 * self.bus_bytes} bytes), as smaller ones take as long packed, got "
+                f"{self.entry_bytes('wgt')} bytes; raise block_in and block_out or narrow the bus"
             )
         if self.scratchpad_bytes > MAX_SCRATCHPAD_BYTES:
             raise VdlaError(

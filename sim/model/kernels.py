@@ -185,9 +185,7 @@ class Load(Kernel):
         with b.if_then(is_wgt), self.loop(loaded) as entry:
             self._pair(b.add(f["base"], entry))
 
-    def _copy_or_unpack(
-        self, place: Value, source: Value, row_bytes: Value, packed: Value
-    ) -> None:
+    def _copy_or_unpack(self, place: Value, source: Value, row_bytes: Value, packed: Value) -> None:
         """A row of entries that are no int32."""
         if not self.params.packed_weights:
             self.copy(place, source, row_bytes)
