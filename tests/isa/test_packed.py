@@ -46,14 +46,14 @@ def test_any_bytes_are_tiles(params: HwParams) -> None:
     """As the oracle has them; packed again they are the same weights."""
     size = params.dram_entry_bytes("wgt", 1)
     assert size < params.entry_bytes("wgt") and size % params.bus_bytes == 0
-    raw = np.random.default_rng(3).integers(0, 256, (3, 2, size), np.uint8)
+    raw = np.random.default_rng(3).integers(0, 256, (30, 2, size), np.uint8)
     tiles = unpack(raw, params)
     assert tiles.dtype == np.int8 and (tiles.min(), tiles.max()) == (-128, 112)
-    for place in np.ndindex(3, 2):
+    for place in np.ndindex(30, 2):
         assert tiles[place].tobytes() == oracle.unpack(raw[place].tobytes(), params)
-    flat = tiles.reshape(6, params.block, params.block)
+    flat = tiles.reshape(60, params.block, params.block)
     packed = pack(flat, params)
-    assert packed is not None and packed.shape == (6, size)
+    assert packed is not None and packed.shape == (60, size)
     assert np.array_equal(unpack(packed, params), flat)
 
 
