@@ -197,7 +197,7 @@ class Load(Kernel):
                 self.copy(place, source, row_bytes)
 
     def _unpack(self, place: Value, source: Value, tile: Value) -> None:
-        """A packed tile of weights of a row: four bits of each weight times the scale of its row."""
+        """A packed tile of weights: four bits of each weight times the scale of its row."""
         b, params, block = self.b, self.params, self.block
         start = b.mul(tile, I64(params.dram_entry_bytes("wgt", 1)))
         header = self.at(source, start, I8)

@@ -83,7 +83,8 @@ def test_derived_sizes_are_computed_once_and_no_part_of_a_configuration(
 def test_every_knob_changes_the_hash() -> None:
     """No two of these configurations may run each other's programs."""
     legal = {"batch": 2, "bus_bits": 128, "max_burst_beats": 64, "fetch_depth": 4,
-             "vector_passes": 2, "vector_table": 1, "vector_window": 3, "packed_weights": 1}  # fmt: skip
+             "vector_passes": 2, "vector_table": 1, "vector_window": 3,
+             "packed_weights": 1}  # fmt: skip
     variants = [HwParams(), HwParams(block_in=8, block_out=8)]
     for field in fields(HwParams):
         if not field.name.startswith("block_"):
