@@ -94,6 +94,13 @@ class Bench:
                         self.memory[where] |= ctx.get(port.data) & mask
 
 
+def test_packed_entries() -> None:
+    """Of all memories, with padding."""
+    bench = Bench(CONFIGS["packed"], 9)
+    simulate(bench.writer, bench.place, bench.write)
+    assert dict(bench.memory) == bench.expected
+
+
 @pytest.mark.slow
 @pytest.mark.short(2)
 @pytest.mark.parametrize("params", CONFIGS.values(), ids=CONFIGS)
