@@ -21,7 +21,7 @@ class Unpacker(wiring.Component):
     Attributes
     ----------
     first : the first beat of the tile, which has scales
-    data, arrives, number : a beat that comes, and which one of its tile it is
+    data, number : a beat, if one comes, and which one of its tile it is
     written : the beat, a cycle later
     weights : its weights, in that cycle
     """
@@ -32,7 +32,6 @@ class Unpacker(wiring.Component):
             {
                 "first": In(params.bus_bits),
                 "data": In(params.bus_bits),
-                "arrives": In(1),
                 "number": In(beats_layout(params)["more_beats"].shape),
                 "written": In(params.bus_bits),
                 "weights": Out(2 * params.bus_bits),
@@ -59,13 +58,14 @@ class Unpacker(wiring.Component):
         headers = [self.first]
         for number in range(1, params.packed_header_bytes // params.bus_bytes):
             header = Signal(params.bus_bits, name=f"header_{number}", reset_less=True)
-            with m.If(self.arrives & (self.number == number)):
+            with m.If(self.number == number):
                 m.d.sync += header.eq(self.data)
             headers.append(header)
         rows = max(1, count // params.block_in)
         beats = max(1, params.block_in // count)  # of a row
         all_scales = Cat(headers)[: params.block_out * PACKED_BITS]
-        place = (self.number - len(headers))[: len(self.number)] >> (beats.bit_length() - 1)
+        bits = (params.block_out // rows - 1).bit_length()
+        place = (self.number - len(headers))[beats.bit_length() - 1 :][:bits]
         chosen = all_scales.word_select(place, rows * PACKED_BITS)
         return [chosen.word_select(n, PACKED_BITS) for n in range(rows)]
 

@@ -117,8 +117,7 @@ class Writer(wiring.Component):
         m.d.sync += unpacks.eq(placed.target.widen & ~placed.pad)
         m.d.comb += [
             unpacker.first.eq(placed.first), unpacker.data.eq(placed.data),
-            unpacker.arrives.eq(placed.arrives), unpacker.number.eq(placed.number),
-            unpacker.written.eq(written),
+            unpacker.number.eq(placed.number), unpacker.written.eq(written),
         ]  # fmt: skip
         return Mux(unpacks, unpacker.weights.replicate(len(tile) // len(unpacker.weights)), tile)
 

@@ -33,12 +33,10 @@ def test_every_weight_times_every_scale(params: HwParams) -> None:
         for number in range(len(raw) // bus):
             while rng.random() < 0.2:
                 ctx.set(unpacker.data, rng.getrandbits(8 * bus))
-                ctx.set(unpacker.arrives, 0)
                 ctx.set(unpacker.number, number)
                 await ctx.tick()
             beat = int.from_bytes(raw[number * bus : (number + 1) * bus], "little")
             ctx.set(unpacker.data, beat)
-            ctx.set(unpacker.arrives, 1)
             ctx.set(unpacker.number, number)
             await ctx.tick()
             ctx.set(unpacker.written, beat)
