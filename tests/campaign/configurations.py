@@ -73,7 +73,7 @@ PLATFORMS = (
              HwParams(batch=2, block_in=8, block_out=8, bus_bits=128, vector_passes=2,
                       vector_window=4, **ODD), WIDE),
     Platform("16x16 batch 2, odd, wide", HwParams(batch=2, bus_bits=128, **ODD), WIDE),
-    Platform("32x32, slow", PRESETS["32x32"], SLOW),
+    Platform("32x32, packed weights, slow", replace(PRESETS["32x32"], packed_weights=1), SLOW),
     Platform("32x32 batch 2, odd, table, bus 256",
              HwParams(batch=2, block_in=32, block_out=32, bus_bits=256, max_burst_beats=4,
                       queue_depth=7, loads_in_flight=3, stores_in_flight=1, vector_passes=2,
