@@ -48,7 +48,7 @@ EFFECTS = {
     "vector_window": "Depthwise convolutions take up to as many times fewer cycles; as many small "
     "multipliers and sums of 32 bits more in each lane.",
     "packed_weights": "Weights that are 4 bits times a scale may be read in little more than half "
-    "of the time; some 700 lookup tables more on a bus of 64 bits.",
+    "of the time; 700 to 950 lookup tables more on a bus of 64 bits.",
     "read_latency_cycles": "Loads wait longer, unless others are in flight.",
     "write_latency_cycles": "Stores wait longer, unless others are in flight.",
     "outstanding": "More bursts hide the latency.",
