@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 
+from . import packed
 from .encoding import HEADER, Field, layout, layout_bits, uop_layout
 from .insn import CLASSES, Uop
 from .opcodes import (
@@ -116,6 +118,8 @@ def isa_page(params: HwParams | None = None) -> str:
             _fields_table(partial(_body, opcode), params, layout_bits(HEADER)),
         ]
     parts += [
+        "### Packed weights\n",
+        f"With `packed_weights`. {_docstring(packed, 1)}\n",
         "### Micro-op\n",
         f"{_docstring(Uop)} {params.entry_bytes('uop')} bytes each.\n",
         _fields_table(uop_layout, params),
@@ -151,8 +155,10 @@ def _memories(params: HwParams) -> list[tuple[object, ...]]:
     ]
 
 
-def _docstring(cls: type) -> str:
-    return " ".join((inspect.getdoc(cls) or "").split()).replace("``", "`")
+def _docstring(of: type | ModuleType, begin: int = 0) -> str:
+    """A docstring as a line, from a paragraph on."""
+    paragraphs = (inspect.getdoc(of) or "").split("\n\n")[begin:]
+    return " ".join(" ".join(paragraphs).split()).replace("``", "`")
 
 
 def _table(head: tuple[str, ...], rows: Iterable[tuple[object, ...]]) -> str:

@@ -110,7 +110,7 @@ def _memory(name: str, doc: str, memories: tuple[str, ...]) -> Field:
 def _load(params: Scratchpads) -> tuple[Field, ...]:
     return (
         _memory("memory", "destination", LOADABLE),
-        Field("widen", 1, "DRAM holds int8, sign-extended to int32 entries (par only)"),
+        Field("widen", 1, "DRAM holds less: int8 for the int32 of par, packed weights for wgt"),
         Field("pad_value", INT8_BITS, "every byte of a padding entry", signed=True),
         Field("base", _index_bits(params, LOADABLE), "first entry written"),
         Field("dram_addr", DRAM_ADDR_BITS, "byte address of the first row"),

@@ -37,6 +37,7 @@ from .opcodes import (  # fmt: skip
     Unit,
     Units,
     opcodes,
+    widened,
 )
 from .params import HwParams
 from .vector_ops import BY_NAME, OP_CODES, POST_BY_NAME, operators
@@ -68,8 +69,8 @@ class Insn:
 class Load(Insn):
     """DRAM to scratchpad: ``z_size`` planes of ``pad_top + y_size + pad_bottom`` rows of ``pad_left
     + x_size + pad_right`` entries, written contiguously from ``base``; padding entries hold
-    ``pad_value`` in every byte (in every int32 element, if widened). Addresses and strides are
-    bytes, multiples of min(entry bytes in DRAM, bus bytes)."""
+    ``pad_value`` in every byte (of a widened entry of par, in every int32 element). Addresses and
+    strides are bytes, multiples of min(entry bytes in DRAM, bus bytes)."""
 
     opcode = Opcode.LOAD
     memory: str
@@ -104,7 +105,7 @@ class Load(Insn):
 
     def dram_entry_bytes(self, params: HwParams) -> int:
         """Bytes that an entry takes in DRAM."""
-        return params.block_out if self.widen else params.entry_bytes(self.memory)
+        return params.dram_entry_bytes(self.memory, self.widen)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -484,8 +485,10 @@ def _not_aligned(what: str, insn: Load | Store, unit: int) -> Iterator[str]:
 
 def _load_faults(insn: Load, params: HwParams) -> Iterator[str]:
     yield from _not_positive("LOAD", insn, ("x_size", "z_size", "rows"))
-    if insn.memory != "par" and _any(insn.widen):
-        yield f"LOAD widen: expected memory par, got {insn.memory!r}"
+    if _any(insn.widen) and insn.memory not in widened(params):
+        hint = "; set packed_weights = 1" if insn.memory == "wgt" else ""
+        legal = " or ".join(widened(params))
+        yield f"LOAD widen: expected memory {legal}, got {insn.memory!r}{hint}"
     yield from _outside("LOAD", insn.memory, insn.base + insn.entries, params)
     yield from _not_aligned("LOAD", insn, min(insn.dram_entry_bytes(params), params.bus_bytes))
 

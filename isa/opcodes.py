@@ -64,6 +64,11 @@ class Features(Protocol):
         """Products of a sliding window that a lane computes in an iteration; 0 without one."""
         ...
 
+    @property
+    def packed_weights(self) -> int:
+        """Whether weights of 4 bits are unpacked."""
+        ...
+
 
 def opcodes(params: Features) -> tuple[Opcode, ...]:
     """The instructions of a configuration."""
@@ -72,6 +77,13 @@ def opcodes(params: Features) -> tuple[Opcode, ...]:
 
 #: Memories that LOAD writes, by code.
 LOADABLE = ("inp", "wgt", "uop", "par")
+
+
+def widened(params: Features) -> tuple[str, ...]:
+    """The memories whose entries LOAD may widen."""
+    return ("par", "wgt") if params.packed_weights else ("par",)
+
+
 #: Operands and destinations of VECTOR, by code.
 SRC0_MEMORIES = ("acc", "inp", "tmp")
 SRC1_MEMORIES = ("imm", "par", "tmp")

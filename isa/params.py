@@ -77,9 +77,10 @@ LEGAL: dict[str, Legal] = {
     "vector_passes": (1, 2, 4),
     "vector_table": (0, 1, 2),
     "vector_window": (0, 2, 3, 4),
+    "packed_weights": (0, 1),
 }
 #: Knobs that say whether a configuration has a feature; 0 if not.
-FEATURES = ("vector_table", "vector_window")
+FEATURES = ("vector_table", "vector_window", "packed_weights")
 #: Knobs that decide about cycles alone: the programs of a model are the same with any value.
 NOT_IN_PROGRAMS = ("loads_in_flight", "stores_in_flight")
 
@@ -120,6 +121,10 @@ class HwParams:
     vector_window : int
         Products of bytes that each lane adds to the sums of a sliding window in an iteration, 2, 3
         or 4; 0 if it has none. Depthwise convolutions with kernels of 3 and 5 columns want 3.
+    packed_weights : int
+        1 if the load unit unpacks weights of 4 bits, which then take little more than half of the
+        bus (``packed.py`` has their form); 0 if not. Weights that are no scale times 4 bits are
+        loaded as ever.
     """
 
     batch: int = 1
@@ -142,6 +147,7 @@ class HwParams:
     vector_passes: int = 1
     vector_table: int = 0
     vector_window: int = 0
+    packed_weights: int = 0
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -172,6 +178,12 @@ class HwParams:
             raise VdlaError(
                 f"HwParams.par_depth: expected at least {self.table_entries + PARAM_ENTRIES} "
                 f"entries, for a table and the parameters of a requantisation, got {self.par_depth}"
+            )
+        if self.packed_weights and self.entry_bytes("wgt") < 4 * self.bus_bytes:
+            raise VdlaError(
+                f"HwParams.packed_weights: expected tiles of weights of at least 4 beats "
+                f"({4 * self.bus_bytes} bytes), as smaller ones take as long packed, got "
+                f"{self.entry_bytes('wgt')} bytes; raise block_in and block_out or narrow the bus"
             )
         if self.scratchpad_bytes > MAX_SCRATCHPAD_BYTES:
             raise VdlaError(
@@ -239,6 +251,19 @@ class HwParams:
             case "acc" | "tmp":
                 return self.batch * self.block_out * 4
         raise VdlaError(f"memory: expected one of {', '.join(MEMORIES)}, got {memory!r}")
+
+    @cached_property
+    def packed_header_bytes(self) -> int:
+        """Bytes of the scales in front of a packed tile of weights, whole beats."""
+        return -(-self.block_out // 2 // self.bus_bytes) * self.bus_bytes
+
+    def dram_entry_bytes(self, memory: str, widen: int) -> int:
+        """Bytes of an entry as a LOAD finds it in DRAM, widened or not."""
+        if not widen:
+            return self.entry_bytes(memory)
+        if memory == "wgt":
+            return self.packed_header_bytes + self.entry_bytes("wgt") // 2
+        return self.block_out
 
     @cached_property
     def table_entries(self) -> int:

@@ -14,6 +14,7 @@ import numpy as np
 from .errors import VdlaError
 from .footprint import dram_rows, gemm_entries, unpack_words, vector_entries
 from .insn import Gemm, Insn, Load, Param, Store, Table, Vector
+from .packed import unpack
 from .params import MEMORIES, HwParams
 from .program import Program
 from .vector_ops import BY_NAME, POST_BY_NAME, TABLE_VALUES, NumpyKit, VectorOp
@@ -116,15 +117,19 @@ def _dram_index(insn: Load | Store, row_bytes: int, state: State) -> np.ndarray:
 
 def _load(insn: Load, state: State) -> None:
     entry_bytes = insn.dram_entry_bytes(state.params)
+    data = state.dram[_dram_index(insn, insn.x_size * entry_bytes, state)]
+    data = data.reshape(insn.z_size, insn.y_size, insn.x_size, entry_bytes)
+    if insn.widen and insn.memory == "wgt":
+        entry_bytes = state.params.entry_bytes("wgt")
+        data = unpack(data, state.params).view(np.uint8).reshape(*data.shape[:3], entry_bytes)
     box = np.full(
         (insn.z_size, insn.rows, insn.row_entries, entry_bytes), insn.pad_value & 255, np.uint8
     )
-    data = state.dram[_dram_index(insn, insn.x_size * entry_bytes, state)]
     rows = slice(insn.pad_top, insn.pad_top + insn.y_size)
     cols = slice(insn.pad_left, insn.pad_left + insn.x_size)
-    box[:, rows, cols] = data.reshape(insn.z_size, insn.y_size, insn.x_size, entry_bytes)
+    box[:, rows, cols] = data
     values = box.reshape(insn.entries, entry_bytes)
-    if insn.widen:
+    if insn.widen and insn.memory == "par":
         values = values.view(np.int8).astype(np.int32)
     target = state.memory(insn.memory)[insn.base : insn.base + insn.entries]
     target[...] = values.view(target.dtype).reshape(target.shape)

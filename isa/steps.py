@@ -140,8 +140,8 @@ def span(program: Program) -> tuple[int, int]:
 def _load_parts(
     insns: np.ndarray, columns: Mapping[str, np.ndarray], params: HwParams, granules: int
 ) -> Iterator[Part]:
-    sizes = np.array([params.entry_bytes(name) for name in LOADABLE])[columns["memory"]]
-    sizes = np.where(columns["widen"] == 1, params.block_out, sizes)
+    each = [[params.dram_entry_bytes(name, widen) for widen in (0, 1)] for name in LOADABLE]
+    sizes = np.array(each)[columns["memory"], columns["widen"]]
     data = _dram_part(insns, 0, READ, columns, sizes)
     moves = columns["y_size"] > 0
     outside = moves & (data.last >= granules)

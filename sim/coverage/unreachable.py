@@ -51,8 +51,11 @@ _SLIDING = [op.name for op in VECTOR_OPS if op.slides]
 _NEVER_LARGER = ["min", "max", "shr", "rshr"]
 
 RULES = (
-    Unreachable("pairs", rf"load memory=(?!par){_any(list(LOADABLE))} widen=1",
-                "illegal: only entries of par are widened"),
+    Unreachable("pairs", rf"load memory=(?!par|wgt){_any(list(LOADABLE))} widen=1",
+                "illegal: only entries of par and weights are widened"),
+    Unreachable("pairs", "load memory=wgt widen=1",
+                "illegal: without packed_weights, weights are not widened",
+                lambda p: not p.packed_weights),
     Unreachable("pairs", rf"vector op={_any(_NOT_REDUCING)} reduce=[1-4]",
                 "illegal: the operator does not reduce"),
     Unreachable("pairs", rf"vector op={_any(_SLIDING)} reduce={VECTOR_LOOPS}",

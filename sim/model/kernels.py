@@ -132,7 +132,10 @@ class Load(Kernel):
 
     def body(self) -> None:
         b, f, params = self.b, self.f, self.params
-        wide = b.icmp_signed("!=", f["widen"], I64(0))
+        widens = b.icmp_signed("!=", f["widen"], I64(0))
+        is_wgt = b.icmp_signed("==", f["memory"], I64(LOADABLE.index("wgt")))
+        packed = b.and_(widens, is_wgt)
+        wide = b.and_(widens, b.not_(is_wgt))
 
         def per_memory(values: dict[str, Value]) -> Value:
             cases = {code: lambda n=name: values[n] for code, name in enumerate(LOADABLE)}
@@ -140,6 +143,9 @@ class Load(Kernel):
 
         entry_bytes = per_memory({name: I64(params.entry_bytes(name)) for name in LOADABLE})
         dram_entry_bytes = b.select(wide, I64(self.block), entry_bytes)
+        if params.packed_weights:
+            packed_bytes = I64(params.dram_entry_bytes("wgt", 1))
+            dram_entry_bytes = b.select(packed, packed_bytes, dram_entry_bytes)
         row_bytes = b.mul(f["x_size"], dram_entry_bytes)
         self.fail_beyond_dram(row_bytes)
         base = per_memory({name: self.memory(name) for name in LOADABLE})
@@ -172,13 +178,42 @@ class Load(Kernel):
                     with widened, self.loop(row_bytes) as i:
                         self.write(place, i, b.sext(self.read(source, i, I8), I32))
                     with plain:
-                        self.copy(place, source, row_bytes)
+                        self._copy_or_unpack(place, source, row_bytes, packed)
                 pad(f["pad_right"])
             pad(b.mul(f["pad_bottom"], row_entries))
-        is_wgt = b.icmp_signed("==", f["memory"], I64(LOADABLE.index("wgt")))
         loaded = b.sub(b.load(cursor, typ=I64), f["base"])
         with b.if_then(is_wgt), self.loop(loaded) as entry:
             self._pair(b.add(f["base"], entry))
+
+    def _copy_or_unpack(self, place: Value, source: Value, row_bytes: Value, packed: Value) -> None:
+        """A row of entries that are no int32."""
+        if not self.params.packed_weights:
+            self.copy(place, source, row_bytes)
+            return
+        with self.b.if_else(packed) as (tiles, others):
+            with tiles, self.loop(self.f["x_size"]) as tile:
+                self._unpack(place, source, tile)
+            with others:
+                self.copy(place, source, row_bytes)
+
+    def _unpack(self, place: Value, source: Value, tile: Value) -> None:
+        """A packed tile of weights: four bits of each weight times the scale of its row."""
+        b, params, block = self.b, self.params, self.block
+        start = b.mul(tile, I64(params.dram_entry_bytes("wgt", 1)))
+        header = self.at(source, start, I8)
+        body = self.at(header, I64(params.packed_header_bytes), I8)
+        half = vector(I8, block // 2)
+        order = [block // 2 * (i % 2) + i // 2 for i in range(block)]
+        mask = ir.Constant(vector(I32, block), order)
+        with self.loop(I64(block)) as row:
+            both = self.read(header, b.lshr(row, I64(1)), I8)
+            shift = b.trunc(b.shl(b.and_(row, I64(1)), I64(2)), I8)
+            scale = b.add(b.and_(b.lshr(both, shift), I8(15)), I8(1))
+            pairs, four = self.read(body, row, half), constant(half, 4)
+            lower, upper = b.ashr(b.shl(pairs, four), four), b.ashr(pairs, four)
+            weights = b.shuffle_vector(lower, upper, mask)
+            entry_row = b.add(b.mul(tile, I64(block)), row)
+            self.write(place, entry_row, b.mul(weights, splat(b, scale, block)))
 
     def _pair(self, entry: Value) -> None:
         """Store a tile of weights as int16 pairs: for every output, those of two neighbouring

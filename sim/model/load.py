@@ -110,8 +110,8 @@ class Plan(NamedTuple):
 def plans(shared: Shared) -> Kinds[Plan]:
     """What the LOADs of a program cost."""
     params, fields = shared.params, shared.table.columns(Opcode.LOAD)
-    entry_bytes = np.array([params.entry_bytes(name) for name in LOADABLE])[fields["memory"]]
-    entry_bytes = np.where(fields["widen"], params.block_out, entry_bytes)
+    each = [[params.dram_entry_bytes(name, widen) for widen in (0, 1)] for name in LOADABLE]
+    entry_bytes = np.array(each)[fields["memory"], fields["widen"]]
     pads = [fields[f"pad_{side}"] for side in ("top", "bottom", "left", "right")]
 
     def make(*row: int) -> Plan:

@@ -17,7 +17,15 @@ import numpy as np
 from ...isa.depend import insert_tokens
 from ...isa.encoding import VECTOR_EXTENT_BITS
 from ...isa.insn import Gemm, Insn, Load, Param, Store, Table, Uop, Vector, encode_uop
-from ...isa.opcodes import DST_MEMORIES, LOADABLE, SRC0_MEMORIES, SRC1_MEMORIES, Unit, Units
+from ...isa.opcodes import (  # fmt: skip
+    DST_MEMORIES,
+    LOADABLE,
+    SRC0_MEMORIES,
+    SRC1_MEMORIES,
+    Unit,
+    Units,
+    widened,
+)
 from ...isa.params import HwParams
 from ...isa.program import PROGRAM_ALIGN_BYTES, Program
 from ...isa.vector_ops import POST_OPS, operators
@@ -178,8 +186,8 @@ class Generator:
     def load(self, memory: str) -> Load:
         """A box with padding anywhere, from random constants."""
         params = self.params
-        widen = int(memory == "par" and self.chance(0.4))
-        size = params.block_out if widen else params.entry_bytes(memory)
+        widen = int(memory in widened(params) and self.chance(0.4))
+        size = params.dram_entry_bytes(memory, widen)
         unit = min(size, params.bus_bytes)
         room = params.depth(memory)
         budget = min(room, MAX_ITERATIONS, max(1, 8192 // size))

@@ -15,7 +15,7 @@ from .configurations import PLATFORMS
 
 def test_the_table_covers_the_knobs() -> None:
     params = [platform.params for platform in PLATFORMS]
-    assert len({(p.params, p.memory) for p in PLATFORMS}) == len(PLATFORMS) == 17
+    assert len({(p.params, p.memory) for p in PLATFORMS}) == len(PLATFORMS) == 19
     assert {p.block for p in params} == {4, 8, 16, 32}
     assert {1, 2} <= {p.batch for p in params if p.block == 32}
     assert {1, 2} <= {p.batch for p in params if p.block == 16}
@@ -29,6 +29,7 @@ def test_the_table_covers_the_knobs() -> None:
     assert {p.vector_passes for p in params} == {1, 2, 4}
     assert {p.vector_table for p in params} == {0, 1, 2}
     assert {p.vector_window for p in params} == {0, 3, 4}
+    assert {p.block for p in params if p.packed_weights} == {8, 16, 32}
     for knob in ("read_latency_cycles", "write_latency_cycles", "outstanding", "cycles_per_beat"):
         assert len({getattr(p.memory, knob) for p in PLATFORMS}) >= 3, knob
 

@@ -114,6 +114,7 @@ ILLEGAL = (
     ("vector_passes = 3", "HwParams.vector_passes: expected one of 1, 2, 4, got 3"),
     ("vector_table = 3", "HwParams.vector_table: expected one of 0, 1, 2, got 3"),
     ("vector_window = 1", "HwParams.vector_window: expected one of 0, 2, 3, 4, got 1"),
+    ("packed_weights = 2", "HwParams.packed_weights: expected one of 0, 1, got 2"),
     ("wgt_depth = 16384", "HwParams: scratchpads take 4"),
     ("queue_depth = 8.0", "HwParams.queue_depth: expected an integer, got 8.0"),
     ("block = 8", "unknown knob 'block'; known knobs: acc_depth, batch"),

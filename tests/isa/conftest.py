@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 from vdla.isa.encoding import layout
 from vdla.isa.errors import VdlaError
 from vdla.isa.insn import CLASSES, Insn, Load, Vector, validate
-from vdla.isa.opcodes import DST_MEMORIES, LOADABLE, SRC0_MEMORIES, SRC1_MEMORIES, Units, opcodes
+from vdla.isa.opcodes import (
+    DST_MEMORIES,
+    LOADABLE,
+    SRC0_MEMORIES,
+    SRC1_MEMORIES,
+    Units,
+    opcodes,
+    widened,
+)
 from vdla.isa.params import HwParams
 from vdla.isa.vector_ops import POST_OPS, operators
 
@@ -71,7 +79,7 @@ def _insn(draw: st.DrawFn, params: HwParams) -> Insn:
             case _ if name in _EXTENTS or (name.startswith("pad_") and name != "pad_value"):
                 values[name] = number(name, 2)
             case "widen":
-                values[name] = number(name) if values["memory"] == "par" else 0
+                values[name] = number(name) if values["memory"] in widened(params) else 0
             case "lo":
                 values[name] = number(name, 0)
             case "hi":

@@ -80,16 +80,23 @@ class Oracle:
 
     def load(self, insn: Load) -> None:
         params = self.params
+        packed = insn.widen and insn.memory == "wgt"
         size = params.block if insn.widen else params.entry_bytes(insn.memory)
+        if packed:
+            beats = -(-params.block * 4 // params.bus_bits) + params.block**2 * 4 // params.bus_bits
+            size = beats * params.bus_bytes
         entry = insn.base
         for z in range(insn.z_size):
             for y in range(-insn.pad_top, insn.y_size + insn.pad_bottom):
                 for x in range(-insn.pad_left, insn.x_size + insn.pad_right):
                     data = bytes([insn.pad_value % 256]) * size
+                    if packed:
+                        data = bytes([insn.pad_value % 256]) * params.block**2
                     if 0 <= y < insn.y_size and 0 <= x < insn.x_size:
                         at = insn.dram_addr + z * insn.z_stride + y * insn.y_stride + x * size
                         data = bytes(self.dram[at : at + size])
-                    if insn.widen:
+                        data = unpack(data, params) if packed else data
+                    if insn.widen and not packed:
                         signed = [b - 256 if b > 127 else b for b in data]
                         data = b"".join(v.to_bytes(4, "little", signed=True) for v in signed)
                     self.raw[insn.memory][entry] = data
@@ -196,6 +203,17 @@ class Oracle:
         else:
             rounded = tflite(value, multiplier, shift)
         return max(self.lo, min(self.hi, rounded + self.zero_point))
+
+
+def unpack(data: bytes, params: HwParams) -> bytes:
+    """A tile of packed weights, from the numbers that its bytes are as a whole."""
+    bits = int.from_bytes(data, "little")
+    body = bits >> -(-params.block * 4 // params.bus_bits) * params.bus_bits
+    found = []
+    for place in range(params.block**2):
+        scale = (bits >> 4 * (place // params.block)) % 16 + 1
+        found.append(wrap(body >> 4 * place, 4) * scale % 256)
+    return bytes(found)
 
 
 def compute(op: str, a: int, b: int) -> int:

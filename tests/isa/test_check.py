@@ -267,6 +267,23 @@ def test_no_table_where_the_configuration_has_none() -> None:
         assert finding.kind == "illegal" and "set vector_table = 2" in finding.detail
 
 
+def test_packed_weights_are_as_many_bytes_as_they_are() -> None:
+    """Of 8 x 8: 8 bytes of scales and 32 of weights each. They must be there, and nobody may store
+    to the last of them at any time; what is behind is nobody's."""
+    params = replace(PARAMS, block_in=8, block_out=8, packed_weights=1)
+    load = Load(memory="wgt", base=0, dram_addr=0x800, x_size=3, widen=1)
+    meta = {"inputs": [{"name": "w", "address": 0x800, "bytes": 3 * 40}]}
+
+    def found(*insns: Insn, meta: dict = meta) -> list[tuple[str, int]]:
+        return [(f.kind, f.instruction) for f in check(Program(params, insns, {}, meta, 4096))]
+
+    less = {"inputs": [{"name": "w", "address": 0x800, "bytes": 3 * 40 - 8}]}
+    assert found(load) == [] and found(load, meta=less) == [("uninitialised", 0)]
+    for place, hazard in ((3 * 40 - 8, True), (3 * 40, False)):
+        store = Store(base=0, dram_addr=0x800 + place, x_size=1)
+        assert (("war", 1) in found(load, store)) is hazard
+
+
 WINDOW = Vector(op="window", src0="inp", src1="par", dst="tmp", imm=2, reduce=1,
                 extents=(1, 1, 6, 3), src0_strides=(0, 0, 1, 6), src1_strides=(0, 0, 0, 1),
                 dst_strides=(0, 0, 1, 0))  # fmt: skip

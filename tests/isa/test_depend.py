@@ -29,6 +29,8 @@ SMALL = HwParams(
 )  # fmt: skip
 ROOMY = HwParams(batch=2, block_in=8, block_out=8, inp_depth=64, wgt_depth=32)
 
+PACKED = replace(ROOMY, batch=1, packed_weights=1)
+
 #: Reads and writes of one instruction: (memory, entry or granule).
 Touched = tuple[set[tuple[str, int]], set[tuple[str, int]]]
 
@@ -162,7 +164,7 @@ def test_tokens_order_every_conflict_and_each_is_needed(params: HwParams, seed: 
         assert _races(_without(insns, token), touched), f"token {token} orders nothing"
 
 
-@pytest.mark.parametrize("params", [SMALL, ROOMY], ids=["small", "roomy"])
+@pytest.mark.parametrize("params", [SMALL, ROOMY, PACKED], ids=["small", "roomy", "packed"])
 def test_footprints_are_what_execution_touches(params: HwParams):
     program = random_program(params, 77, length=80)
     uops = MicroOps(params, program.image)

@@ -11,6 +11,7 @@ from vdla.isa.opcodes import Unit, Units
 from vdla.isa.params import HwParams
 
 PARAMS = HwParams()
+PACKED = HwParams(packed_weights=1)
 LOAD = Load(memory="inp", base=0, dram_addr=0, x_size=4)
 GEMM = Gemm(uop_begin=0, uop_count=1)
 VECTOR = Vector(op="add", src0="acc", src1="imm", dst="out")
@@ -32,6 +33,10 @@ ILLEGAL: list[tuple[Insn, str]] = [
     (replace(LOAD, pad_left=32), r"LOAD pad_left: expected 0..31 \(5 bits\), got 32"),
     (replace(LOAD, pad_value=128), r"LOAD pad_value: expected -128..127"),
     (replace(LOAD, widen=1), "LOAD widen: expected memory par, got 'inp'"),
+    (
+        replace(LOAD, memory="wgt", widen=1),
+        "LOAD widen: expected memory par, got 'wgt'; set packed_weights = 1",
+    ),
     (replace(LOAD, dram_addr=4), "LOAD dram_addr: expected a multiple of 8 bytes, got 4"),
     (replace(LOAD, y_stride=9), "LOAD y_stride: expected a multiple of 8 bytes, got 9"),
     (replace(LOAD, pop=Units.LOAD), "LOAD pop/push: a unit has no token queue to itself"),
@@ -67,6 +72,16 @@ def test_illegal_instructions_are_refused(insn: Insn, message: str) -> None:
         validate(insn, PARAMS)
 
 
+def test_what_is_widened_with_packed_weights() -> None:
+    for memory in ("par", "wgt"):
+        validate(replace(LOAD, memory=memory, widen=1), PACKED)
+    for memory in ("inp", "uop"):
+        with pytest.raises(VdlaError, match=f"expected memory par or wgt, got '{memory}'$"):
+            validate(replace(LOAD, memory=memory, widen=1), PACKED)
+    with pytest.raises(VdlaError, match="LOAD y_stride: expected a multiple of 8 bytes, got 132"):
+        validate(replace(LOAD, memory="wgt", widen=1, y_stride=132), PACKED)
+
+
 def test_limits_are_legal() -> None:
     """The last entry of each memory may be touched."""
     validate(replace(LOAD, base=2044), PARAMS)
@@ -90,4 +105,6 @@ def test_units_and_sizes() -> None:
     assert replace(VECTOR, extents=(2, 3, 4, 5)).iterations == 120
     assert replace(STORE, y_size=2, z_size=3).entries == 24
     assert replace(LOAD, memory="par", widen=1).dram_entry_bytes(PARAMS) == 16
+    assert replace(LOAD, memory="wgt", widen=1).dram_entry_bytes(PACKED) == 8 + 128
+    assert replace(LOAD, memory="wgt").dram_entry_bytes(PACKED) == 256
     assert replace(LOAD, memory="par").dram_entry_bytes(PARAMS) == 64

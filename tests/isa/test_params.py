@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import fields, replace
+from itertools import product
 from pathlib import Path
 
 import pytest
 from vdla.isa import encoding, params, vector_ops
 from vdla.isa.errors import VdlaError
 from vdla.isa.memory import MEMORY_PRESETS, MemoryParams
+from vdla.isa.opcodes import Opcode
 from vdla.isa.params import MEMORIES, PRESETS, HwParams
 
 REFUSED: list[tuple[dict[str, object], str]] = [
@@ -81,7 +83,8 @@ def test_derived_sizes_are_computed_once_and_no_part_of_a_configuration(
 def test_every_knob_changes_the_hash() -> None:
     """No two of these configurations may run each other's programs."""
     legal = {"batch": 2, "bus_bits": 128, "max_burst_beats": 64, "fetch_depth": 4,
-             "vector_passes": 2, "vector_table": 1, "vector_window": 3}  # fmt: skip
+             "vector_passes": 2, "vector_table": 1, "vector_window": 3,
+             "packed_weights": 1}  # fmt: skip
     variants = [HwParams(), HwParams(block_in=8, block_out=8)]
     for field in fields(HwParams):
         if not field.name.startswith("block_"):
@@ -114,6 +117,31 @@ def test_a_feature_that_is_off_is_as_if_it_did_not_exist() -> None:
     windows = [HwParams(vector_window=products) for products in (0, 2, 3, 4)]
     assert len({params.hash for params in windows}) == 4
     assert HwParams.from_dict(windows[2].to_dict()) == windows[2]
+
+
+def test_packed_weights_are_for_tiles_that_gain() -> None:
+    """Beats of the scales and the weights, by block and bus; the others take as long packed."""
+    beats = {
+        (8, 64): 1 + 4, (16, 64): 1 + 16, (32, 64): 2 + 64, (8, 128): 1 + 2, (16, 128): 1 + 8,
+        (32, 128): 1 + 32, (16, 256): 1 + 4, (32, 256): 1 + 16,
+    }  # fmt: skip
+    for block, bits in product((4, 8, 16, 32), (64, 128, 256)):
+        plain = HwParams(block_in=block, block_out=block, bus_bits=bits, wgt_depth=64)
+        assert "packed_weights" not in plain.to_dict()
+        if (block, bits) not in beats:
+            size = block * block
+            with pytest.raises(
+                VdlaError, match=rf"4 beats \({bits // 2} bytes\).* got {size} bytes"
+            ):
+                replace(plain, packed_weights=1)
+            continue
+        packed = replace(plain, packed_weights=1)
+        assert packed.dram_entry_bytes("wgt", 1) == beats[block, bits] * bits // 8
+        assert packed.dram_entry_bytes("wgt", 0) == block * block
+        assert packed.dram_entry_bytes("par", 1) == block and packed.hash != plain.hash
+        assert HwParams.from_dict(packed.to_dict()) == packed
+        # The layouts are the same: a feature of the load unit, not of the encoding.
+        assert encoding.layout(Opcode.LOAD, packed) == encoding.layout(Opcode.LOAD, plain)
 
 
 def test_a_table_needs_room_in_par() -> None:

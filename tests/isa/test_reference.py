@@ -28,6 +28,9 @@ ODD = replace(SMALL, batch=4, block_in=8, block_out=8, inp_depth=37, wgt_depth=1
 TABLE = replace(SMALL, par_depth=32, vector_table=1)
 #: With one of int16.
 WORDS = replace(SMALL, par_depth=40, vector_table=2)
+#: With packed weights: scales in a beat, and in two.
+PACKED = replace(SMALL, block_in=8, block_out=8, packed_weights=1)
+TWO_BEATS = replace(PACKED, block_in=32, block_out=32)
 #: With sliding windows.
 WINDOW, ODD_WINDOW = replace(SMALL, vector_window=3), replace(ODD, vector_window=4)
 
@@ -35,9 +38,9 @@ WINDOW, ODD_WINDOW = replace(SMALL, vector_window=3), replace(ODD, vector_window
 @pytest.mark.fast(7)
 @pytest.mark.parametrize(
     "params", [SMALL, ODD, HwParams(uop_depth=64), TABLE, replace(ODD, vector_table=1), WORDS,
-               replace(ODD, par_depth=19, vector_table=2), WINDOW, ODD_WINDOW],
+               replace(ODD, par_depth=19, vector_table=2), WINDOW, ODD_WINDOW, PACKED, TWO_BEATS],
     ids=["4x4", "odd", "16", "4x4 table", "odd table", "4x4 table of int16", "odd table of int16",
-         "4x4 window", "odd window"],
+         "4x4 window", "odd window", "8x8 packed", "32x32 packed"],
 )  # fmt: skip
 @pytest.mark.parametrize("seed", range(4))
 def test_random_programs_equal_the_oracle(params: HwParams, seed: int):

@@ -34,6 +34,8 @@ CHECKER = (
            "if i == 0 and written[offset + entries[i]] > clocks[insn, writer]:", CASES),
     Mutant("padding takes no entries", "checker", steps._load_parts,
            "* rows * row_entries", "* columns[\"y_size\"] * columns[\"x_size\"]", CASES),
+    Mutant("packed weights are half of all", "checker", steps._load_parts,
+           "params.dram_entry_bytes(name, widen)", "params.entry_bytes(name) >> widen", CASES),
     Mutant("rows of one entry", "checker", steps._dram_part,
            "columns[\"x_size\"] * entry_bytes // unit", "entry_bytes // unit", CASES),
     Mutant("micro-ops from stores are known", "checker", hazards._Walk._load_uops,

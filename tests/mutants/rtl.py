@@ -6,7 +6,9 @@ from vdla.hw.core.core import Core
 from vdla.hw.core.dma import BurstCutter, ReadArbiter
 from vdla.hw.core.fetch import Fetch
 from vdla.hw.core.gemm import Gemm
+from vdla.hw.core.load import request, transfer, unpacker
 from vdla.hw.core.load.placer import Placer
+from vdla.hw.core.load.unpacker import Unpacker
 from vdla.hw.core.load.walker import Walker
 from vdla.hw.core.load.writer import Writer
 from vdla.hw.core.queue import Queue
@@ -32,6 +34,11 @@ NEIGHBOURS = tests("hw/core/test_vector.py::test_the_table_changes_between_neigh
 
 #: A depthwise convolution of two rows, in one pass and in two.
 WINDOW = tests("hw/core/test_vector.py::test_a_window_slides_along_rows")
+
+#: Tiles of packed weights, by the parts of the load unit.
+UNPACKER = tests("hw/core/load/test_unpacker.py")
+WRITER = tests("hw/core/load/test_writer.py::test_packed_entries")
+REQUESTER = tests("hw/core/load/test_request.py::test_bursts_and_descriptors[packed]")
 
 RTL = (
     # ---- tensor core
@@ -122,6 +129,23 @@ RTL = (
            "z + 2 == box.z_size", "z + 3 == box.z_size", rtl_differs),
     Mutant("an entry ends beside padding", "rtl load", Placer._place,
            "wide & collector.at_first", "wide", rtl_differs),
+    Mutant("the scale of the next row", "rtl packed", Unpacker._scales,
+           "self.number - len(headers)", "self.number - len(headers) + 1", UNPACKER),
+    Mutant("the first scales are the last", "rtl packed", Unpacker._scales,
+           "self.number == number", "self.number == 0", UNPACKER),
+    Mutant("weights of 4 bits without sign", "rtl packed", unpacker._product,
+           "Mux(weight[2], minus, minus << 1)", "Mux(weight[2], thrice, once << 1)", UNPACKER),
+    Mutant("two weights of a byte swapped", "rtl packed", Unpacker.elaborate,
+           "weights.word_select(i,", "weights.word_select(i ^ 1,", UNPACKER),
+    Mutant("scales are weights", "rtl packed", Writer._of_packed,
+           "scales + part // 2", "scales - 1 + part // 2", WRITER),
+    Mutant("padding is multiplied", "rtl packed", Writer._unpack,
+           "placed.target.widen & ~placed.pad", "placed.target.widen", WRITER),
+    Mutant("rows of packed weights without their scales", "rtl packed", request._times,
+           "if size >> bit & 1", "if size >> bit == 1", REQUESTER),
+    Mutant("packed tiles have no scales", "rtl packed", transfer.entry_sizes,
+           'params.dram_entry_bytes("wgt", 1)', 'params.entry_bytes("wgt") // 2',
+           tests("hw/core/load/test_transfer.py")),
     Mutant("lost last beat of a burst", "rtl store", Store._send,
            "strb.eq(strobes_now)", "strb.eq(Mux(lasts, 0, strobes_now))", rtl_differs),
     Mutant("done before the last response", "rtl store", Store.elaborate,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vdla.isa import footprint, reference, vector_ops
+from vdla.isa import footprint, packed, reference, vector_ops
 from vdla.runtime.cache import one_process
 from vdla.sim.model import kernels, load, loop, regs, sdram, values, vector
 from vdla.sim.model.dma import ReadArbiter, Rows, WriteChannel
@@ -18,7 +18,7 @@ from .plant import Mutant
 LOOP = tests("sim/model/test_loop.py::test_random_programs")
 SDRAM = tests("sim/test_sdram.py::test_random_programs",
               "sim/test_sdram.py::test_rows_banks_and_turns_of_the_data_pins")  # fmt: skip
-WINDOWS = tests("sim/model/test_values.py::test_random_programs")
+VALUES = tests("sim/model/test_values.py::test_random_programs")
 SIM = (
     Mutant("off-by-one latency", "sim gemm", Gemm.step,
            "self.ready + GEMM_DEPTH", "self.ready + GEMM_DEPTH - 1", sim_differs),
@@ -41,10 +41,10 @@ SIM = (
     Mutant("a window writes from its first result on", "sim vector", vector._tmp_columns,
            'fields["imm"] * slides', "0 * slides", window_differs),
     Mutant("sums of a window stay", "sim values", kernels.Vector._slide,
-           "b.select(first, before, own)", "own", WINDOWS, (values._kernels,)),
+           "b.select(first, before, own)", "own", VALUES, (values._kernels,)),
     Mutant("a window's weights have no sign", "sim values", LlvmKit.tap,
            "self.b.sext(self.b.trunc(v, byte), x.type)",
-           "self.b.zext(self.b.trunc(v, byte), x.type)", WINDOWS, (values._kernels,)),
+           "self.b.zext(self.b.trunc(v, byte), x.type)", VALUES, (values._kernels,)),
     Mutant("sums of a window stay", "reference", reference._slide,
            "[still, *sums[:-1]]", "[still, *sums[1:]]",
            tests("isa/test_reference.py::test_random_programs_equal_the_oracle")),
@@ -80,10 +80,10 @@ SIM = (
            'self.params.entry_bytes("par")', "4", table_differs, (values._kernels,)),
     Mutant("half of a table of int16", "sim values", kernels.Table.body,
            "TABLE_VALUES * self.params.vector_table", "TABLE_VALUES",
-           tests("sim/model/test_values.py::test_random_programs"), (values._kernels,)),
+           VALUES, (values._kernels,)),
     Mutant("values of int16 read as bytes", "sim values", LlvmKit.table,
            "8 * self._table_bytes", "8",
-           tests("sim/model/test_values.py::test_random_programs"), (values._kernels,)),
+           VALUES, (values._kernels,)),
     Mutant("a table of bytes in any case", "reference", reference.execute,
            "rows.reshape(-1).view(state.table.dtype)", "rows.reshape(-1).view(np.int8)[:256]",
            tests("isa/test_reference.py::test_differences_are_looked_up_and_summed")),
@@ -101,6 +101,15 @@ SIM = (
     Mutant("widens without sign", "sim values", kernels.Load.body,
            "b.sext(self.read(source, i, I8), I32)", "b.zext(self.read(source, i, I8), I32)",
            sim_differs, (values._kernels,)),
+    Mutant("packed weights take the beats of others", "sim load", load.plans,
+           "name, widen)", 'name, widen & (name == "par"))',
+           tests("sim/verify/test_verify.py::test_no_difference[packed-vta]")),
+    Mutant("packed weights have no sign", "sim values", kernels.Load._unpack,
+           "b.ashr(pairs, four)", "b.lshr(pairs, four)", VALUES, (values._kernels,)),
+    Mutant("the scale of the row beside", "sim values", kernels.Load._unpack,
+           "b.lshr(both, shift)", "both", VALUES, (values._kernels,)),
+    Mutant("packed with a scale that is not the smallest", "reference", packed.scales_of,
+           "common & -common", "common", tests("isa/test_packed.py")),
     Mutant("widens without sign", "reference", reference._load,
            "values.view(np.int8)", "values.view(np.uint8)", sim_differs),
     Mutant("adds to what is overwritten", "reference", reference._gemm,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Module, Signal
+from functools import reduce
+from operator import add
+
+from amaranth.hdl import Module, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import Out, connect, flipped
 
@@ -53,7 +56,7 @@ class Requester(wiring.Component):
             cutter.z_stride.eq(head.z_stride),
         ]
         for entry_bytes in entry_sizes(m, params, head):
-            m.d.comb += cutter.row_bytes.eq(head.x_size << (entry_bytes.bit_length() - 1))
+            m.d.comb += cutter.row_bytes.eq(_times(head.x_size, entry_bytes))
         with m.If(cutter.o.valid & cutter.o.ready & cutter.last):
             m.d.sync += active.eq(0)
         with m.If(start):
@@ -61,5 +64,14 @@ class Requester(wiring.Component):
         no_rows = (head.pad_top == 0) & (head.y_size == 0) & (head.pad_bottom == 0)
         empty = (head.x_size == 0) | (head.z_size == 0) | no_rows
         widens = head.widen & (head.memory != LOADABLE.index("par"))
+        if params.packed_weights:
+            widens &= head.memory != LOADABLE.index("wgt")
         raise_error(m, unit, start & (empty | widens), Status.ILLEGAL, index)
         return m
+
+
+def _times(count: Value, size: int) -> Value:
+    """``count * size``, as the sum of a shift for each bit of the size: one, or two of packed
+    weights with their scales."""
+    shifts = (bit for bit in range(size.bit_length()) if size >> bit & 1)
+    return reduce(add, (count << bit for bit in shifts))

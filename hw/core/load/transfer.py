@@ -104,6 +104,9 @@ def entry_sizes(m: Module, params: HwParams, insn) -> Iterator[int]:
                 yield params.entry_bytes(name)
     with m.If(insn.widen):
         yield params.block
+    if params.packed_weights:
+        with m.If(insn.widen & (insn.memory == LOADABLE.index("wgt"))):
+            yield params.dram_entry_bytes("wgt", 1)
 
 
 class Decoder(wiring.Component):

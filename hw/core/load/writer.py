@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -14,6 +16,7 @@ from ..layouts import INDEX_BITS
 from ..scratchpad import write_port
 from ..unit import raise_error
 from .placer import placed_signature
+from .unpacker import Unpacker
 
 
 class Writer(wiring.Component):
@@ -93,10 +96,30 @@ class Writer(wiring.Component):
                 wide = self._widen(elements)
                 data = Mux(widened, wide, data[: len(port.data)])
                 strobes = Mux(target.widen, self._spread(of_source, count), strobes)
+            if name == "wgt" and self.params.packed_weights:
+                strobes = Mux(target.widen, self._of_packed(beat, count), strobes)
+                data = self._unpack(m, written, data)
             enable = Signal(count, name=f"{name}_enable")
             m.d.sync += enable.eq(Mux(target.memory == code, strobes, 0))
             address = weights if name == "wgt" else others
             m.d.comb += [port.en.eq(enable), port.addr.eq(address), port.data.eq(data)]
+
+    def _of_packed(self, beat: Callable[[int, int], tuple[Value, Value]], count: int) -> Value:
+        """Which of ``count`` parts of a tile are written: two with each beat of packed weights."""
+        scales = self.params.packed_header_bytes // self.params.bus_bytes
+        return Cat(beat(scales + part // 2, count)[0] for part in range(count))
+
+    def _unpack(self, m: Module, written: Signal, tile: Value) -> Value:
+        """A tile, or in all parts what the packed weights of a beat become."""
+        placed = self.placed
+        m.submodules.unpacker = unpacker = Unpacker(self.params)
+        unpacks = Signal()
+        m.d.sync += unpacks.eq(placed.target.widen & ~placed.pad)
+        m.d.comb += [
+            unpacker.first.eq(placed.first), unpacker.data.eq(placed.data),
+            unpacker.number.eq(placed.number), unpacker.written.eq(written),
+        ]  # fmt: skip
+        return Mux(unpacks, unpacker.weights.replicate(len(tile) // len(unpacker.weights)), tile)
 
     def _widen(self, elements: Value) -> Value:
         """Bytes as elements of 32 bits, with their signs."""

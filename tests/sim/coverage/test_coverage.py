@@ -80,6 +80,15 @@ def test_every_rule_is_needed() -> None:
     assert {rule.reason for rule in RULES} == reasons
 
 
+def test_packed_weights_are_reached_where_there_are_some() -> None:
+    packed = replace(PRESETS["8x8"], packed_weights=1)
+    widened = ("pairs", "load memory=wgt widen=1")
+    assert widened in unreachable(PRESETS["8x8"]) and widened not in unreachable(packed)
+    assert ("pairs", "load memory=inp widen=1") in unreachable(packed)
+    insn = Load(memory="wgt", base=0, dram_addr=0, x_size=2, y_size=2, y_stride=80, widen=1)
+    assert {widened, ("dram", "load rows touch")} <= still(insn, packed)
+
+
 def test_the_least_and_the_greatest_values() -> None:
     ends = bins_module.extremes(Opcode.LOAD, HwParams())
     assert ends["x_size"] == (1, 2048) and ends["y_size"] == (0, 2048)

@@ -30,8 +30,13 @@ FIRST_BEAT = 1 + VTA.read_latency_cycles
 FIRST_START = FIRST_BEAT + BEATS - 1 + 1 + 1
 
 
-def _run(*insns: Insn, memory: MemoryParams = VTA, params: HwParams = PARAMS) -> SimResult:
-    program = Program(params, insns, {}, {"dram_bytes": 1 << 16}, 1 << 15)
+def _run(
+    *insns: Insn,
+    memory: MemoryParams = VTA,
+    params: HwParams = PARAMS,
+    dram_bytes: int = 1 << 16,
+) -> SimResult:
+    program = Program(params, insns, {}, {"dram_bytes": dram_bytes}, dram_bytes // 2)
     result = simulate(program, program.dram_image(), memory)
     assert result.status == Status.DONE
     for unit, causes in result.counters.items():
@@ -83,6 +88,21 @@ def test_load_bursts_follow_each_other_without_a_gap(entries: int):
     first = result.starts[0] + 2 + VTA.read_latency_cycles
     assert result.ends == [first + 2 * entries - 1 + LOAD_END]
     assert result.counters["load"]["busy"] == 2 * entries + 1
+
+
+@pytest.mark.parametrize(
+    ("block", "plain", "packed"), [(8, 8, 1 + 4), (16, 32, 1 + 16), (32, 128, 2 + 64)]
+)
+def test_a_packed_tile_takes_the_beats_of_its_scales_and_of_half_its_weights(
+    block: int, plain: int, packed: int
+):
+    params = HwParams(block_in=block, block_out=block, wgt_depth=64, packed_weights=1)
+    load = Load(memory="wgt", base=0, dram_addr=0, x_size=60)
+    for widen, beats in ((0, plain), (1, packed)):
+        result = _run(replace(load, widen=widen), params=params, dram_bytes=1 << 17)
+        first = result.starts[0] + 2 + VTA.read_latency_cycles
+        assert result.ends == [first + 60 * beats - 1 + LOAD_END]
+        assert result.counters["load"]["busy"] == 60 * beats + 1
 
 
 def test_padding_takes_a_cycle_an_entry():

@@ -27,6 +27,7 @@ CONFIGS = {
     "tight": TIGHT,
     "passes": replace(PRESETS["8x8"], vector_passes=4),
     "window": replace(PRESETS["4x4"], vector_passes=2, vector_window=3, tmp_depth=13),
+    "packed": replace(PRESETS["8x8"], packed_weights=1),
     "batch": replace(PRESETS["8x8"], batch=2, bus_bits=128, tmp_depth=13, queue_depth=3),
 }
 MEMORIES = (

@@ -33,6 +33,8 @@ CONFIGS = {"small": SMALL, "odd": ODD, "batch 4": replace(SMALL, batch=4),
            "table": replace(SMALL, batch=2, par_depth=32, vector_table=1),
            "table of int16": replace(SMALL, batch=2, par_depth=40, vector_table=2),
            "window": replace(SMALL, batch=2, vector_window=4),
+           "packed": replace(ODD, packed_weights=1),
+           "packed, 32 channels": replace(PRESETS["32x32"], packed_weights=1),
            **PRESETS}  # fmt: skip
 
 

@@ -25,8 +25,10 @@ SMALL = HwParams(
 TABLE = replace(PRESETS["4x4"], vector_table=2)
 BYTES = replace(TABLE, vector_table=1)
 ALL_FEATURES = replace(TABLE, vector_window=3)
+PACKED = replace(PRESETS["8x8"], packed_weights=1)
 CONFIGS = {
-    "small": SMALL, "table of int16": TABLE, "table": BYTES, "window": ALL_FEATURES, **PRESETS
+    "small": SMALL, "table of int16": TABLE, "table": BYTES, "window": ALL_FEATURES,
+    "packed": PACKED, **PRESETS,
 }  # fmt: skip
 SEEDS = range(40)
 
@@ -106,6 +108,19 @@ def test_programs_exercise_every_field():
         for feature in _features(insn, params)
     )
     assert not expected - set(seen), expected - set(seen)
+
+
+def test_programs_load_packed_weights():
+    """With padding, several rows, and as ever; where they are not packed, programs are what they
+    were."""
+    loads = {
+        (n.widen, bool(n.pad_left), n.y_size > 1)
+        for seed in SEEDS for n in random_program(PACKED, seed).insns
+        if isinstance(n, Load) and n.memory == "wgt"
+    }  # fmt: skip
+    assert len(loads) == 8
+    plain = random_program(PRESETS["8x8"], 3)
+    assert not any(n.widen for n in plain.insns if isinstance(n, Load) and n.memory != "par")
 
 
 @pytest.mark.slow

@@ -36,20 +36,26 @@ ODD = replace(
     par_depth=11, tmp_depth=41, out_depth=29, bus_bits=128, max_burst_beats=16, queue_depth=3,
     fetch_depth=4, loads_in_flight=2, stores_in_flight=3, vector_passes=2,
 )  # fmt: skip
+#: Tiles of weights that may be packed: 5 beats instead of 8.
+PACKED = replace(
+    SMALL, block_in=8, block_out=8, wgt_depth=19, queue_depth=3, loads_in_flight=2,
+    packed_weights=1,
+)  # fmt: skip
 VTA = MEMORY_PRESETS["vta"]
 
 
-@pytest.mark.short(2)
+@pytest.mark.short(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("params", "memory"),
     [
         (SMALL, VTA),
         (SMALL, MEMORY_PRESETS["slow"]),
+        (PACKED, VTA),
         (SMALL, replace(VTA, outstanding=1, cycles_per_beat=3)),
         (ODD, MEMORY_PRESETS["wide"]),
     ],
-    ids=["small-vta", "small-slow", "small-narrow", "odd-wide"],
+    ids=["small-vta", "small-slow", "packed-vta", "small-narrow", "odd-wide"],
 )
 def test_no_difference(params: HwParams, memory: MemoryParams):
     report = verify(params, memory, programs=25, seed=4000)

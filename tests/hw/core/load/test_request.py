@@ -8,6 +8,7 @@ import pytest
 from vdla.cosim import insn_word
 from vdla.hw.core.load.request import Requester
 from vdla.isa.insn import Load
+from vdla.isa.opcodes import LOADABLE
 from vdla.isa.params import HwParams
 from vdla.isa.status import Status
 
@@ -75,6 +76,7 @@ REFUSED = {
     "no planes": {"z_size": 0},
     "no rows": {"y_size": 0},
     "widened, but not par": {"widen": 1},
+    "packed weights, which it cannot unpack": {"widen": 1, "memory": LOADABLE.index("wgt")},
     "waits for itself": {"pop": 1},
     "gives to itself": {"push": 1},
     "bits above the layout": {"above": 1},
@@ -96,6 +98,30 @@ def test_refuses(case: str) -> None:
         ctx.set(unit.insn.valid, 1)
         await ctx.tick()
         assert (ctx.get(unit.error), ctx.get(unit.error_index)) == (Status.ILLEGAL, 5)
+
+    simulate(requester, bench)
+
+
+@pytest.mark.slow
+def test_refuses_to_widen_what_is_neither_par_nor_packed() -> None:
+    """Each in a cycle of its own; the unit takes those that are legal."""
+    params = CONFIGS["packed"]
+    requester = Requester(params)
+
+    async def bench(ctx):
+        unit = requester.unit
+        ctx.set(unit.available, 15)
+        ctx.set(requester.descriptor.ready, 1)
+        ctx.set(requester.request.ready, 1)
+        for code, name in enumerate(LOADABLE):
+            word = poke(LEGAL, params, widen=1, memory=code)
+            ctx.set(unit.insn.payload, {"word": word, "index": code})
+            ctx.set(unit.insn.valid, 1)
+            await ctx.tick().until(unit.insn.ready)
+            refused = Status.IDLE if name in ("par", "wgt") else Status.ILLEGAL
+            assert ctx.get(unit.error) == refused
+            ctx.set(unit.insn.valid, 0)
+            await ctx.tick().repeat(9)
 
     simulate(requester, bench)
 

@@ -8,7 +8,7 @@ import pytest
 from vdla.hw.core.load.transfer import Decoder
 from vdla.isa.encoding import layout
 from vdla.isa.insn import Load
-from vdla.isa.opcodes import LOADABLE, Opcode
+from vdla.isa.opcodes import LOADABLE, Opcode, widened
 from vdla.isa.params import HwParams
 
 from ..bench import poke
@@ -18,9 +18,11 @@ from .loads import CONFIGS
 
 def expected(fields: dict[str, int], params: HwParams) -> dict[str, dict[str, int]]:
     """The transfer, from the fields of an instruction."""
-    memory = LOADABLE[fields["memory"]]
-    size = params.block if fields["widen"] else params.entry_bytes(memory)
-    bus = params.bus_bytes
+    memory, bus = LOADABLE[fields["memory"]], params.bus_bytes
+    size = params.entry_bytes(memory)
+    if fields["widen"]:
+        scales = -(-params.block // 2 // bus) * bus
+        size = params.block if memory == "par" else scales + params.block**2 // 2
     return {
         "box": {
             "base": fields["base"], "pad_left": fields["pad_left"], "pad_top": fields["pad_top"],
@@ -49,7 +51,7 @@ def test_every_field(params: HwParams) -> None:
 
     async def bench(ctx):
         for memory in range(4):
-            for widen in (0, 1) if memory == LOADABLE.index("par") else (0,):
+            for widen in (0, 1) if LOADABLE[memory] in widened(params) else (0,):
                 for extreme in (False, True, False, False):
                     fields = {
                         f.name: f.maximum if extreme else rng.randint(f.minimum, f.maximum)

@@ -8,7 +8,8 @@ from collections import defaultdict
 import numpy as np
 import pytest
 from vdla.hw.core.load.writer import Writer
-from vdla.isa.opcodes import LOADABLE, Units
+from vdla.isa.opcodes import LOADABLE, Units, widened
+from vdla.isa.packed import unpack
 from vdla.isa.params import HwParams
 from vdla.isa.status import Status
 
@@ -16,9 +17,13 @@ from ..simulation import simulate
 from .loads import CONFIGS
 
 
-def word(entry: bytes, widen: bool) -> int:
+def word(entry: bytes, name: str, widen: bool, params: HwParams) -> int:
     """An entry as its scratchpad has it."""
-    content = np.frombuffer(entry, np.int8).astype("<i4").tobytes() if widen else entry
+    content = entry
+    if widen and name == "par":
+        content = np.frombuffer(entry, np.int8).astype("<i4").tobytes()
+    elif widen:
+        content = unpack(np.frombuffer(entry, np.uint8), params).tobytes()
     return int.from_bytes(content, "little")
 
 
@@ -35,8 +40,9 @@ class Bench:
         rng, placed = self.rng, self.writer.placed
         while self.left:
             code = rng.randrange(len(LOADABLE))
-            name, widen = LOADABLE[code], LOADABLE[code] == "par" and rng.random() < 0.5
-            size = self.params.block if widen else self.params.entry_bytes(name)
+            name, params = LOADABLE[code], self.params
+            widen = name in widened(params) and rng.random() < 0.5
+            size = params.dram_entry_bytes(name, widen)
             entry, value = rng.randrange(self.params.depth(name)), rng.randrange(-128, 128)
             ctx.set(placed.target, {"memory": code, "widen": widen, "pad_value": value})
             ctx.set(placed.entry, entry)
@@ -44,9 +50,13 @@ class Bench:
                 await self._cycle(ctx)
             pad = rng.random() < 0.4
             content = bytes([value & 255]) * size if pad else rng.randbytes(size)
+            packed = widen and name == "wgt" and not pad
+            if name == "wgt" and pad:
+                content = bytes([value & 255]) * params.entry_bytes(name)
             await (self._cycle(ctx, pad=1, step=1) if pad else self._beats(ctx, content))
             bits = len(getattr(self.writer, name).data)
-            self.expected[name, entry] = word(content, widen) & ((1 << bits) - 1)
+            its = word(content, name, packed or (widen and name == "par"), params)
+            self.expected[name, entry] = its & ((1 << bits) - 1)
             self.left -= 1
         await self._cycle(ctx)
 
@@ -82,6 +92,13 @@ class Bench:
                         where = name, ctx.get(port.addr)
                         self.memory[where] &= ~mask
                         self.memory[where] |= ctx.get(port.data) & mask
+
+
+def test_packed_entries() -> None:
+    """Of all memories, with padding."""
+    bench = Bench(CONFIGS["packed"], 9)
+    simulate(bench.writer, bench.place, bench.write)
+    assert dict(bench.memory) == bench.expected
 
 
 @pytest.mark.slow
