@@ -39,6 +39,9 @@ def quantize(
         float | None,
         typer.Option(help="0 to 1: move so much of channels' differences into weights (0.5)."),
     ] = None,
+    weight_bits: Annotated[
+        int, typer.Option(help="8, or 4 with a scale for each 16 input channels.")
+    ] = 8,
     json_file: JsonFile = None,
 ) -> None:
     """Quantise a float model to int8 (QDQ ONNX; MODEL_int8.onnx without --output) and compare."""
@@ -53,8 +56,9 @@ def quantize(
     arrays = dict(zip(names, read_arrays(samples, names), strict=True))
     with progress_bar(f"quantise {model.name}") as progress:
         made = quantize_model(
-            model, arrays, method, percentile, bias_correction, least_sqnr, smoothing, progress
-        )
+            model, arrays, method, percentile, bias_correction, least_sqnr, smoothing, progress,
+            weight_bits=weight_bits,
+        )  # fmt: skip
     with whole_file(path) as place:
         onnx.save_model(made.model, str(place))
     body = {"model": model.name, "output": str(path)} | made.report

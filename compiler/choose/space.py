@@ -28,14 +28,17 @@ class Workload:
 
     The fields that take part in comparisons are all that decides how fast its knobs are. Other
     fields, such as a zero point, only decide the values that it computes. A field ``context`` has
-    what the neighbours of the node leave it: it decides which knobs are legal and wanted.
+    what the neighbours of the node leave it: it decides which knobs are legal and wanted. A field
+    that came later is given by keyword, and no part of the key at its default, so that records
+    hold.
     """
 
     @property
     def key(self) -> str:
         """The fields that decide how fast knobs are, as JSON."""
-        deciding = (f.name for f in fields(self) if f.compare and f.name != "context")
-        named = {name: _plain(getattr(self, name)) for name in deciding}
+        deciding = [f for f in fields(self) if f.compare and f.name != "context"]
+        values = [(f, getattr(self, f.name)) for f in deciding]
+        named = {f.name: _plain(v) for f, v in values if not (f.kw_only and v == f.default)}
         return json.dumps(named, sort_keys=True, separators=(",", ":"))
 
 

@@ -25,12 +25,13 @@ from .calibrate import (
     check_samples,
 )
 from .damage import Damage, check_reached, measured, without
-from .draft import Draft, label
-from .plan import FLOAT_AROUND, Plan, clip_bounds, data_operands, plan
+from .draft import Draft, attribute, label
+from .four_bits import GROUP
+from .plan import FLOAT_AROUND, Plan, clip_bounds, data_operands, has_weights, plan
 from .prepare import prepare
 from .rewrite import rewrite
 from .smooth import find_pairs, smooth
-from .weights import Scale, Weight, corrected, quantize_weights
+from .weights import FourBits, Scale, Weight, corrected, quantize_weights
 
 #: The most signal to quantisation noise, in dB, that can be asked for: float32 itself has less.
 MOST_SQNR = 150
@@ -68,6 +69,8 @@ def quantize(
     progress: Progress | None = None,
     float_nodes: Collection[str] = (),
     measures_error: bool = True,
+    weight_bits: int | Mapping[str, int] = 8,
+    weight_group: int = GROUP,
 ) -> Quantized:
     """Quantise a float ONNX model.
 
@@ -100,6 +103,10 @@ def quantize(
         Names of nodes that stay float.
     measures_error : bool
         Whether the report has signal to quantisation noise, which takes a run of both models.
+    weight_bits : int, or mapping by names of nodes
+        8, or 4 with a scale for each ``weight_group`` input channels of an output channel, which a
+        machine with packed weights reads as 4 bits; the model stays one of int8. Nodes without a
+        number have 8, as do convolutions in groups.
 
     Raises
     ------
@@ -116,6 +123,12 @@ def quantize(
         raise VdlaError(f"least SQNR: expected 0 to {MOST_SQNR} dB, got {least_sqnr!r}")
     if least_sqnr is not None and not measures_error:
         raise VdlaError("measures_error: expected True with a least SQNR, got False")
+    each = weight_bits.values() if isinstance(weight_bits, Mapping) else (weight_bits,)
+    for bits in each:
+        if bits not in (4, 8):
+            raise VdlaError(f"weight bits: expected 4 or 8, got {bits!r}")
+    if type(weight_group) is not int or weight_group < 1:
+        raise VdlaError(f"weight group: expected channels, at least 1, got {weight_group!r}")
     if smoothing is not None and not 0 <= smoothing <= 1:
         raise VdlaError(f"smoothing: expected 0 to 1, got {smoothing!r}")
     draft = Draft.load(model, samples)
@@ -128,6 +141,10 @@ def quantize(
     unknown = [name for name in float_nodes if name not in names]
     if unknown:
         raise VdlaError(f"float nodes: expected nodes of the model, got {unknown[0]!r}")
+    named = weight_bits if isinstance(weight_bits, Mapping) else dict.fromkeys(names, weight_bits)
+    unknown = [name for name in named if name not in names]
+    if unknown:
+        raise VdlaError(f"weight bits: expected nodes of the model, got {unknown[0]!r}")
     draft.float_nodes = frozenset(float_nodes)
     prepare(draft)
     made = plan(draft)
@@ -136,7 +153,8 @@ def quantize(
         reasons = reasons or FLOAT_AROUND
         raise VdlaError(f"expected a model with an operator that has an integer form: {reasons}")
     batches = len(Probe(draft, samples, ()))
-    passes = (1 if method == "minmax" else 2) + bias_correction + 2 * measures_error
+    small = {n.name: n.input[0] for n in draft.nodes if _is_small(draft, n, named)}
+    passes = (1 if method == "minmax" else 2) + bias_correction + 2 * measures_error + bool(small)
     pairs = [] if smoothing is None else find_pairs(draft)
     steps = 0 if least_sqnr is None else len(measured(draft, made))
     advance = _counter(batches * (passes + bool(pairs)) + steps, progress)
@@ -146,10 +164,13 @@ def quantize(
     stored = tuple(made.groups)
     outputs = tuple(name for name in draft.outputs if draft.dtypes[name].startswith("float"))
     copies = {} if least_sqnr is not None else draft.copies(made.groups)
-    probe = Probe(draft, samples, tuple(n for n in stored if n not in copies), outputs)
+    probed = tuple(n for n in stored if n not in copies or n in small.values())
+    probe = Probe(draft, samples, probed, outputs)
     ranges = calibrate(probe, method, percentile, advance)
     ranges |= {name: ranges[source] for name, source in copies.items()}
-    job = _Job(draft, ranges, probe, bias_correction, copies, measures_error)
+    moments = _moments(probe, {*small.values()}.intersection(probed), advance) if small else {}
+    four = FourBits({*small}, weight_group, moments)
+    job = _Job(draft, ranges, probe, bias_correction, four, copies, measures_error)
     if least_sqnr is None:
         built, alone = job.build(made, advance, is_last=True), {}
     else:
@@ -188,6 +209,7 @@ class _Job:
     ranges: dict[str, Range]
     probe: Probe
     bias_correction: bool
+    four: FourBits = field(default_factory=FourBits)
     #: Of the float model, as :meth:`.draft.Draft.copies` has them.
     copies: Mapping[str, str] = field(default_factory=dict)
     measures_error: bool = True
@@ -197,7 +219,7 @@ class _Job:
     ) -> tuple[dict[str, Scale], dict[str, Weight]]:
         """Scales and weights."""
         scales = _scales(self.draft, made, self.ranges)
-        weights = quantize_weights(self.draft, made, scales)
+        weights = quantize_weights(self.draft, made, scales, self.four)
         if self.bias_correction:
             weights = corrected(self.draft, weights, self.probe.samples, advance)
         return scales, weights
@@ -216,6 +238,25 @@ class _Job:
         copied = {*dequantized} - {*sources}
         errors |= {name: errors[self.copies[name]] for name in copied - {*self.probe.others}}
         return _Built(made, scales, quantised.finish(), errors)
+
+
+def _is_small(draft: Draft, node: onnx.NodeProto, bits: Mapping[str, int]) -> bool:
+    """Whether a node's weights are to have 4 bits."""
+    together = node.op_type != "Conv" or attribute(node, "group", 1) == 1
+    return bits.get(node.name) == 4 and has_weights(draft, node) and together
+
+
+def _moments(
+    probe: Probe, names: Collection[str], advance: Callable[[], None]
+) -> dict[str, np.ndarray]:
+    """The sums of products of any two channels of matrices, by their names, on the samples."""
+    found: dict[str, np.ndarray] = {}
+    for values in probe.run(advance):
+        for name in names:
+            if values[name].ndim == 2:
+                x = values[name].astype(np.float64)
+                found[name] = found.get(name, 0) + x.T @ x
+    return found
 
 
 def _with_least_sqnr(

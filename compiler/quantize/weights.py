@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 import onnx
@@ -12,6 +12,7 @@ from onnx import helper
 from ..graph.arithmetic.requant import INT8_MAX, INT8_MIN
 from .calibrate import Probe, Range, Samples
 from .draft import Draft, attribute, operands
+from .four_bits import GROUP, four_bits
 from .plan import Plan, has_weights
 
 #: The least scale: products of two scales must stay normal numbers in float32.
@@ -59,12 +60,31 @@ class Weight:
         return self.stored.astype(np.float32) * self.scale.reshape(shape)
 
 
-def quantize_weight(draft: Draft, node: onnx.NodeProto, x: Scale) -> Weight:
+@dataclass(frozen=True, eq=False)
+class FourBits:
+    """What makes the weights of some products 4 bits.
+
+    Attributes
+    ----------
+    nodes : their names
+    group : input channels that share a scale
+    moments : by operand, the sums of products of any two channels on the samples
+    """
+
+    nodes: Collection[str] = ()
+    group: int = GROUP
+    moments: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+
+def quantize_weight(draft: Draft, node: onnx.NodeProto, x: Scale, four: FourBits) -> Weight:
     """The weight of a product whose operand has scale ``x``."""
     names = [*operands(node)]
     data = draft.constants[names[1]].astype(np.float64)
     axis = 0 if node.op_type == "Conv" or attribute(node, "transB", 0) else 1
     bias = draft.constants[names[2]].astype(np.float64) if len(names) > 2 else None
+    if node.name in four.nodes:
+        stored, scale = _of_four_bits(node, data, axis, four)
+        return Weight(stored, scale, axis, bias)
     limit = np.abs(data).max(axis=tuple(i for i in range(data.ndim) if i != axis))
     scale = limit / INT8_MAX
     if bias is not None:
@@ -76,18 +96,37 @@ def quantize_weight(draft: Draft, node: onnx.NodeProto, x: Scale) -> Weight:
     return Weight(stored, scale, axis, bias)
 
 
-def quantize_weights(draft: Draft, made: Plan, scales: Mapping[str, Scale]) -> dict[str, Weight]:
+def _of_four_bits(
+    node: onnx.NodeProto, data: np.ndarray, axis: int, four: FourBits
+) -> tuple[np.ndarray, np.ndarray]:
+    """A weight int8 and its scales. Of a convolution, input channels of one place make groups."""
+    if node.op_type != "Conv":
+        rows = data if axis == 0 else data.T
+        stored, scale = four_bits(rows, four.group, four.moments.get(node.input[0]))
+        return (stored if axis == 0 else np.ascontiguousarray(stored.T)), scale
+    outputs, channels = data.shape[:2]
+    places = np.moveaxis(data, 1, -1)
+    filled = np.zeros((*places.shape[:-1], -(-channels // four.group) * four.group))
+    filled[..., :channels] = places
+    stored, scale = four_bits(filled.reshape(outputs, -1), four.group, None)
+    stored = np.moveaxis(stored.reshape(filled.shape), -1, 1)
+    return np.ascontiguousarray(stored[:, :channels]), scale
+
+
+def quantize_weights(
+    draft: Draft, made: Plan, scales: Mapping[str, Scale], four: FourBits
+) -> dict[str, Weight]:
     """The weights of all products on integers, by the names of their results. Products of one
     weight and bias by operands of one scale have one of them."""
     found: dict[str, Weight] = {}
-    known: dict[tuple[str | Scale, ...], Weight] = {}
+    known: dict[tuple, Weight] = {}
     for node, reason in zip(draft.nodes, made.reasons, strict=True):
         if reason or not has_weights(draft, node):
             continue
         x = scales[node.input[0]]
-        key = (x, node.op_type, *node.input[1:])
+        key = (x, node.op_type, node.name in four.nodes, *node.input[1:])
         if key not in known:
-            known[key] = quantize_weight(draft, node, x)
+            known[key] = quantize_weight(draft, node, x, four)
         found[node.output[0]] = known[key]
     return found
 

@@ -269,6 +269,8 @@ class ProductShape(Shape):
     through_tmp: int = 0
     #: Whether another image is loaded, and added to the results.
     adds_image: bool = False
+    #: Whether weights lie in DRAM as 4 bits.
+    packed: bool = False
 
     noun = "convolution"
 
@@ -356,7 +358,8 @@ class ProductShape(Shape):
         inp_entries, wgt_entries = self._entries(tile)
         cols = self.input_cols(tile.cols)
         inp = _load_cycles(inp_entries // cols, cols * params.entry_bytes("inp"), machine)
-        wgt = _load_cycles(1, wgt_entries * params.entry_bytes("wgt"), machine)
+        tile_bytes = params.dram_entry_bytes("wgt", self.packed)
+        wgt = _load_cycles(1, wgt_entries * tile_bytes, machine)
         of_weights, of_inputs = self._sums(tile)
         # The sums of what stays on chip are made when it is loaded, not for each tile.
         sums = of_weights * (tile.order != "weights") + of_inputs * (tile.order != "pixels")
@@ -390,7 +393,7 @@ class ProductShape(Shape):
         oc_tiles, pixel_tiles = self.count_tiles(tile)
         inp = self.ic_blocks * self.least_input(tile) * params.entry_bytes("inp")
         weights = self.oc_blocks * self.ic_blocks * self.taps * self.phases
-        wgt = weights * params.entry_bytes("wgt")
+        wgt = weights * params.dram_entry_bytes("wgt", self.packed)
         if self.grouped:
             loaded = inp * self.oc_blocks
         else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -88,6 +88,7 @@ class Linker:
         places: Mapping[Buffer, Place],
         firsts: Mapping[str, int] | None = None,
         numbers: Mapping[int, int] | None = None,
+        packed: Collection[Buffer] = (),
     ) -> int:
         """Append the instructions of a layer, and return how many.
 
@@ -96,10 +97,13 @@ class Linker:
         places : where the loop program's parameters lie
         firsts : the first entries of its buffers, by scratchpad; 0 where nothing is said
         numbers : the loop program's numbers by slot; else those that it was made with
+        packed : parameters that are packed weights in DRAM, whose loads were made for others
         """
         first_of = firsts or {}
         rows = code.insns.rows.copy()
         for buffer, moved in code.addresses:
+            if buffer in packed:
+                self._load_packed(rows, moved.rows)
             rows[moved.rows, moved.column] += places[buffer].address
         for memory, moved in code.entries:
             rows[moved.rows, moved.column] += first_of.get(memory, 0)
@@ -120,6 +124,19 @@ class Linker:
         self._note_of.append(notes)
         self.count += len(rows)
         return len(rows)
+
+    def _load_packed(self, rows: np.ndarray, which: np.ndarray) -> None:
+        """Let some rows, which are LOADs of weights, read packed tiles: their addresses and strides
+        are whole tiles."""
+        params = self.params
+        column = {
+            name: column_of(Opcode.LOAD, name, params)
+            for name in ("widen", "dram_addr", "y_stride", "z_stride")
+        }
+        rows[which, column.pop("widen")] = 1
+        plain, packed = (params.dram_entry_bytes("wgt", widen) for widen in (0, 1))
+        for place in column.values():
+            rows[which, place] = rows[which, place] // plain * packed
 
     def _place_micro_ops(
         self, rows: np.ndarray, opcodes: np.ndarray, uops: list[bytes], layer: str

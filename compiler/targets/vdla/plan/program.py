@@ -17,6 +17,7 @@ from .....isa.depend import deadlines, dependencies, find_tokens
 from .....isa.errors import VdlaError
 from .....isa.insn_table import InsnTable
 from .....isa.notes import Note, pack_notes
+from .....isa.packed import pack
 from .....isa.params import HwParams
 from .....isa.program import MAX_DRAM_BYTES, PROGRAM_ALIGN_BYTES, Program
 from .....isa.runs import Footprints
@@ -208,14 +209,19 @@ class LinkedPart:
         if isinstance(node.op, QAdd | QConvAdd) and addend is not None:
             image, name = pack_activation(addend, self.machine.params), node.inputs[-1]
             places.append(Place(self.linker.dram.constant(image.tobytes(), name), name))
+        packed, buffers = [], operator.code.func.params
         for kind, data in operator.template.constants(graph, node).items():
-            name = f"{node.name}.{kind}"
-            places.append(Place(self.linker.dram.constant(data.tobytes(), name), name))
+            name, stored = f"{node.name}.{kind}", data
+            if kind == "weight" and getattr(operator.workload, "packed", False):
+                packed.append(buffers[len(places)])
+                stored = pack(data.reshape(-1, *data.shape[-2:]), self.machine.params)
+                assert stored is not None, name
+            places.append(Place(self.linker.dram.constant(stored.tobytes(), name), name))
         places.append(Place(self.placed[node.output], node.output))
-        by_buffer = dict(zip(operator.code.func.params, places, strict=True))
+        by_buffer = dict(zip(buffers, places, strict=True))
         code = operator.code.object_code(operator.image_chunks)
         firsts = self._firsts(operator)
-        return self.linker.add(code, node.name, by_buffer, firsts, operator.numbers)
+        return self.linker.add(code, node.name, by_buffer, firsts, operator.numbers, packed)
 
     def _firsts(self, operator: Operator) -> Mapping[str, int]:
         """The first entries of an operator's buffers, by scratchpad. Operators of the vector track

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import cached_property, reduce
 from math import gcd, lcm
 from typing import NamedTuple
 
 import numpy as np
 
+from .....isa.packed import scales_of
 from .....runtime.layout import blocks, pack_weight
 from ....choose.space import Knobs, Refusal
 from ....graph.arithmetic.requant import INT8_MAX, INT8_MIN
@@ -48,8 +49,8 @@ MOST_GROUPS, MOST_GROUPED_CHANNELS = 8, 128
 class ProductsWorkload(PlannedWorkload):
     """A convolution in blocks of channels; a dense layer is a convolution of a single pixel.
 
-    Each weight is the sum of ``parts`` int8 values. The image is padded with ``pad_value``, the
-    zero point.
+    Each weight is the sum of ``parts`` int8 values; ``packed`` ones lie in DRAM as 4 bits. The
+    image is padded with ``pad_value``, the zero point.
     """
 
     ic_blocks: int
@@ -62,6 +63,7 @@ class ProductsWorkload(PlannedWorkload):
     pad_value: int = field(compare=False)
     epilogue: E.Epilogue = field(compare=False)
     skips_cols: bool = field(compare=False)
+    packed: bool = field(default=False, kw_only=True)
 
     @property
     def groups_of_blocks(self) -> tuple[int, ...]:
@@ -73,7 +75,8 @@ class ProductsWorkload(PlannedWorkload):
         """The convolution as the planner sees it."""
         return ProductShape(
             ic_blocks=self.ic_blocks, oc_blocks=self.oc_blocks, parts=self.parts,
-            skips_cols=self.skips_cols, **self.window.sizes(self.height, self.width),
+            skips_cols=self.skips_cols, packed=self.packed,
+            **self.window.sizes(self.height, self.width),
         )  # fmt: skip
 
 
@@ -175,11 +178,30 @@ class Products(PlannedTiles[ProductsWorkload]):
         plain = ProductsWorkload(
             ic_blocks, height, width, oc_blocks, window, len(split_int8(weight.data)), context,
             op.x_zero_point, E.Epilogue.from_requant(op.requant), skipping,
+            packed=self._is_packed(op, weight.data),
         )  # fmt: skip
         if (groups := self.find_groups(graph, node)) is None:
             return plain
         own = {"ic_blocks": groups.inputs, "oc_blocks": groups.outputs, "skips_cols": False}
         return GroupedWorkload(**vars(plain) | own, groups=groups.count)
+
+    def _is_packed(self, op: QConv2d | QDense, weight: np.ndarray) -> bool:
+        """Whether the machine unpacks weights, and each row of a tile of these is a scale times 4
+        bits."""
+        params = self.machine.params
+        apart = isinstance(op, QConv2d) and op.groups > 1
+        if apart or not params.packed_weights or weight.dtype != np.int8:
+            return False
+        _, known = self._packed.setdefault(id(weight), (weight, []))  # kept: no other has its id
+        if not known:
+            kernel = weight.reshape(*weight.shape, *(1,) * (4 - weight.ndim))
+            known.append(bool(scales_of(pack_weight(kernel, params)).all()))
+        return known[0]
+
+    @cached_property
+    def _packed(self) -> dict[int, tuple[np.ndarray, list[bool]]]:
+        """By their id, weights and whether they are packed."""
+        return {}
 
     def schedule(self, workload: ProductsWorkload, knobs: Knobs, name: str) -> PrimFunc:
         """The bias in ``param`` contains ``-x_zero_point * sum(weight)``."""
