@@ -57,7 +57,7 @@ def fold_constants(draft: Draft) -> None:
 
 
 def drop_identities(draft: Draft) -> None:
-    """Remove Identity, and Dropout whose mask nobody reads."""
+    """Remove Identity, Concat of one tensor, and Dropout whose mask nobody reads."""
     readers = draft.readers()
     renamed: dict[str, str] = {}
     kept = []
@@ -65,7 +65,8 @@ def drop_identities(draft: Draft) -> None:
         for i, name in enumerate(node.input):
             node.input[i] = renamed.get(name, name)
         masked = len(node.output) > 1 and readers[node.output[1]]
-        same = node.op_type == "Identity" or (node.op_type == "Dropout" and not masked)
+        alone = node.op_type == "Concat" and len(node.input) == 1
+        same = node.op_type == "Identity" or (node.op_type == "Dropout" and not masked) or alone
         if same and node.output[0] not in draft.outputs:
             renamed[node.output[0]] = node.input[0]
         else:

@@ -126,7 +126,7 @@ OPERATORS: dict[str, Maker] = (
     elements.MAKERS | optimised.MAKERS | places.MAKERS | quantised.MAKERS | recurrent.MAKERS
     | reductions.MAKERS | shapes.MAKERS | signals.MAKERS | windows.MAKERS
     | {f"com.microsoft.{kind}": maker
-       for kind, maker in (quantised.OWN_MAKERS | optimised.OWN_MAKERS | decoders.OWN_MAKERS).items()}
+       for makers in (decoders, optimised, quantised) for kind, maker in makers.OWN_MAKERS.items()}
 )  # fmt: skip
 
 

@@ -49,7 +49,7 @@ def _product(d: Draw) -> Sample:
 
 def _attention(d: Draw) -> Sample:
     """A prompt without caches, or tokens behind those in caches, which may be longer."""
-    kv_heads, width, rows = d.integer(1, 3), d.choice((8, 16)), d.choice((1, 3))
+    kv_heads, width, rows = d.integer(1, 3), d.choice((16, 32)), d.choice((1, 3))
     heads = kv_heads * d.integer(1, 3)
     batch = d.integer(1, 3) if rows == 1 else 1
     places = d.choice((0, 6))
@@ -69,7 +69,7 @@ def _attention(d: Draw) -> Sample:
     operands += [d.operand(filled + rows - 1, "int32"), d.operand(total, "int32")]
     attributes = {"num_heads": heads, "kv_num_heads": kv_heads}
     if d.flag():
-        turned = d.choice((8, width))
+        turned = d.choice((16, width))
         attributes |= {"do_rotary": 1, "rotary_interleaved": d.integer(0, 1)}
         operands += _turns(d, 12, turned)
     extra = {"scale": 0.25, "softcap": 2.0, "local_window_size": 2}
