@@ -48,6 +48,11 @@ def open_program(source: Any) -> Callable[[Sizes], Graph]:
             program = program.run_decompositions(table)
         except Exception as error:  # a program of unknown origin can make tracing fail in any way
             what = f"torch cannot decompose the program: {_line(error)}"
+            if constants := changed_constants(program):
+                what = (
+                    f"the program changes {constants[0]!r}, which is no buffer of the model; export"
+                    " it with torch.export.export(..., strict=True)"
+                )
             raise VdlaError(f"{where}: {what}") from None
 
     def read(sizes: Sizes) -> Graph:
@@ -59,6 +64,20 @@ def open_program(source: Any) -> Callable[[Sizes], Graph]:
         return graph
 
     return read
+
+
+def changed_constants(program: Any) -> list[str]:
+    """The constants that an exported program writes to. torch makes such programs of caches that
+    are no buffers of the module where it does not trace its bytecode (``strict=False``)."""
+    constants = {
+        spec.arg.name: spec.target for spec in program.graph_signature.input_specs
+        if spec.kind == InputKind.CONSTANT_TENSOR
+    }  # fmt: skip
+    written = [
+        str(node.args[0]) for node in program.graph.nodes
+        if node.op == "call_function" and str(node.target).partition(".default")[0].endswith("_")
+    ]  # fmt: skip
+    return [str(constants[name]) for name in written if name in constants]
 
 
 def _load(source: Any) -> tuple[Any, str]:
