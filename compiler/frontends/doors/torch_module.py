@@ -34,6 +34,7 @@ def export_module(module: Any, examples: Examples | None) -> Any:
     """
     torch = need("torch")
     from ..pytorch.graph import changed_constants  # it imports torch
+
     if isinstance(module, torch.jit.ScriptModule):
         raise VdlaError(
             "model: TorchScript is not supported; give the torch.nn.Module that it was made from"

@@ -132,9 +132,7 @@ class _Program:
         specs = {spec.arg.name: spec for spec in signature.input_specs}
         inputs: list[str] = []
         declared = self.bind(specs)
-        changed = {
-            s.target for s in signature.output_specs if s.kind == OutputKind.BUFFER_MUTATION
-        }
+        changed = {s.target for s in signature.output_specs if s.kind == OutputKind.BUFFER_MUTATION}
         for node in self.program.graph.nodes:
             match node.op:
                 case "placeholder":

@@ -78,13 +78,13 @@ class _Builder:
         self.nodes: list[onnx.NodeProto] = []
         self.constants: dict[str, np.ndarray] = {}
 
-    def add(self, kind: str, name: str, *operands: str, outputs: Sequence[str] = (), own: bool = True,
-            **attributes: Any) -> str:  # fmt: skip
+    def add(
+        self, kind: str, name: str, *operands: str, outputs: Sequence[str] = (), own: bool = True,
+        **attributes: Any,
+    ) -> str:  # fmt: skip
         made = [name, *outputs]
         domain = "com.microsoft" if own else ""
-        self.nodes.append(
-            helper.make_node(kind, operands, made, name, domain=domain, **attributes)
-        )
+        self.nodes.append(helper.make_node(kind, operands, made, name, domain=domain, **attributes))
         return name
 
     def constant(self, name: str, value: Any) -> str:

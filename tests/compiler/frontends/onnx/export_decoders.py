@@ -116,10 +116,11 @@ def exported(model: Any, states: Mapping[str, str], dynamo: bool) -> onnx.ModelP
             Step(), given, None, dynamo=True, opset_version=18, dynamic_shapes=shapes, **names
         )
         return program.model_proto
-    axes = dict.fromkeys(("input_ids", "position_ids"), {0: "batch_size", 1: "sequence_length"})
-    axes["attention_mask"] = {0: "batch_size", 1: "total_sequence_length"}
-    axes |= dict.fromkeys(states, {0: "batch_size", 2: "past_sequence_length"})
-    axes |= dict.fromkeys(states.values(), {0: "batch_size", 2: "total_sequence_length"})
+    row, total = {1: "sequence_length"}, "total_sequence_length"
+    axes = {"input_ids": row, "position_ids": row, "attention_mask": {1: total}}
+    axes |= {name: {2: "past_sequence_length"} for name in states}
+    axes |= {name: {2: total} for name in states.values()}
+    axes = {name: {0: "batch_size", **sizes} for name, sizes in axes.items()}
     data = io.BytesIO()
     torch.onnx.export(
         Step(), given, data, dynamo=False, opset_version=17, dynamic_axes=axes, **names
