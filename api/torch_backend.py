@@ -152,11 +152,11 @@ class _Compiled:
             if tensor.device.type != "cpu":
                 raise VdlaError(f"expected tensors on the CPU, got one on {tensor.device}")
         program = export_module(bound, tuple(given))
-        for name in program.graph_signature.buffers_to_mutate.values():
-            raise VdlaError(f"the model changes {name!r}, which torch would not see")
         self.layout = layouts[-1]
         self.names = [n for n in program.graph_signature.user_inputs if isinstance(n, str)]
         self.module: Module = compile(program, **options)
+        if self.module.compiled.states:
+            raise VdlaError("the model changes its buffers, which torch would not see")
 
     def run(self, tensors: Sequence[Any]) -> list[Any]:
         arrays = {
