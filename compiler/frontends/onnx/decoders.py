@@ -57,10 +57,31 @@ def _product_of_groups(parts: Parts) -> list[str]:
     """A product by a matrix whose columns are groups of integers with a scale each."""
     parts.only(weight_prepacked=0)
     parts.without(4)
-    count, outputs, size = (parts.attributes[name] for name in ("K", "N", "block_size"))
-    bits = parts.attributes.get("bits", 4)
+    count, outputs = parts.attributes["K"], parts.attributes["N"]
+    matrix = _dequantised(parts, outputs, count, (1, 2, 3)).T
+    y = parts.add("MatMul", parts.operand(0), np.ascontiguousarray(matrix))
+    return [parts.sum(y, parts.operand(5))]
+
+
+def _gather_of_groups(parts: Parts) -> list[str]:
+    """Rows of a matrix of groups of integers, as those of a vocabulary."""
+    parts.only(gather_axis=0)
+    outputs, stored = parts.shape(0, 2)
+    count = stored * 8 // parts.attributes.get("bits", 4)
+    if parts.attributes.get("quantize_axis", 1) not in (1, -1):
+        raise parts.refuse("supported is quantize_axis = 1 of a matrix, got 0")
+    matrix = _dequantised(parts, outputs, count, (0, 2, 3))
+    return [parts.add("Gather", matrix, parts.operand(1), axis=0)]
+
+
+def _dequantised(
+    parts: Parts, outputs: int, count: int, positions: tuple[int, int, int]
+) -> np.ndarray:
+    """The float32 matrix [outputs, count] that integers, scales and zero points in operands at
+    these positions stand for."""
+    size, bits = parts.attributes["block_size"], parts.attributes.get("bits", 4)
     groups = -(-count // size)
-    stored, scales = parts.constant(1, "weights"), parts.constant(2, "scales")
+    stored, scales = map(parts.constant, positions, ("weights", "scales"))
     expected = outputs * groups * size * bits // 8
     if bits not in _BITS or stored.dtype != np.uint8 or stored.size != expected:
         raise parts.refuse(
@@ -68,15 +89,13 @@ def _product_of_groups(parts: Parts) -> list[str]:
             f" [{outputs}, {groups}, {size}], got {bits} bits in {stored.dtype}{[*stored.shape]}"
         )
     zeros = np.full((outputs, groups), 1 << (bits - 1), np.float32)
-    if parts.operand(3):
-        zeros = parts.constant(3, "zero points")
+    if parts.operand(positions[2]):
+        zeros = parts.constant(positions[2], "zero points")
         zeros = _unpacked(zeros, outputs, bits)[:, :groups] if zeros.dtype == np.uint8 else zeros
     weight = _unpacked(stored, outputs, bits).reshape(outputs, groups, size).astype(np.float32)
     weight -= zeros.reshape(outputs, groups, 1)
     weight *= scales.reshape(outputs, groups, 1)
-    matrix = np.ascontiguousarray(weight.reshape(outputs, -1)[:, :count].T)
-    y = parts.add("MatMul", parts.operand(0), matrix)
-    return [parts.sum(y, parts.operand(5))]
+    return weight.reshape(outputs, -1)[:, :count]
 
 
 def _unpacked(stored: np.ndarray, rows: int, bits: int) -> np.ndarray:
@@ -181,6 +200,7 @@ def _for_queries(parts: Parts, keys: str) -> str:
 
 #: By operator, what makes its nodes and returns the names of its results.
 RULES: dict[str, Callable[[Parts], list[str]]] = {
+    "GatherBlockQuantized": _gather_of_groups,
     "GroupQueryAttention": _grouped_attention,
     "MatMulNBits": _product_of_groups,
     "RotaryEmbedding": _rotary_embedding,

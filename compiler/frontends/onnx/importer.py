@@ -32,8 +32,17 @@ from .decoders import OPSET as PARTS_OPSET
 from .decoders import RULES
 from .functions import function_body
 from .model import STANDARD, first_line, load_model, opset_of
-from .narrow import HELD, held, in_range, narrow_results, narrow_type, rounds_inside, widened
-from .ops import DOMAINS, READERS
+from .narrow import (
+    HALVES,
+    HELD,
+    held,
+    in_range,
+    narrow_results,
+    narrow_type,
+    rounds_inside,
+    widened,
+)
+from .ops import DOMAINS, LIKE_FIRST, READERS
 from .ops.call import Call, Reader, ValueNeeded
 from .parts import Parts
 
@@ -249,7 +258,11 @@ class Importer:
             return
         try:
             inferred = standard and control is None
-            narrow = narrow_results(proto, opset, operands, self.narrow) if inferred else {}
+            if proto.op_type in LIKE_FIRST and proto.op_type not in _schemas():
+                kind = self.narrow.get(proto.input[0], "")
+                narrow = dict.fromkeys(filter(None, proto.output), kind) if kind in HALVES else {}
+            else:
+                narrow = narrow_results(proto, opset, operands, self.narrow) if inferred else {}
         except VdlaError as error:
             raise VdlaError(f"{label}: {error}") from None
         proto = widened(proto)

@@ -15,7 +15,7 @@ import onnx
 import onnxruntime
 import pytest
 import vdla
-from onnx import helper
+from onnx import TensorProto, helper, numpy_helper
 from vdla.bench.distance import distances
 from vdla.cli import run_app
 from vdla.compiler.quantize.flow import Quantized
@@ -140,6 +140,31 @@ def test_weights_of_four_bits() -> None:
     runs = with_caches(peer(model), genai_runs(ROWS), CONTEXT)
     wanted = np.concatenate([made["logits"][0] for _, made in runs])
     np.testing.assert_allclose(logits(module, genai_runs(ROWS)), wanted, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("bits", [4, 32])
+def test_half_precision(bits: int) -> None:
+    """The result of each node is rounded, as ONNX Runtime does, but not in the same places."""
+    model = genai_model(WEIGHTS, bits)
+    for constant in model.graph.initializer:
+        value = numpy_helper.to_array(constant)
+        if value.dtype == np.float32:
+            half = numpy_helper.from_array(value.astype(np.float16), constant.name)
+            constant.CopyFrom(half)
+    for tensor in (*model.graph.input, *model.graph.output):
+        if tensor.type.tensor_type.elem_type == TensorProto.FLOAT:
+            tensor.type.tensor_type.elem_type = TensorProto.FLOAT16
+    module = vdla.compile(model, "cpu", states=STATES, dims=genai_dims(ROWS))
+    compute = peer(model)
+
+    def halves(given: Arrays) -> Mapping[str, np.ndarray]:
+        return compute(
+            {n: v.astype(np.float16) if v.dtype == np.float32 else v for n, v in given.items()}
+        )
+
+    runs = with_caches(halves, genai_runs(ROWS), CONTEXT)
+    wanted = np.concatenate([made["logits"][0] for _, made in runs])
+    np.testing.assert_allclose(logits(module, genai_runs(ROWS)), wanted, rtol=0, atol=0.03)
 
 
 # ---- int8 ----

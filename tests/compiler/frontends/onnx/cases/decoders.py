@@ -47,6 +47,23 @@ def _product(d: Draw) -> Sample:
     return Sample("MatMulNBits", operands, attributes, domain=MICROSOFT)
 
 
+def _rows(d: Draw) -> Sample:
+    """Rows of a matrix of whole groups, chosen by any indices."""
+    bits, size, groups = d.choice((2, 4, 8)), d.choice((16, 32)), d.integer(1, 3)
+    outputs = d.integer(1, 6)
+    width = size * groups * bits // 8
+    data = d.rng.integers(0, 256, (outputs, width), np.uint8)
+    scales = d.rng.uniform(0.01, 0.5, (outputs, groups)).astype(np.float32)
+    zeros = d.rng.integers(0, 256, (outputs, -(-groups * bits // 8)), np.uint8)
+    indices = d.rng.integers(-outputs, outputs, d.shape(1, 3))
+    operands = [
+        constant(data, "uint8"), d.operand(indices, d.choice(("int32", "int64"))),
+        constant(scales, "float32"), constant(zeros, "uint8") if d.flag() else None,
+    ]  # fmt: skip
+    attributes = {"bits": bits, "block_size": size, "gather_axis": 0, "quantize_axis": 1}
+    return Sample("GatherBlockQuantized", operands, attributes, domain=MICROSOFT)
+
+
 def _attention(d: Draw) -> Sample:
     """A prompt without caches, or tokens behind those in caches, which may be longer."""
     kv_heads, width, rows = d.integer(1, 3), d.choice((16, 32)), d.choice((1, 3))
@@ -78,6 +95,7 @@ def _attention(d: Draw) -> Sample:
 
 
 OWN_MAKERS: dict[str, Maker] = {
+    "GatherBlockQuantized": _rows,
     "GroupQueryAttention": _attention,
     "MatMulNBits": _product,
     "RotaryEmbedding": _rotary,
