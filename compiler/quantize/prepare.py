@@ -213,8 +213,8 @@ def flatten_products(draft: Draft) -> None:
 
 def scale_weights(draft: Draft) -> None:
     """A number that a result is multiplied or divided by goes into the weights of the Gemm that it
-    comes from, through products with other activations and moves, where nothing else reads what is
-    between: attention's scores need no operator of their own for it."""
+    comes from, through products with other activations, rotary embeddings and moves, where nothing
+    else reads what is between: attention's scores need no operator of their own for it."""
     for node in list(draft.nodes):
         if node.op_type not in ("Mul", "Div"):
             continue
@@ -278,7 +278,7 @@ def _gemm_of(draft: Draft, name: str) -> onnx.NodeProto | None:
             known = all(other in draft.constants for other in [*operands(node)][1:])
             plain = attribute(node, "alpha", 1.0) == attribute(node, "beta", 1.0) == 1.0
             return node if known and plain and is_product else None
-        if node.op_type not in ("MatMul", "Reshape", "Transpose"):
+        if node.op_type not in ("MatMul", "Reshape", "RotaryEmbedding", "Transpose"):
             return None
         is_product |= node.op_type == "MatMul"
         name = node.input[0]

@@ -18,6 +18,7 @@ import vdla
 from onnx import TensorProto, helper, numpy_helper
 from vdla.bench.distance import distances
 from vdla.cli import run_app
+from vdla.compiler.graph.ops.integer import QTable
 from vdla.compiler.quantize.flow import Quantized
 from vdla.isa.params import HwParams
 
@@ -203,6 +204,8 @@ def test_int8_is_one_program(form: str) -> None:
     compiled = partial(vdla.compile, hw=HW, states=STATES, dims=dims)
     by_sim, by_cpu = (compiled(made.model, target) for target in ("sim", "cpu"))
     assert len(by_sim.compiled.programs) == 1
+    operators = {type(node.op) for node in by_sim.compiled.graph.nodes}
+    assert QTable not in operators  # factors of scores are part of other operators
     assert {str(state.initial.dtype) for state in by_sim.compiled.states} == {"int8"}
     got = logits(by_sim, runs(TOKENS[:, :24]))
     np.testing.assert_array_equal(got, logits(by_cpu, runs(TOKENS[:, :24])))
