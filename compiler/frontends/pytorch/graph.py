@@ -161,14 +161,12 @@ class _Program:
         a state."""
         if spec.kind == InputKind.BUFFER and spec.target in changed:
             value = self.stored(spec)
-            self.values[node] = Tensor(node.name, value.shape, str(value.dtype))
-            self.graph.define(self.values[node])
+            self.hold(node, Tensor(node.name, value.shape, str(value.dtype)))
             self.states[spec.target] = node.name, value
             return []
         if spec.kind in PARAMETERS:
             if node.users:
-                self.values[node] = Tensor.constant(node.name, self.stored(spec))
-                self.graph.define(self.values[node])
+                self.hold(node, Tensor.constant(node.name, self.stored(spec)))
             return []
         example = node.meta.get("val")
         if spec.kind != InputKind.USER_INPUT or not isinstance(example, torch.Tensor):
@@ -185,9 +183,13 @@ class _Program:
             tensor = Tensor.constant(node.name, value)
         else:
             tensor = Tensor(node.name, shape, dtype)
+        self.hold(node, tensor)
+        return [] if tensor.is_constant else [node.name]
+
+    def hold(self, node: Any, tensor: Tensor) -> None:
+        """Let a node's value be a tensor that no node of the graph computes."""
         self.graph.define(tensor)
         self.values[node] = tensor
-        return [] if tensor.is_constant else [node.name]
 
     def bind(self, specs: Mapping[str, Any]) -> dict[str, Declared]:
         """Give every symbol a size; returns the sizes of the inputs as the program has them."""
