@@ -25,17 +25,17 @@ def _rotary_embedding(parts: Parts) -> list[str]:
     """ONNX's operator, but for the order of operands and a first position for all tokens."""
     parts.only(scale=1.0, is_packed_batching=0)
     x, positions, cos, sin = map(parts.operand, range(4))
-    shape, width = parts.shapes[x], 2 * parts.shape(2, 2)[1]
-    turned = parts.attributes.get("rotary_embedding_dim", 0)
-    heads = parts.attributes.get("num_heads", 0)
+    shape, width = parts.shapes.get(x, ()), 2 * parts.shape(2, 2)[1]
+    turned = int(parts.number("rotary_embedding_dim", 0))
+    heads = int(parts.number("num_heads", 0))
     if len(shape) not in (3, 4):
         raise parts.refuse(f"expected 3 or 4 dimensions, got {[*shape]}")
     batch, rows = shape[0], shape[-2]
     if len(shape) == 3 and not turned:
-        heads = shape[-1] // width
+        heads = shape[-1] // max(width, 1)
     if len(shape) == 3 and not heads:
         raise parts.refuse("expected num_heads, which rotary_embedding_dim needs")
-    if parts.shapes[positions] == (1,):
+    if parts.shapes.get(positions) == (1,):
         offsets = np.tile(np.arange(rows), (batch, 1))
         positions = parts.add("Add", parts.add("Cast", positions, to=7), offsets)
     names = {"num_heads": heads} if len(shape) == 3 else {}
@@ -48,7 +48,7 @@ def _turned(
     """A rotary embedding of the first ``width`` channels of each head; of all, if it is 0."""
     key = "interleaved" if "interleaved" in parts.attributes else "rotary_interleaved"
     return parts.add(
-        "RotaryEmbedding", x, cos, sin, positions, interleaved=parts.attributes.get(key, 0),
+        "RotaryEmbedding", x, cos, sin, positions, interleaved=parts.number(key, 0),
         rotary_embedding_dim=width, **names,
     )  # fmt: skip
 
@@ -57,8 +57,7 @@ def _product_of_groups(parts: Parts) -> list[str]:
     """A product by a matrix whose columns are groups of integers with a scale each."""
     parts.only(weight_prepacked=0)
     parts.without(4)
-    count, outputs = parts.attributes["K"], parts.attributes["N"]
-    matrix = _dequantised(parts, outputs, count, (1, 2, 3)).T
+    matrix = _dequantised(parts, parts.size("N"), parts.size("K"), (1, 2, 3)).T
     y = parts.add("MatMul", parts.operand(0), np.ascontiguousarray(matrix))
     return [parts.sum(y, parts.operand(5))]
 
@@ -67,8 +66,8 @@ def _gather_of_groups(parts: Parts) -> list[str]:
     """Rows of a matrix of groups of integers, as those of a vocabulary."""
     parts.only(gather_axis=0)
     outputs, stored = parts.shape(0, 2)
-    count = stored * 8 // parts.attributes.get("bits", 4)
-    if parts.attributes.get("quantize_axis", 1) not in (1, -1):
+    count = stored * 8 // parts.size("bits", 4)
+    if parts.number("quantize_axis", 1) not in (1, -1):
         raise parts.refuse("supported is quantize_axis = 1 of a matrix, got 0")
     matrix = _dequantised(parts, outputs, count, (0, 2, 3))
     return [parts.add("Gather", matrix, parts.operand(1), axis=0)]
@@ -79,7 +78,7 @@ def _dequantised(
 ) -> np.ndarray:
     """The float32 matrix [outputs, count] that integers, scales and zero points in operands at
     these positions stand for."""
-    size, bits = parts.attributes["block_size"], parts.attributes.get("bits", 4)
+    size, bits = parts.size("block_size"), parts.size("bits", 4)
     groups = -(-count // size)
     stored, scales = map(parts.constant, positions, ("weights", "scales"))
     expected = outputs * groups * size * bits // 8
@@ -91,7 +90,13 @@ def _dequantised(
     zeros = np.full((outputs, groups), 1 << (bits - 1), np.float32)
     if parts.operand(positions[2]):
         zeros = parts.constant(positions[2], "zero points")
-        zeros = _unpacked(zeros, outputs, bits)[:, :groups] if zeros.dtype == np.uint8 else zeros
+        packed = zeros.dtype == np.uint8 and zeros.size == outputs * -(-groups * bits // 8)
+        zeros = _unpacked(zeros, outputs, bits)[:, :groups] if packed else zeros
+    if scales.size != zeros.size or scales.size != outputs * groups:
+        raise parts.refuse(
+            f"expected scales and zero points of [{outputs}, {groups}], got {[*scales.shape]} and"
+            f" {[*zeros.shape]}"
+        )
     weight = _unpacked(stored, outputs, bits).reshape(outputs, groups, size).astype(np.float32)
     weight -= zeros.reshape(outputs, groups, 1)
     weight *= scales.reshape(outputs, groups, 1)
@@ -114,10 +119,12 @@ def _grouped_attention(parts: Parts) -> list[str]:
         smooth_softmax=0,
     )  # fmt: skip
     parts.without(*range(10, 17))
-    heads, kv_heads = parts.attributes["num_heads"], parts.attributes["kv_num_heads"]
+    heads, kv_heads = parts.size("num_heads"), parts.size("kv_num_heads")
     _, rows, channels = parts.shape(0, 3)
     packed = not parts.operand(1)
-    width = channels // (heads + 2 * kv_heads if packed else heads)
+    width, rest = divmod(channels, heads + 2 * kv_heads if packed else heads)
+    if rest or heads % kv_heads or not width:
+        raise parts.refuse(f"expected whole heads, got {channels} channels of {heads}, {kv_heads}")
     places = parts.shape(3, 4)[2] if parts.operand(3) else 0
     new, start = [*map(parts.operand, range(3))], 0
     for i, count in enumerate((heads, kv_heads, kv_heads)):
@@ -128,7 +135,7 @@ def _grouped_attention(parts: Parts) -> list[str]:
         new[i], start = parts.add("Transpose", shaped, perm=[0, 2, 1, 3]), end
     filled = parts.add("Add", parts.add("Cast", parts.operand(5), to=7), _number(1 - rows))
     filled = parts.add("Max", filled, _number(0))
-    if parts.attributes.get("do_rotary", 0):
+    if parts.number("do_rotary", 0):
         positions = parts.operand(9)
         if not positions:
             first = parts.add("Reshape", filled, np.array([-1, 1]))
@@ -142,8 +149,8 @@ def _grouped_attention(parts: Parts) -> list[str]:
         for i, x in zip((3, 4), new[1:], strict=True)
     )
     scores = parts.add("MatMul", new[0], parts.add("Transpose", keys, perm=[0, 1, 3, 2]))
-    scores = parts.add("Mul", scores, parts.attributes.get("scale", 0) or 1 / math.sqrt(width))
-    if cap := parts.attributes.get("softcap", 0):
+    scores = parts.add("Mul", scores, parts.number("scale", 0.0) or 1 / math.sqrt(width))
+    if cap := parts.number("softcap", 0.0):
         scores = parts.add("Mul", parts.add("Tanh", parts.add("Div", scores, cap)), cap)
     scores = parts.add("Add", scores, _mask(parts, filled, places, rows))
     mixed = parts.add("MatMul", parts.add("Softmax", scores, axis=-1), values)
@@ -171,7 +178,7 @@ def _cache(parts: Parts, position: int, new: str, filled: str, places: int) -> s
 def _mask(parts: Parts, filled: str, places: int, rows: int) -> str:
     """What is added to the scores [batch, 1, rows, places + rows]."""
     row, column = np.arange(rows)[:, None], np.arange(rows)
-    window = parts.attributes.get("local_window_size", -1)
+    window = int(parts.number("local_window_size", -1))
     own = (column <= row) & ((window < 1) | (row - column < window))
     numbers = (np.float32(0), np.float32(HIDDEN))
     if not places:
@@ -188,7 +195,7 @@ def _mask(parts: Parts, filled: str, places: int, rows: int) -> str:
 
 def _for_queries(parts: Parts, keys: str) -> str:
     """Keys or values [batch, kv_heads, places, width], once for each head of queries."""
-    heads, kv_heads = parts.attributes["num_heads"], parts.attributes["kv_num_heads"]
+    heads, kv_heads = parts.size("num_heads"), parts.size("kv_num_heads")
     if heads == kv_heads:
         return keys
     one = parts.add("Unsqueeze", keys, _number(2))

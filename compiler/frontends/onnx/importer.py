@@ -322,10 +322,7 @@ class Importer:
                 values[tensor.name] = call.value_of(tensor, "value")
         known = {*values}
         parts = Parts(proto, {n: t.shape for n, t in given.items()}, values)
-        try:
-            results = RULES[proto.op_type](parts)
-        except KeyError as error:
-            raise call.refuse(f"expected an attribute {error}") from None
+        results = RULES[proto.op_type](parts)
         for number, output in enumerate(proto.output[len(results) :], len(results)):
             if output:
                 raise call.refuse(f"output {number} ({output!r}) is not supported")

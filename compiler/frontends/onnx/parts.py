@@ -59,6 +59,21 @@ class Parts:
             raise self.refuse(f"expected constant {what} as input {position}, got {name!r}")
         return self.constants[name]
 
+    def size(self, name: str, default: int | None = None) -> int:
+        """An attribute that is a number above 0."""
+        value = self.attributes.get(name, default)
+        if not isinstance(value, int) or value < 1:
+            got = "none" if value is None else repr(value)
+            raise self.refuse(f"expected a number above 0 as {name}, got {got}")
+        return value
+
+    def number(self, name: str, default: int | float) -> int | float:
+        """An attribute that is a number, of integers an integer."""
+        value = self.attributes.get(name, default)
+        if not isinstance(value, int | type(default)):
+            raise self.refuse(f"expected a number as {name}, got {value!r}")
+        return value
+
     def only(self, **supported: object) -> None:
         """Refuse attributes with other values than these; an absent one is fine."""
         for name, value in supported.items():

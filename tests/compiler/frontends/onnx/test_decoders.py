@@ -250,7 +250,13 @@ WRONG: dict[str, tuple[str, dict[str, object], str]] = {
         "GroupQueryAttention", {"k_quant_type": "PER_TENSOR"},
         "supported is k_quant_type = b'NONE', got b'PER_TENSOR'",
     ),
-    "no heads": ("GroupQueryAttention", {"num_heads": None}, "expected an attribute 'num_heads'"),
+    "no heads": (
+        "GroupQueryAttention", {"num_heads": None}, "a number above 0 as num_heads, got none",
+    ),
+    "heads of no group": (
+        "GroupQueryAttention", {"kv_num_heads": 3}, "whole heads, got 64 channels of 4, 3",
+    ),
+    "groups of nothing": ("MatMulNBits", {"block_size": 0}, "0 as block_size, got 0"),
     "three bits": ("MatMulNBits", {"bits": 3}, "expected weights uint8 of 2, 4, 8 bits for"),
     "of other sizes": ("MatMulNBits", {"K": 64}, r"for \[64, 4, 16\], got 4 bits in uint8"),
     "packed": ("MatMulNBits", {"weight_prepacked": 1}, "supported is weight_prepacked = 0, got 1"),
