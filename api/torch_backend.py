@@ -155,6 +155,8 @@ class _Compiled:
         self.layout = layouts[-1]
         self.names = [n for n in program.graph_signature.user_inputs if isinstance(n, str)]
         self.module: Module = compile(program, **options)
+        if self.module.compiled.states:
+            raise VdlaError("the model changes its buffers, which torch would not see")
 
     def run(self, tensors: Sequence[Any]) -> list[Any]:
         arrays = {

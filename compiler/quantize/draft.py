@@ -14,6 +14,7 @@ import onnx.version_converter
 from onnx import helper, numpy_helper
 
 from ...isa.errors import VdlaError
+from ..frontends.onnx.decoders import OPSET as PARTS_OPSET
 from ..frontends.onnx.importer import Importer, declared_size, import_onnx
 from ..frontends.onnx.model import load_model, opset_of
 from ..frontends.sizes import ONE, Sizes
@@ -21,6 +22,10 @@ from .expand import in_float32, taken_apart
 
 #: The first operator set whose DequantizeLinear has scales along an axis.
 OPSET = 13
+#: From this one on, what models of floats consist of has the same form up to the newest one.
+ALIKE = 18
+#: Operators that fused ones are taken apart into and older operator sets lack.
+NEWEST = {"RotaryEmbedding", "TensorScatter"}
 #: Operators that some node of every quantised model has.
 QUANTISED = {"DequantizeLinear", "DynamicQuantizeLinear", "DynamicQuantizeLSTM", "QuantizeLinear"}
 #: Operators that put elements in other places, or give them another shape.
@@ -82,7 +87,10 @@ class Draft:
         ]
         if len(apart) != len(draft.nodes) or draft.opset < OPSET:
             draft.nodes = apart
-            draft.bring_up(where)
+            is_new = any(node.op_type in NEWEST for node in apart) and draft.opset < PARTS_OPSET
+            draft.bring_up(where, ALIKE if is_new else OPSET)
+            if is_new:
+                draft.renumber(PARTS_OPSET)
             draft.infer()
         return draft
 
@@ -93,11 +101,17 @@ class Draft:
         self.shapes = {tensor.name: tensor.shape for tensor in graph.tensors.values()}
         self.dtypes = {tensor.name: tensor.dtype for tensor in graph.tensors.values()}
 
-    def bring_up(self, where: str) -> None:
+    def renumber(self, version: int) -> None:
+        """Say that the nodes are of an operator set."""
+        for item in self.model.opset_import:
+            if item.domain == "":
+                item.version = version
+
+    def bring_up(self, where: str, version: int = OPSET) -> None:
         """Convert the nodes to an operator set that has what quantised models need."""
-        if self.opset >= OPSET:
+        if self.opset >= version:
             return
-        made = _recent(self.outline()[0], where)
+        made = _recent(self.outline()[0], where, version)
         self.nodes = [copied(node) for node in made.graph.node]
         read = Importer(where, ONE).array
         self.constants |= {i.name: read(i) for i in made.graph.initializer}
@@ -261,13 +275,13 @@ def _outline(model: onnx.ModelProto) -> onnx.ModelProto:
     return made
 
 
-def _recent(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
+def _recent(model: onnx.ModelProto, where: str, wanted: int) -> onnx.ModelProto:
     version = opset_of(model)
     try:
-        return onnx.version_converter.convert_version(model, OPSET)
+        return onnx.version_converter.convert_version(model, wanted)
     except (RuntimeError, ValueError, onnx.checker.ValidationError) as error:
         raise VdlaError(
-            f"{where}: expected operator set {OPSET} or later, got {version}, and"
+            f"{where}: expected operator set {wanted} or later, got {version}, and"
             f" onnx.version_converter refuses: {str(error).strip().splitlines()[0]}"
         ) from None
 

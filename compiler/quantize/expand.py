@@ -5,14 +5,16 @@ become those of ONNX that they are made of, and float16 becomes float32.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper
+from onnx import TensorProto
 
+from ..frontends.onnx.decoders import RULES as DECODERS
 from ..frontends.onnx.narrow import widened
+from ..frontends.onnx.parts import Parts
 
 #: Types that become float32.
 _HALVES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
@@ -44,63 +46,12 @@ def taken_apart(
     rule = _RULES.get(node.op_type) if node.domain == "com.microsoft" else None
     if rule is None:
         return [node]
-    parts = _Parts(node, shapes, constants)
+    parts = Parts(node, shapes, constants)
     results = rule(parts)
-    renamed = {made: name for made, name in zip(results, node.output, strict=False) if name}
-    for part in parts.nodes:
-        for names in (part.input, part.output):
-            names[:] = [renamed.get(name, name) for name in names]
-    return parts.nodes
+    return parts.named(results)
 
 
-class _Parts:
-    """The nodes that one stands for, while they are made."""
-
-    def __init__(
-        self,
-        node: onnx.NodeProto,
-        shapes: Mapping[str, tuple[int, ...]],
-        constants: dict[str, np.ndarray],
-    ) -> None:
-        self.node, self.shapes, self.constants = node, shapes, constants
-        self.nodes: list[onnx.NodeProto] = []
-        found = {a.name: helper.get_attribute_value(a) for a in node.attribute}
-        self.attributes: dict[str, Any] = found
-
-    def operand(self, position: int) -> str:
-        """The name of an operand; "" where it is left out."""
-        return self.node.input[position] if position < len(self.node.input) else ""
-
-    def add(self, kind: str, *operands: str | float, **attributes: Any) -> str:
-        """A node of ONNX; numbers become constants. Returns the name of its result."""
-        base = f"{self.node.output[0]}.{kind} {len(self.nodes)}"
-        names = []
-        for position, x in enumerate(operands):
-            names.append(x if isinstance(x, str) else f"{base}.number {position}")
-            if not isinstance(x, str):
-                self.constants[names[-1]] = np.array(x, np.float32)
-        self.nodes.append(helper.make_node(kind, names, [base], base, **attributes))
-        return base
-
-    def sum(self, *names: str) -> str:
-        """The sum of operands that are not left out."""
-        first, *others = (name for name in names if name)
-        for other in others:
-            first = self.add("Add", first, other)
-        return first
-
-    def activated(self, x: str, numbers: Sequence[float]) -> str:
-        """The activation that the node names; ``numbers`` come before the usual ones."""
-        kind = self.attributes.get("activation", b"").decode()
-        usual = {"LeakyRelu": (0.01,), "HardSigmoid": (0.2, 0.5)}.get(kind, ())
-        values = (*numbers, *usual[len(numbers) :])
-        if kind == "Clip":
-            return self.add("Clip", x, *values[:2])
-        names = dict(zip(("alpha", "beta"), values[: len(usual)], strict=False))
-        return self.add(kind, x, **names) if kind else x
-
-
-def _conv(parts: _Parts) -> list[str]:
+def _conv(parts: Parts) -> list[str]:
     own = ("activation", "activation_params")
     others = {name: v for name, v in parts.attributes.items() if name not in own}
     y = parts.add("Conv", *(name for name in parts.node.input[:3] if name), **others)
@@ -108,14 +59,14 @@ def _conv(parts: _Parts) -> list[str]:
     return [parts.activated(y, parts.attributes.get("activation_params", ()))]
 
 
-def _gemm(parts: _Parts) -> list[str]:
+def _gemm(parts: Parts) -> list[str]:
     own = [f"activation_{name}" for name in ("alpha", "beta", "gamma")]
     others = {n: v for n, v in parts.attributes.items() if n not in ("activation", *own)}
     y = parts.add("Gemm", *(name for name in parts.node.input[:3] if name), **others)
     return [parts.activated(y, [parts.attributes[n] for n in own if n in parts.attributes])]
 
 
-def _matmul(parts: _Parts) -> list[str]:
+def _matmul(parts: Parts) -> list[str]:
     """The number that the product is multiplied by goes into a constant operand, if there is one:
     constants are folded."""
     names, alpha = [], parts.attributes.get("alpha", 1.0)
@@ -135,13 +86,13 @@ def _matmul(parts: _Parts) -> list[str]:
     return [y if alpha == 1 else parts.add("Mul", y, alpha)]
 
 
-def _gelu(parts: _Parts) -> list[str]:
+def _gelu(parts: Parts) -> list[str]:
     x = parts.sum(parts.operand(0), parts.operand(1))
     tail = parts.add("Erf", parts.add("Div", x, math.sqrt(2)))
     return [parts.add("Mul", parts.add("Mul", x, parts.add("Add", tail, 1.0)), 0.5)]
 
 
-def _fast_gelu(parts: _Parts) -> list[str]:
+def _fast_gelu(parts: Parts) -> list[str]:
     x = parts.sum(parts.operand(0), parts.operand(1))
     cube = parts.add("Mul", parts.add("Mul", x, x), x)
     inner = parts.add("Add", x, parts.add("Mul", cube, 0.044715))
@@ -149,12 +100,12 @@ def _fast_gelu(parts: _Parts) -> list[str]:
     return [parts.add("Mul", parts.add("Mul", x, parts.add("Add", tail, 1.0)), 0.5)]
 
 
-def _quick_gelu(parts: _Parts) -> list[str]:
+def _quick_gelu(parts: Parts) -> list[str]:
     x, alpha = parts.operand(0), parts.attributes.get("alpha", 1.702)
     return [parts.add("Mul", x, parts.add("Sigmoid", parts.add("Mul", x, alpha)))]
 
 
-def _skip_norm(parts: _Parts) -> list[str]:
+def _skip_norm(parts: Parts) -> list[str]:
     """The fourth result is the sum that is normalised."""
     is_whole = parts.node.op_type == "SkipLayerNormalization"
     kind = "LayerNormalization" if is_whole else "SimplifiedLayerNormalization"
@@ -164,7 +115,7 @@ def _skip_norm(parts: _Parts) -> list[str]:
     return [parts.add(kind, total, *scale, axis=-1, epsilon=epsilon), "", "", total]
 
 
-_RULES: dict[str, Callable[[_Parts], list[str]]] = {
+_RULES: dict[str, Callable[[Parts], list[str]]] = {
     "BiasGelu": _gelu,
     "FastGelu": _fast_gelu,
     "FusedConv": _conv,
@@ -174,4 +125,5 @@ _RULES: dict[str, Callable[[_Parts], list[str]]] = {
     "QuickGelu": _quick_gelu,
     "SkipLayerNormalization": _skip_norm,
     "SkipSimplifiedLayerNormalization": _skip_norm,
+    **DECODERS,
 }

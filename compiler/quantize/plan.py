@@ -14,6 +14,7 @@ from ..graph.passes.masks import GAP
 from .draft import Draft, attribute, operands
 from .functions import STEPS, functions
 from .recurrent import why_not_unrolled
+from .rotation import STEP as ROTATED
 from .rotation import rotation_steps
 
 #: Functions of one value: on integers they are a table, or bounds.
@@ -333,7 +334,9 @@ def _leave_float_parts(draft: Draft, made: Plan) -> None:
         if reasons[i] or node.op_type in PRODUCTS:
             continue
         before = [place.get(name, -1) for name in data_operands(draft, node)]
-        if any(p >= 0 and not reasons[p] and p not in undecided for p in before):
+        # The compiler finds rotary embeddings, whose steps stay float, in integers.
+        known = ("", ROTATED) if node.op_type in MOVES else ("",)
+        if any(p >= 0 and reasons[p] in known and p not in undecided for p in before):
             continue
         open_ended = all(p < 0 or p in undecided for p in before)
         if open_ended and i not in made.functions and node.op_type not in FUNCTIONS:

@@ -57,7 +57,7 @@ def fold_constants(draft: Draft) -> None:
 
 
 def drop_identities(draft: Draft) -> None:
-    """Remove Identity, and Dropout whose mask nobody reads."""
+    """Remove Identity, Concat of one tensor, and Dropout whose mask nobody reads."""
     readers = draft.readers()
     renamed: dict[str, str] = {}
     kept = []
@@ -65,7 +65,8 @@ def drop_identities(draft: Draft) -> None:
         for i, name in enumerate(node.input):
             node.input[i] = renamed.get(name, name)
         masked = len(node.output) > 1 and readers[node.output[1]]
-        same = node.op_type == "Identity" or (node.op_type == "Dropout" and not masked)
+        alone = node.op_type == "Concat" and len(node.input) == 1
+        same = node.op_type == "Identity" or (node.op_type == "Dropout" and not masked) or alone
         if same and node.output[0] not in draft.outputs:
             renamed[node.output[0]] = node.input[0]
         else:
@@ -212,8 +213,8 @@ def flatten_products(draft: Draft) -> None:
 
 def scale_weights(draft: Draft) -> None:
     """A number that a result is multiplied or divided by goes into the weights of the Gemm that it
-    comes from, through products with other activations and moves, where nothing else reads what is
-    between: attention's scores need no operator of their own for it."""
+    comes from, through products with other activations, rotary embeddings and moves, where nothing
+    else reads what is between: attention's scores need no operator of their own for it."""
     for node in list(draft.nodes):
         if node.op_type not in ("Mul", "Div"):
             continue
@@ -236,6 +237,37 @@ def scale_weights(draft: Draft) -> None:
         draft.fused.append(label(node))
 
 
+def join_factors(draft: Draft) -> None:
+    """Of two numbers that the operands of a product of activations are multiplied by, as PyTorch
+    does with queries and keys, the second goes into the first: keys are no other tensor than those
+    in a cache then."""
+    producers, readers = draft.producers(), draft.readers()
+    for node in draft.nodes:
+        if node.op_type != "MatMul":
+            continue
+        made = [producers.get(name) for name in node.input]
+        first, second = (_factor(draft, other) if other else None for other in made)
+        if first is None or second is None or readers[node.input[0]] != 1:
+            continue
+        value = draft.constants[first[1]].astype(np.float64) * draft.constants[second[1]]
+        joined = draft.constant(f"{node.output[0]}.factor", value.astype(np.float32))
+        assert made[0] is not None
+        made[0].input[:] = [first[0], joined]
+        node.input[1] = second[0]
+
+
+def _factor(draft: Draft, node: onnx.NodeProto) -> tuple[str, str] | None:
+    """What a Mul multiplies, and the constant number by which, if that is all that it does."""
+    if node.op_type != "Mul":
+        return None
+    for x, number in (node.input, [*node.input][::-1]):
+        value = draft.constants.get(number)
+        same = draft.shapes.get(x) == draft.shapes[node.output[0]]
+        if value is not None and value.size == 1 and same:
+            return x, number
+    return None
+
+
 def _gemm_of(draft: Draft, name: str) -> onnx.NodeProto | None:
     """The Gemm with constant weights whose factor is a tensor's, too, and which alone decides about
     it; None if there is none, or no product of activations behind it."""
@@ -246,7 +278,7 @@ def _gemm_of(draft: Draft, name: str) -> onnx.NodeProto | None:
             known = all(other in draft.constants for other in [*operands(node)][1:])
             plain = attribute(node, "alpha", 1.0) == attribute(node, "beta", 1.0) == 1.0
             return node if known and plain and is_product else None
-        if node.op_type not in ("MatMul", "Reshape", "Transpose"):
+        if node.op_type not in ("MatMul", "Reshape", "RotaryEmbedding", "Transpose"):
             return None
         is_product |= node.op_type == "MatMul"
         name = node.input[0]
@@ -327,6 +359,7 @@ REWRITINGS: tuple[Rewriting, ...] = (
     mean_to_pool,
     flatten_products,
     scale_weights,
+    join_factors,
     unroll_gru,
 )
 

@@ -36,7 +36,8 @@ class _Finder:
         """The positions of the nodes of an embedding that ends here; none if none does."""
         sums = [last] if last.op_type == "Add" else []
         if last.op_type == "Concat" and len(last.input) == 2:
-            sums = [made for name in last.input if (made := self.maker(name, "Add", "Sub"))]
+            ends = [self.maker(name, "Add", "Sub") for name in last.input]
+            sums = [made for made in ends if made] if None not in ends else []
         products = [self.maker(name, "Mul") for total in sums for name in total.input]
         if len(products) not in (2, 4) or None in products:
             return set()

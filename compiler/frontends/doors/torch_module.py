@@ -33,6 +33,8 @@ def export_module(module: Any, examples: Examples | None) -> Any:
         Where the arguments are no tensors, and where torch cannot export the module.
     """
     torch = need("torch")
+    from ..pytorch.graph import changed_constants  # it imports torch
+
     if isinstance(module, torch.jit.ScriptModule):
         raise VdlaError(
             "model: TorchScript is not supported; give the torch.nn.Module that it was made from"
@@ -48,6 +50,9 @@ def export_module(module: Any, examples: Examples | None) -> Any:
             )
     with torch.no_grad(), quiet():
         try:
-            return torch.export.export(module, arguments, by_name)
+            program = torch.export.export(module, arguments, by_name)
+            if changed_constants(program):
+                program = torch.export.export(module, arguments, by_name, strict=True)
+            return program
         except Exception as error:  # whatever the module's own code raises, too
             raise VdlaError(f"model: torch cannot export it: {describe(error)}") from None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
@@ -27,12 +28,26 @@ from ...graph.ops.movement import Identity
 from ...graph.verify import verify
 from ..sizes import ONE, Declared, Sizes
 from .control import CONTROL, renamed_node
+from .decoders import OPSET as PARTS_OPSET
+from .decoders import RULES
 from .functions import function_body
 from .model import STANDARD, first_line, load_model, opset_of
-from .narrow import HELD, held, in_range, narrow_results, narrow_type, rounds_inside, widened
-from .ops import DOMAINS, READERS
-from .ops.call import Call, Reader
+from .narrow import (
+    HALVES,
+    HELD,
+    held,
+    in_range,
+    narrow_results,
+    narrow_type,
+    rounds_inside,
+    widened,
+)
+from .ops import DOMAINS, LIKE_FIRST, READERS
+from .ops.call import Call, Reader, ValueNeeded
+from .parts import Parts
 
+#: The domain of ONNX Runtime's own operators.
+MICROSOFT = "com.microsoft"
 #: How many supported operators a message about an unknown one names.
 NEAREST = 4
 #: The longest name of an operator that is read.
@@ -236,11 +251,18 @@ class Importer:
             self.function(proto, name, opset, operands)
             return
         if reader is None and control is None and not (proto.op_type == "Constant" and standard):
-            self.function(proto, name, opset, operands)
+            if not standard and proto.domain == MICROSOFT and proto.op_type in RULES:
+                self.parts(proto, name, operands)
+            else:
+                self.function(proto, name, opset, operands)
             return
         try:
             inferred = standard and control is None
-            narrow = narrow_results(proto, opset, operands, self.narrow) if inferred else {}
+            if proto.op_type in LIKE_FIRST and proto.op_type not in _schemas():
+                kind = self.narrow.get(proto.input[0], "")
+                narrow = dict.fromkeys(filter(None, proto.output), kind) if kind in HALVES else {}
+            else:
+                narrow = narrow_results(proto, opset, operands, self.narrow) if inferred else {}
         except VdlaError as error:
             raise VdlaError(f"{label}: {error}") from None
         proto = widened(proto)
@@ -286,6 +308,31 @@ class Importer:
             raise VdlaError(f"node {name!r}: {_unknown(proto)}")
         for index, inner in enumerate(body[0]):
             self.node(inner, index, body[1])
+
+    def parts(self, proto: onnx.NodeProto, name: str, operands: tuple[Tensor | None, ...]) -> None:
+        """Read an operator of ONNX Runtime as the nodes of ONNX that it stands for."""
+        given = {t.name: t for t in operands if t is not None}
+        call = Call(
+            name, proto.op_type, self.tensors, operands, {}, (), PARTS_OPSET, self.producers,
+            self.known,
+        )  # fmt: skip
+        values: dict[str, np.ndarray] = {}
+        for tensor in given.values():
+            with suppress(ValueNeeded):
+                values[tensor.name] = call.value_of(tensor, "value")
+        known = {*values}
+        parts = Parts(proto, {n: t.shape for n, t in given.items()}, values)
+        results = RULES[proto.op_type](parts)
+        for number, output in enumerate(proto.output[len(results) :], len(results)):
+            if output:
+                raise call.refuse(f"output {number} ({output!r}) is not supported")
+        half = self.narrow.get(proto.input[0])
+        for constant in values.keys() - known:
+            self.define(Tensor.constant(constant, values[constant]))
+            if half and values[constant].dtype == np.float32:
+                self.narrow[constant] = half
+        for index, inner in enumerate(parts.named(results)):
+            self.node(inner, index, PARTS_OPSET)
 
     def inline(
         self, call: Call, graph: onnx.GraphProto, prefix: str, given: Mapping[str, str]
@@ -420,6 +467,13 @@ def input_names(model: onnx.ModelProto) -> list[str]:
     return [value.name for value in model.graph.input if value.name not in given]
 
 
+def _known(domain: str) -> set[str]:
+    """The operators of a domain that are read."""
+    if domain in STANDARD:
+        return {*READERS, "Constant"}
+    return {*DOMAINS[domain], *(RULES if domain == MICROSOFT else ())}
+
+
 def _unknown(proto: onnx.NodeProto) -> str:
     """What to say of an operator that nothing can run: its name, its domain, what there is."""
     standard = proto.domain in STANDARD
@@ -429,7 +483,7 @@ def _unknown(proto: onnx.NodeProto) -> str:
             f"operator {operator!r} is not supported, nor is any other of domain "
             f"{proto.domain!r}; supported domains are ai.onnx, {', '.join(DOMAINS)}"
         )
-    known = sorted({*READERS, "Constant"} if standard else DOMAINS[proto.domain])
+    known = sorted(_known(proto.domain))
     nearest = difflib.get_close_matches(proto.op_type, known, NEAREST, cutoff=0.0)
     return (
         f"operator {operator!r} is not supported; of the {len(known)} of domain "

@@ -9,16 +9,18 @@ import logging
 import operator
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch  # pyright: ignore[reportMissingImports]
 from torch.export.graph_signature import InputKind, OutputKind  # pyright: ignore[reportMissingImports]
 
 from ....isa.errors import VdlaError
-from ...graph.ir import DTYPES, Graph, Tensor
+from ...graph.ir import DTYPES, Graph, Node, Tensor
+from ...graph.ops.movement import Identity
 from ...graph.verify import verify
 from ..onnx.importer import Importer
 from ..onnx.model import OPSETS
@@ -46,6 +48,11 @@ def open_program(source: Any) -> Callable[[Sizes], Graph]:
             program = program.run_decompositions(table)
         except Exception as error:  # a program of unknown origin can make tracing fail in any way
             what = f"torch cannot decompose the program: {_line(error)}"
+            if constants := changed_constants(program):
+                what = (
+                    f"the program changes {constants[0]!r}, which is no buffer of the model; export"
+                    " it with torch.export.export(..., strict=True)"
+                )
             raise VdlaError(f"{where}: {what}") from None
 
     def read(sizes: Sizes) -> Graph:
@@ -57,6 +64,20 @@ def open_program(source: Any) -> Callable[[Sizes], Graph]:
         return graph
 
     return read
+
+
+def changed_constants(program: Any) -> list[str]:
+    """The constants that an exported program writes to. torch makes such programs of caches that
+    are no buffers of the module where it does not trace its bytecode (``strict=False``)."""
+    constants = {
+        spec.arg.name: spec.target for spec in program.graph_signature.input_specs
+        if spec.kind == InputKind.CONSTANT_TENSOR
+    }  # fmt: skip
+    written = [
+        str(node.args[0]) for node in program.graph.nodes
+        if node.op == "call_function" and str(node.target).partition(".default")[0].endswith("_")
+    ]  # fmt: skip
+    return [str(constants[name]) for name in written if name in constants]
 
 
 def _load(source: Any) -> tuple[Any, str]:
@@ -93,12 +114,14 @@ class _Program:
     given : what is known of its inputs
     sizes : the number that each symbol of a shape stands for
     values : the value that each node of the program has in the graph: a tensor, or several
+    states : of buffers that the program changes, by name: the input, and the value before a run
     """
 
     program: Any
     given: Sizes
     sizes: dict[Any, int] = field(default_factory=dict)
     values: dict[Any, Value] = field(default_factory=dict)
+    states: dict[str, tuple[str, np.ndarray]] = field(default_factory=dict)
     graph: Importer = field(init=False)
 
     def __post_init__(self) -> None:
@@ -109,30 +132,41 @@ class _Program:
         specs = {spec.arg.name: spec for spec in signature.input_specs}
         inputs: list[str] = []
         declared = self.bind(specs)
+        changed = {s.target for s in signature.output_specs if s.kind == OutputKind.BUFFER_MUTATION}
         for node in self.program.graph.nodes:
             match node.op:
                 case "placeholder":
-                    inputs += self.placeholder(node, specs[node.name])
+                    inputs += self.placeholder(node, specs[node.name], changed)
                 case "call_function":
                     self.call(node)
                 case "output":
                     continue
                 case _:
                     raise VdlaError(f"{_label(node)}: {node.op} is not supported")
-        outputs = tuple(self.output(spec) for spec in signature.output_specs)
+        after = {s.target: self.next(s) for s in signature.output_specs if s.target in self.states}
+        outputs = [self.output(s) for s in signature.output_specs if s.target not in after]
         if not outputs:
             raise VdlaError("expected a program with outputs, got none")
-        nodes = tuple(self.graph.nodes)
-        symbols = self.given.named(declared)
-        return Graph("main", tuple(inputs), outputs, nodes, self.graph.tensors, symbols=symbols)
+        before, initial = zip(*self.states.values(), strict=True) if self.states else ((), ())
+        outputs += [after[name] for name in self.states]
+        return Graph(
+            "main", (*inputs, *before), tuple(outputs), tuple(self.graph.nodes),
+            self.graph.tensors, initial, symbols=self.given.named(declared),
+        )  # fmt: skip
 
     # ---- inputs and outputs ----
 
-    def placeholder(self, node: Any, spec: Any) -> list[str]:
-        """The names that the node adds to the graph's inputs."""
+    def placeholder(self, node: Any, spec: Any, changed: Collection[str]) -> list[str]:
+        """The names that the node adds to the graph's inputs. A buffer that the program changes is
+        a state."""
+        if spec.kind == InputKind.BUFFER and spec.target in changed:
+            value = self.stored(spec)
+            self.hold(node, Tensor(node.name, value.shape, str(value.dtype)))
+            self.states[spec.target] = node.name, value
+            return []
         if spec.kind in PARAMETERS:
             if node.users:
-                self.values[node] = self.parameter(node.name, spec)
+                self.hold(node, Tensor.constant(node.name, self.stored(spec)))
             return []
         example = node.meta.get("val")
         if spec.kind != InputKind.USER_INPUT or not isinstance(example, torch.Tensor):
@@ -149,9 +183,13 @@ class _Program:
             tensor = Tensor.constant(node.name, value)
         else:
             tensor = Tensor(node.name, shape, dtype)
+        self.hold(node, tensor)
+        return [] if tensor.is_constant else [node.name]
+
+    def hold(self, node: Any, tensor: Tensor) -> None:
+        """Let a node's value be a tensor that no node of the graph computes."""
         self.graph.define(tensor)
         self.values[node] = tensor
-        return [] if tensor.is_constant else [node.name]
 
     def bind(self, specs: Mapping[str, Any]) -> dict[str, Declared]:
         """Give every symbol a size; returns the sizes of the inputs as the program has them."""
@@ -185,7 +223,8 @@ class _Program:
             )
         self.sizes[symbol] = size
 
-    def parameter(self, name: str, spec: Any) -> Tensor:
+    def stored(self, spec: Any) -> np.ndarray:
+        """The value of a parameter, a buffer or a constant."""
         store = self.program.state_dict
         if spec.target not in store:
             store = self.program.constants
@@ -193,15 +232,19 @@ class _Program:
         data = store[spec.target]
         dtype = self.dtype(what, data)
         try:
-            array = data.detach().cpu().contiguous().numpy().astype(dtype)
+            return data.detach().cpu().contiguous().numpy().astype(dtype)
         except (RuntimeError, TypeError, NotImplementedError) as error:
             raise VdlaError(f"{what}: expected values, got none: {_line(error)}") from None
-        tensor = Tensor.constant(name, array)
-        self.graph.define(tensor)
-        return tensor
+
+    def next(self, spec: Any) -> str:
+        """The value of a state after a run, a tensor of its own."""
+        source, name = self.output(spec), f"{self.states[spec.target][0]}.next"
+        self.graph.define(replace(self.graph.tensors[source], name=name, data=None, quant=None))
+        self.graph.nodes.append(Node(name, Identity(), (source,), name))
+        return name
 
     def output(self, spec: Any) -> str:
-        if spec.kind != OutputKind.USER_OUTPUT:
+        if spec.kind not in (OutputKind.USER_OUTPUT, OutputKind.BUFFER_MUTATION):
             raise VdlaError(
                 f"the model changes {spec.target!r} ({spec.kind.name.lower()}); return it as an"
                 " output instead"

@@ -204,6 +204,8 @@ class _Rotations:
             return max(bounds) if all(bounds) else 0.0
         if node is not None and isinstance(node.op, Map) and node.op.label in ("Cos", "Sin"):
             return 1.0
+        if node is not None and (scaled := self.scaled(node)) is not None:
+            return self.bound(scaled[0]) * scaled[1]
         return 0.0
 
     # ---- what is made ----

@@ -33,6 +33,9 @@ DOMAINS: dict[str, dict[str, Reader]] = {
     **{domain: dict(qonnx.READERS) for domain in qonnx.DOMAINS},
 }
 
+#: Operators of ONNX Runtime whose results have the type of their first operand.
+LIKE_FIRST = {*optimised.READERS, *optimised.OWN_READERS}
+
 #: One row per ONNX operator (``Constant`` apart, which makes no node).
 READERS: dict[str, Reader] = (
     elementwise.READERS

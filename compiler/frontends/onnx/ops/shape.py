@@ -122,7 +122,8 @@ def _concat(call: Call) -> Outputs:
     operands = call.all_operands()
     axis = call.axis(call.integer("axis", 1), len(operands[0].shape))
     full = [t for t in operands if t.shape != (0,) and t.shape[axis : axis + 1] != (0,)]
-    return call.emit(Concat(axis), *(full or operands[:1]))
+    first, *others = full or operands[:1]
+    return call.emit(Concat(axis), first, *others) if others else first
 
 
 def _split(call: Call) -> Outputs:

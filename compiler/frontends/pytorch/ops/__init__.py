@@ -18,6 +18,7 @@ READERS: dict[str, Reader] = (
 #: Operators that torch is not to decompose, as they have readers of their own: products of
 #: matrices that would become several nodes, and functions that ONNX has.
 KEPT = (
+    "aten.index_copy.default",
     "aten.linear.default",
     "aten.matmul.default",
     "aten.silu.default",

@@ -128,6 +128,15 @@ def _index_select(call: Call) -> Value:
     return call.reshape(y, call.shape)
 
 
+def _index_copy(call: Call) -> Value:
+    """Slices along an axis are replaced, as the rows of a cache."""
+    x, source, axis = call["self"], call["source"], call["dim"]
+    behind = len(x.shape) - 1 - axis % len(x.shape)
+    index = call.reshape(call["index"], (call["index"].shape[0], *[1] * behind))
+    places = call.onnx("Expand", index, call.integers(source.shape))
+    return call.onnx("ScatterElements", x, places, source, axis=axis)
+
+
 def _unfold(call: Call) -> Value:
     """Windows along an axis; the places in each are a last axis."""
     x, size = call["self"], call["size"]
@@ -175,6 +184,7 @@ READERS: dict[str, Reader] = {
         "GatherElements", call["self"], call["index"], axis=call["dim"]
     ),
     "aten.index": _index,
+    "aten.index_copy": _index_copy,
     "aten.index_select": _index_select,
     "aten.permute": _permute,
     "aten.repeat": _repeat,

@@ -61,10 +61,13 @@ class ActivationsWorkload(PlannedWorkload):
     @property
     def shared(self) -> tuple[int, int]:
         """How many groups are computed as one because they share an operand, which then is loaded
-        once for all of them: the first image, whose readers are more blocks of channels then; or
-        the second, whose readers are more rows."""
+        once for all of them: the first image, whose readers are more blocks of channels then, if
+        each has one (tiles of several are not one load); or the second, whose readers are more
+        rows."""
         first, second = self.readers
-        return (first, 1) if second == 1 else (1, second if first == 1 else 1)
+        if second == 1:
+            return (first if self.oc_blocks == 1 else 1, 1)
+        return (1, second if first == 1 else 1)
 
     @property
     def shape(self) -> ProductShape:

@@ -162,6 +162,22 @@ def test_what_is_refused_falls_back_only_if_torch_is_told_so() -> None:
         torch.testing.assert_close(compiled(Sorted())(x), Sorted()(x))
 
 
+def test_a_buffer_that_torch_would_not_see_change() -> None:
+    """Under torch.compile a state would be apart from the model's buffer."""
+
+    class Counter(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("count", torch.zeros(1))
+
+        def forward(self, x: Any) -> Any:
+            self.count += 1
+            return x + self.count
+
+    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match="torch would not see"):
+        compiled(Counter())(torch.ones(1))
+
+
 WRONG: dict[str, tuple[Any, Any, str]] = {
     "no example inputs": (nn.Linear(4, 2), None, "example_inputs: expected a tuple .*got None"),
     "a bare tensor": (nn.Linear(4, 2), torch.ones(1, 4), "expected a tuple .* got Tensor"),

@@ -15,6 +15,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from onnx import helper, numpy_helper
+from vdla.compiler.frontends.onnx.decoders import RULES
 from vdla.compiler.frontends.onnx.importer import import_onnx
 from vdla.compiler.frontends.onnx.ops import DOMAINS, READERS, deeploy, legacy
 from vdla.compiler.graph.interpret import interpret
@@ -99,6 +100,7 @@ from vdla.compiler.targets.cpu.processor import host_processor
 
 from ....processors import DEFAULT, on_processor
 from .cases import (
+    decoders,
     elements,
     optimised,
     places,
@@ -124,7 +126,7 @@ OPERATORS: dict[str, Maker] = (
     elements.MAKERS | optimised.MAKERS | places.MAKERS | quantised.MAKERS | recurrent.MAKERS
     | reductions.MAKERS | shapes.MAKERS | signals.MAKERS | windows.MAKERS
     | {f"com.microsoft.{kind}": maker
-       for kind, maker in (quantised.OWN_MAKERS | optimised.OWN_MAKERS).items()}
+       for makers in (decoders, optimised, quantised) for kind, maker in makers.OWN_MAKERS.items()}
 )  # fmt: skip
 
 
@@ -196,7 +198,8 @@ def operators(base: type) -> set[type]:
 
 
 def test_every_operator_is_drawn() -> None:
-    readers = {*READERS, *(f"com.microsoft.{kind}" for kind in DOMAINS["com.microsoft"])}
+    own = {*DOMAINS["com.microsoft"], *RULES}
+    readers = {*READERS, *(f"com.microsoft.{kind}" for kind in own)}
     assert {*OPERATORS} == readers - {UNKNOWN, *OF_THE_SUITE, *OF_FILES}
 
 

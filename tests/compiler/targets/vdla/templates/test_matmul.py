@@ -135,6 +135,8 @@ PRODUCTS = {
     "one column": (product(4, 16, 50, 1, (3, 1), 16), DEFAULT),
     "some of the places": (product(3, 48, 21, 37, (9, -7), 16, more=11), DEFAULT),
     "an image that several read": (product(6, 32, 20, 37, (9, -7), 16, readers=(3, 1)), DEFAULT),
+    "blocks that several read": (product(6, 32, 20, 16, (9, -7), 16, readers=(3, 1)), DEFAULT),
+    "an image by far": (product(4, 32, 96, 32, (0, 0), 16, readers=(2, 1)), DEFAULT),
     "weights that several read": (product(6, 32, 20, 37, (9, -7), 16, readers=(1, 2)), DEFAULT),
     "both that several read": (product(6, 32, 20, 32, (0, 4), 16, readers=(3, 2)), DEFAULT),
     "blocks of 8": (product(3, 24, 19, 21, (-9, 2), 8), PRESETS["8x8"]),
