@@ -70,6 +70,7 @@ def generate(
     tokenizer: Annotated[
         Path | None, typer.Option(help="A tokenizer.json instead of the file's own."), Reads()
     ] = None,
+    weight_bits: Annotated[int, typer.Option(help="8, or 4 for the weights of layers.")] = 8,
     hw: options.Hw = "16x16",
     memory: options.Memory = "vta",
     json_file: options.JsonFile = None,
@@ -81,7 +82,7 @@ def generate(
     sampler(temperature, top_k, seed)  # refuses numbers before the work begins
     with progress_bar(f"compiling {model.name}") as progress:
         found = LanguageModel.load(
-            model, target, context, rows, int8, tokenizer, prompt, hw, memory, progress
+            model, target, context, rows, int8, tokenizer, prompt, hw, memory, progress, weight_bits
         )
     written = []
     try:
@@ -94,7 +95,7 @@ def generate(
             print()
     measured = found.measured
     body: dict[str, Any] = {"model": model.name, "target": target, "int8": found.int8}
-    body |= {"context": context, "rows": rows, "prompt": prompt}
+    body |= {"weight_bits": weight_bits, "context": context, "rows": rows, "prompt": prompt}
     body |= {"prompt_tokens": measured.prompt_tokens, "tokens": [p.token for p in written]}
     body |= {"text": "".join(p.text for p in written), "runs": measured.runs}
     body |= {"cycles_of_run": measured.cycles, "wall_s": measured.wall_s}

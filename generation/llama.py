@@ -11,7 +11,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from ..isa.errors import VdlaError
-from .gguf import EMBEDDING, HEAD, LAST_NORM, LlamaConfig, weight_name
+from .gguf import EMBEDDING, HEAD, LAST_NORM, LAYER, LlamaConfig, weight_name
 
 #: What is added to the score of a position that may not be seen.
 HIDDEN = -1e9
@@ -28,6 +28,17 @@ def cache_names(config: LlamaConfig) -> dict[str, str]:
 def gated_name(layer: int) -> str:
     """The product that ``ffn_down`` reads."""
     return f"layer {layer} gated"
+
+
+def layer_products(config: LlamaConfig) -> list[str]:
+    """The weights of all products but the head."""
+    kinds = [kind for kind in LAYER if not kind.endswith("norm")]
+    return [weight_name(layer, kind) for layer in range(config.layers) for kind in kinds]
+
+
+def product_name(weight: str) -> str:
+    """The node of a product by a weight."""
+    return f"{weight} y"
 
 
 def step_model(
@@ -180,7 +191,7 @@ class _Step:
 
     def product(self, x: str, name: str, factor: float = 1.0) -> str:
         weight = np.ascontiguousarray(self.weights[name].T * np.float32(factor))
-        return self.add("MatMul", f"{name} y", x, self.constant(name, weight))
+        return self.add("MatMul", product_name(name), x, self.constant(name, weight))
 
     def heads(self, x: str, count: int) -> str:
         """[1, rows, channels] as [1, count, rows, head_width]."""

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import onnx
 
+from ..compiler.quantize.four_bits import GROUP, WEIGHT_BITS
 from ..compiler.targets.base import Options
 from ..compiler.targets.registry import find_target
 from ..isa.errors import VdlaError
@@ -19,7 +19,7 @@ from ..isa.memory import MemoryParams, load_platform
 from ..isa.params import HwParams
 from ..module import PLACES, Module, check_options, compile
 from . import CONTEXT, ROWS
-from .gguf import LlamaFile, read_llama
+from .gguf import read_llama
 from .kept import kept_step
 from .llama import cache_names, check_context, step_model
 from .quantised import block_at, quantised_step
@@ -84,6 +84,7 @@ class LanguageModel:
         hw: HwParams | str | Path = "16x16",
         memory: MemoryParams | str | Path = "vta",
         progress: Progress | None = None,
+        weight_bits: int = 8,
     ) -> LanguageModel:
         """Read a GGUF file and compile its step; parameters as of :func:`generate`. What was
         compiled is kept in the cache folder. A ``prompt`` that does not fit is refused first."""
@@ -99,20 +100,30 @@ class LanguageModel:
             )
         check_context(rows, context)
         int8 = target != "cpu" if int8 is None else int8
+        if weight_bits not in (WEIGHT_BITS if int8 else (8,)):
+            wanted = "4 or 8" if int8 else "8 where products are in float32"
+            raise VdlaError(f"weight bits: expected {wanted}, got {weight_bits!r}")
+        group = max(GROUP, params.block)
         first = int(int8 and tokens.start is not None)
         if prompt is not None:
             _encoded(tokens, prompt, first, context)
 
         def make() -> Module:
-            step, caches = _step(found, tokens, rows, context, int8)
-            states = cache_names(found.config)
+            states, caches = cache_names(found.config), {}
+            if int8:
+                made = quantised_step(
+                    found.config, found.weights, rows, context, tokens, weight_bits, group
+                )
+                step, caches = made.model, made.caches
+            else:
+                step = step_model(found.config, found.weights, rows, context)
             return compile(
                 step, target, params, memory, progress=progress, states=states, initial=caches
             )
 
         made_of = (
             _digest(path), _digest(tokenizer), "sim" if target in PLACES else target, rows, context,
-            int8, params.hash, memory.to_dict(),
+            int8, weight_bits, group, params.hash, memory.to_dict(),
         )  # fmt: skip
         module = kept_step(made_of, target, make)
         return LanguageModel(module, tokens, rows, context, int8, first)
@@ -205,16 +216,6 @@ def _check_room(length: int, room: int) -> None:
         )
 
 
-def _step(
-    found: LlamaFile, tokens: Tokens, rows: int, context: int, int8: bool
-) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
-    """The step, and its caches before the first run."""
-    if not int8:
-        return step_model(found.config, found.weights, rows, context), {}
-    made = quantised_step(found.config, found.weights, rows, context, tokens)
-    return made.model, made.caches
-
-
 def _digest(path: str | Path | None) -> str:
     """What tells the bytes of a file."""
     if path is None:
@@ -237,6 +238,7 @@ def generate(
     int8: bool | None = None,
     hw: HwParams | str | Path = "16x16",
     memory: MemoryParams | str | Path = "vta",
+    weight_bits: int = 8,
 ) -> Iterator[Piece]:
     """Write text behind a prompt.
 
@@ -260,6 +262,9 @@ def generate(
         Whether products are on integers; by default on all targets but ``cpu``.
     hw, memory
         The accelerator's configuration and the memory behind it.
+    weight_bits : int
+        8, or 4 for the weights of layers, which a configuration with ``packed_weights`` reads as
+        such.
 
     Returns
     -------
@@ -272,6 +277,7 @@ def generate(
         For a file, text or number that does not fit; while it writes, where the context is full.
     """
     found = LanguageModel.load(
-        model, target, context, rows, int8, tokenizer, prompt, hw, memory
+        model, target, context, rows, int8, tokenizer, prompt, hw, memory,
+        weight_bits=weight_bits,
     )  # fmt: skip
     return found.write(prompt, tokens, temperature, top_k, seed)

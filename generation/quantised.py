@@ -10,10 +10,11 @@ import onnx
 import onnx.helper
 
 from ..compiler.quantize import quantize
+from ..compiler.quantize.four_bits import GROUP
 from ..module import compile
 from .evened import evened, rotated
 from .gguf import LlamaConfig
-from .llama import cache_names, gated_name, step_model
+from .llama import cache_names, gated_name, layer_products, product_name, step_model
 from .tokens import Tokens
 
 #: Text that every step is calibrated on.
@@ -77,8 +78,12 @@ def quantised_step(
     rows: int,
     context: int,
     tokens: Tokens,
+    weight_bits: int = 8,
+    weight_group: int = GROUP,
 ) -> QuantisedStep:
-    """The step of a decoder in int8.
+    """The step of a decoder in int8. The weights of its layers have ``weight_bits``, 8 or 4, the
+    latter with a scale for each ``weight_group`` of inputs (:func:`vdla.quantize`); the head's have
+    8.
 
     The first token of a text gathers attention, and its values are hundreds of times those of all
     others. So a text stands behind one token for its start, where the file names one, whose keys
@@ -91,7 +96,11 @@ def quantised_step(
     first = 0 if tokens.start is None else 1
     samples, gated = trial.run(text, caches, first)
     even = evened(config, weights, gated)
-    made = quantize(step_model(config, even, rows, context), samples, measures_error=False)
+    bits = {product_name(name): weight_bits for name in layer_products(config)}
+    made = quantize(
+        step_model(config, even, rows, context), samples, measures_error=False, weight_bits=bits,
+        weight_group=weight_group,
+    )  # fmt: skip
     return QuantisedStep(made.model, caches, first)
 
 

@@ -26,7 +26,7 @@ from .calibrate import (
 )
 from .damage import Damage, check_reached, measured, without
 from .draft import Draft, attribute, label
-from .four_bits import GROUP
+from .four_bits import GROUP, WEIGHT_BITS
 from .plan import FLOAT_AROUND, Plan, clip_bounds, data_operands, has_weights, plan
 from .prepare import prepare
 from .rewrite import rewrite
@@ -125,7 +125,7 @@ def quantize(
         raise VdlaError("measures_error: expected True with a least SQNR, got False")
     each = weight_bits.values() if isinstance(weight_bits, Mapping) else (weight_bits,)
     for bits in each:
-        if bits not in (4, 8):
+        if bits not in WEIGHT_BITS:
             raise VdlaError(f"weight bits: expected 4 or 8, got {bits!r}")
     if type(weight_group) is not int or weight_group < 1:
         raise VdlaError(f"weight group: expected channels, at least 1, got {weight_group!r}")

@@ -13,7 +13,9 @@ import numpy as np
 
 from ...isa.packed import LEAST, MOST, SCALES
 
-#: Input channels of a group, which is a row of the largest tile that most machines have.
+#: Bits that weights may have.
+WEIGHT_BITS = (4, 8)
+#: Input channels of a group: a row of a tile of 16 x 16, or two of 8 x 8.
 GROUP = 16
 #: A group's scale is searched among those by which its largest weight is this or less many steps.
 _TRIED = 4

@@ -64,6 +64,23 @@ def test_sim_and_cpu_write_the_same(path: Path, tmp_path: Path, capsys) -> None:
     assert found["sim"]["runs"] == 12 + (prompt - 1) // 8
 
 
+@pytest.mark.slow
+def test_weights_of_four_bits(path: Path, tmp_path: Path) -> None:
+    """The same text on a machine that unpacks them, with fewer bytes read, and on the CPU."""
+    packed = tmp_path / "packed.toml"
+    packed.write_text("block_in = 8\nblock_out = 8\npacked_weights = 1\nacc_depth = 1024\n")
+    found = [
+        LanguageModel.load(path, target, 32, 8, True, hw=hw, weight_bits=bits)
+        for target, hw, bits in (("sim", packed, 4), ("cpu", packed, 4), ("sim", packed, 8))
+    ]
+    texts = [tokens_of(model) for model in found]
+    assert texts[0] == texts[1] and len(set(texts[0])) > 6
+    read = [model.module.report["dram"]["read_bytes"] for model in (found[0], found[2])]
+    assert read[0] < read[1]  # most of what so small a model reads is no weight
+    likely = [model.perplexity(PROMPT * 8) for model in (found[1], found[2])]
+    assert abs(likely[0] / likely[1] - 1) < 0.3
+
+
 def fields_of(path: Path) -> dict:
     return read_llama(path).fields
 
@@ -169,6 +186,8 @@ def test_digits_apart_and_other_tokenizers(tmp_path: Path) -> None:
         (["--temperature", "-1"], "temperature"),
         (["--top-k", "-1"], "top-k"),
         (["--tokens", "0"], "tokens"),
+        (["--weight-bits", "3", "--int8"], "weight bits: expected 4 or 8, got 3"),
+        (["--weight-bits", "4"], "expected 8 where products are in float32, got 4"),
     ],
 )
 def test_refusals(options: list[str], said: str, path: Path, capsys) -> None:
