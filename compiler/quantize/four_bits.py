@@ -20,7 +20,7 @@ GROUP = 16
 #: A group's scale is searched among those by which its largest weight is this or less many steps.
 _TRIED = 4
 #: What is added to the moments of each input, in shares of their mean: samples are few.
-DAMPING = 0.01
+DAMPING = 0.1
 #: Inputs whose errors are taken back together.
 _BLOCK = 64
 
