@@ -403,9 +403,10 @@ class _Images:
             Reshape((groups, channels, positions)), Transpose((0, 2, 1)), Reshape(result.shape)
         ]  # fmt: skip
         if len(inputs) == 2 and not inputs[0][2]:
-            images = [self.with_room(node, *inputs[0][:2], positions), inputs[1][2]]
+            (name, shape, _), (*_, new) = inputs
+            images = self.with_room(node, name, shape, positions), new
             reason = "places of an image behind those that are there"
-            self.on_images(node, ReplaceEnd(POSITIONS), tuple(images), moves, reason)
+            self.on_images(node, ReplaceEnd(POSITIONS), images, moves, reason)
             return True
         images = []
         for number, (name, shape, source) in enumerate(inputs):
