@@ -27,6 +27,7 @@ from vdla.compiler.graph.passes.fuse_softmax import _Softmax, fuse_softmax
 from vdla.compiler.graph.passes.merge_transposes import merge_transposes
 from vdla.compiler.graph.passes.split_batch import _is_shared, _split_operator
 from vdla.compiler.partition import assign_targets
+from vdla.compiler.quantize import four_bits
 from vdla.compiler.targets.common.fuse_elementwise import _ends, fuse_elementwise
 from vdla.compiler.targets.cpu import core, llvm_functions, micro_kernel_code
 from vdla.compiler.targets.cpu.core import Core
@@ -408,6 +409,12 @@ COMPILER = (
     Mutant("an image lies apart from its new end", "compiler", dram_layout._homes,
            "Reshape | BlockReshape | ReplaceEnd", "Reshape | BlockReshape",
            tests("compiler/targets/vdla/templates/test_concat_slice.py::test_moves_equal_the_interpreter")),
+    Mutant("addresses of packed weights are those of others", "compiler", Linker._load_packed,
+           "// plain * packed", "// plain * plain",
+           tests("compiler/quantize/test_four_bits.py::test_a_machine_reads_four_bits")),
+    Mutant("errors of 4 bits stay where they are", "compiler", four_bits._compensated,
+           "np.outer(error,", "0 * np.outer(error,",
+           tests("compiler/quantize/test_four_bits.py::test_errors_are_taken_back")),
     Mutant("rows of tiles close up", "compiler", _Walker.load_shape,
            "loop.extent + pad.before + pad.after", "loop.extent",
            tests("compiler/targets/vdla/templates/test_matmul.py::test_tiles_of_transpositions")),
