@@ -169,9 +169,10 @@ class ReplaceEnd(Op):
     def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
         (whole, part), axis = shapes, self.axis
         kept = (*whole[:axis], whole[axis] - part[axis], *whole[axis + 1 :])
+        if not kept[axis]:
+            return Expression(topi.concat([inputs[1]], axis), tuple(inputs))
         first = topi.strided_slice(inputs[0], (0,) * len(whole), (1,) * len(whole), kept)
-        parts = [first, inputs[1]] if kept[axis] else [inputs[1]]
-        return Expression(topi.concat(parts, axis), tuple(inputs))
+        return Expression(topi.concat([first, inputs[1]], axis), tuple(inputs))
 
 
 @dataclass(frozen=True)

@@ -74,6 +74,7 @@ from vdla.compiler.graph.ops.movement import (
     Identity,
     Interpolate,
     Pad,
+    ReplaceEnd,
     Reshape,
     Slice,
     Transpose,
@@ -174,6 +175,7 @@ def test_every_operator_of_topi_is_named() -> None:
         QConvAddChannels,
     }
     others |= {QConvAdd, QConvTable, QGroupMatMul, TransposeGroups, QTableSoftmax, QLayerNorm}
+    others |= {ReplaceEnd}
     others |= {
         Copy,
         PadLast,

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from vdla.compiler.graph.ir import Graph
 from vdla.compiler.graph.ops.movement import Concat, ReplaceEnd, Slice
+from vdla.compiler.targets.cpu.graph_code import build_cpu
+from vdla.isa.errors import VdlaError
 from vdla.isa.params import PRESETS, HwParams
 
 from ....building import placed
@@ -67,6 +70,18 @@ def test_tiles(knobs: tuple[int, int]) -> None:
 )
 def test_the_rtl_takes_the_same_cycles(graph: Graph) -> None:
     check_rtl(graph, SMALL)
+
+
+@pytest.mark.parametrize("count", [1, 7, 20])
+def test_another_end_on_the_host(count: int) -> None:
+    """Also where nothing of the image is left."""
+    rng = np.random.default_rng(count)
+    x, part = (rng.integers(-128, 128, (1, 6, n, 1)).astype(np.int8) for n in (20, count))
+    [found] = build_cpu(ended(6, 20, count)).run(x, part)
+    np.testing.assert_array_equal(found[:, :, : 20 - count], x[:, :, : 20 - count])
+    np.testing.assert_array_equal(found[:, :, 20 - count :], part)
+    with pytest.raises(VdlaError, match="a part of"):
+        one_operator(ReplaceEnd(2), (1, 6, 20, 1), (1, 6, 21, 1))
 
 
 @pytest.mark.parametrize(
