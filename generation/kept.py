@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from .. import plugins
+from ..compiler.choose.records import RECORDS_VARIABLE
 from ..isa.errors import VdlaError
 from ..module import Module, load
 from ..runtime.cache import cache_dir, one_process, source_digest
@@ -21,7 +24,11 @@ ROOMS = ("generation", "compiler", "isa", "runtime")
 def kept_step(made_of: object, target: str, make: Callable[[], Module]) -> Module:
     """The module that ``make`` returns, from the cache folder if it was made before of the same
     things, as ``repr`` tells them, by the same source files. A folder that does not load, such as
-    one of another processor, is made again."""
+    one of another processor, is made again. Where plugins or records take part, which may change
+    any choice, nothing is kept and nothing is taken."""
+    plugins.load_known()
+    if plugins.loaded() or RECORDS_VARIABLE in os.environ:
+        return make()
     parts = f"{made_of!r}\0{source_digest(*ROOMS)}"
     place = cache_dir() / f"step_{hashlib.sha256(parts.encode()).hexdigest()[:24]}"
     with one_process(place):

@@ -281,3 +281,7 @@ def test_a_compiled_step_is_kept(path: Path, tmp_path: Path, monkeypatch) -> Non
     for context in (8, 16, 24):
         LanguageModel.load(path, "cpu", context, 8)
     assert len([*tmp_path.glob("step_*")]) == 3
+    (tmp_path / "records.jsonl").touch()
+    monkeypatch.setenv("VDLA_RECORDS", str(tmp_path / "records.jsonl"))
+    LanguageModel.load(path, "cpu", 24, 8)
+    assert len(compiled) == 7  # records may say otherwise
