@@ -10,11 +10,10 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from ..compiler.frontends.onnx.decoders import HIDDEN
 from ..isa.errors import VdlaError
 from .gguf import EMBEDDING, HEAD, LAST_NORM, LAYER, LlamaConfig, weight_name
 
-#: What is added to the score of a position that may not be seen.
-HIDDEN = -1e9
 #: The first operator set with TensorScatter.
 OPSET = 24
 

@@ -22,7 +22,7 @@ from . import CONTEXT, ROWS
 from .gguf import read_llama
 from .kept import kept_step
 from .llama import cache_names, check_context, step_model
-from .quantised import block_at, quantised_step
+from .quantised import block_at, places_ahead, quantised_step
 from .sampling import sampler
 from .tokens import Tokens, read_tokens
 
@@ -104,7 +104,7 @@ class LanguageModel:
             wanted = "4 or 8" if int8 else "8 where products are in float32"
             raise VdlaError(f"weight bits: expected {wanted}, got {weight_bits!r}")
         group = max(GROUP, params.block)
-        first = int(int8 and tokens.start is not None)
+        first = places_ahead(tokens) if int8 else 0
         if prompt is not None:
             _encoded(tokens, prompt, first, context)
 

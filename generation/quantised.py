@@ -45,13 +45,16 @@ class QuantisedStep:
     Attributes
     ----------
     model : as :func:`.llama.step_model` makes it, with products on integers (:func:`vdla.quantize`)
-    caches : before the first run, float32 by name
-    first : the position of a text's first token, which is the number of places that these fill
+    caches : before the first run, float32 by name; their first :func:`places_ahead` are filled
     """
 
     model: onnx.ModelProto
     caches: dict[str, np.ndarray]
-    first: int
+
+
+def places_ahead(tokens: Tokens) -> int:
+    """The places of the caches before a text: one, if there is a token for a text's start."""
+    return int(tokens.start is not None)
 
 
 def block_of(text: Sequence[int], start: int, rows: int) -> np.ndarray:
@@ -93,15 +96,14 @@ def quantised_step(
     trial = _Trial(config, weights, rows, context)
     text = tokens.encode(TEXT)
     caches = trial.caches([] if tokens.start is None else [tokens.start])
-    first = 0 if tokens.start is None else 1
-    samples, gated = trial.run(text, caches, first)
+    samples, gated = trial.run(text, caches, places_ahead(tokens))
     even = evened(config, weights, gated)
     bits = {product_name(name): weight_bits for name in layer_products(config)}
     made = quantize(
         step_model(config, even, rows, context), samples, measures_error=False, weight_bits=bits,
         weight_group=weight_group,
     )  # fmt: skip
-    return QuantisedStep(made.model, caches, first)
+    return QuantisedStep(made.model, caches)
 
 
 class _Trial:

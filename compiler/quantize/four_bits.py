@@ -2,9 +2,11 @@
 
 A weight is ``step * scale * q``: a step for each output channel, a scale of 1 to 16 for each group,
 and q of -8 to 7. ``scale * q`` is an int8, so that the model stays one of int8; an accelerator with
-packed weights stores the scale and q (``isa/packed.py``). The errors of a channel's weights are not
-rounded each by itself: what rounding one input's weights adds to the product on the samples is
-taken back by the weights of the inputs behind it. Source: GPTQ (Frantar et al. 2022).
+packed weights stores the scale and q (``isa/packed.py``).
+
+Where samples are known, a weight is not rounded by itself: what rounding the weights of one input
+adds to the product, the weights of the inputs behind it take back. Source: GPTQ (Frantar et al.
+2022).
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from ...isa.packed import LEAST, MOST, SCALES
 WEIGHT_BITS = (4, 8)
 #: Input channels of a group: a row of a tile of 16 x 16, or two of 8 x 8.
 GROUP = 16
-#: A group's scale is searched among those by which its largest weight is this or less many steps.
+#: Scales that are tried for a group: that with which 4 bits just hold its largest weight, and the
+#: next smaller ones.
 _TRIED = 4
 #: What is added to the moments of each input, in shares of their mean: samples are few.
 DAMPING = 0.1

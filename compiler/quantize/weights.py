@@ -62,7 +62,7 @@ class Weight:
 
 @dataclass(frozen=True, eq=False)
 class FourBits:
-    """What makes the weights of some products 4 bits.
+    """Which products have weights of 4 bits, and what these are rounded by.
 
     Attributes
     ----------

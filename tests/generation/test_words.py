@@ -12,7 +12,12 @@ import vdla
 from vdla.generation.gguf import LlamaFile, read_llama
 from vdla.generation.llama import cache_names, step_model
 from vdla.generation.loop import LanguageModel
-from vdla.generation.quantised import QuantisedStep, block_of, quantised_step
+from vdla.generation.quantised import (
+    QuantisedStep,
+    block_of,
+    places_ahead,
+    quantised_step,
+)
 from vdla.generation.tokens import read_tokens
 from vdla.isa.program import Program
 
@@ -44,7 +49,8 @@ def compiled(target: str, file: LlamaFile, step: QuantisedStep) -> vdla.Module:
 
 def model_for(target: str, file: LlamaFile, step: QuantisedStep) -> LanguageModel:
     module = compiled(target, file, step)
-    return LanguageModel(module, read_tokens(file.fields), ROWS, CONTEXT, True, step.first)
+    tokens = read_tokens(file.fields)
+    return LanguageModel(module, tokens, ROWS, CONTEXT, True, places_ahead(tokens))
 
 
 def tokens_of(model: LanguageModel, prompt: str, count: int) -> list[int]:

@@ -11,6 +11,9 @@ import vdla
 from onnx import TensorProto, helper, numpy_helper
 from vdla import VdlaError
 from vdla.compiler.quantize.four_bits import four_bits
+from vdla.compiler.targets.vdla.expressions import Epilogue, Window
+from vdla.compiler.targets.vdla.machine import Budget, Context
+from vdla.compiler.targets.vdla.templates.convolution import ProductsWorkload
 from vdla.isa.packed import scales_of
 from vdla.isa.params import PRESETS
 
@@ -115,6 +118,14 @@ def test_a_machine_reads_four_bits(kind: str) -> None:
     module = vdla.compile(eight, "sim", PACKED)
     np.testing.assert_array_equal(module.run(x[:1])[0], vdla.compile(eight, "cpu").run(x[:1])[0])
     assert module.report["dram"]["read_bytes"] == plain["dram"]["read_bytes"]
+
+
+def test_records_of_other_weights_hold() -> None:
+    """What is not packed has the key that it had before there was such a thing."""
+    window, context = Window((1, 1)), Context(Budget.whole(PACKED))
+    plain = ProductsWorkload(8, 7, 7, 24, window, 1, context, 0, Epilogue(), False)
+    assert "packed" not in plain.key
+    assert '"packed":true' in replace(plain, packed=True).key
 
 
 @pytest.mark.more

@@ -192,14 +192,14 @@ class Products(PlannedTiles[ProductsWorkload]):
         apart = isinstance(op, QConv2d) and op.groups > 1
         if apart or not params.packed_weights or weight.dtype != np.int8:
             return False
-        _, known = self._packed.setdefault(id(weight), (weight, []))  # kept: no other has its id
-        if not known:
+        if id(weight) not in self._packed:
             kernel = weight.reshape(*weight.shape, *(1,) * (4 - weight.ndim))
-            known.append(bool(scales_of(pack_weight(kernel, params)).all()))
-        return known[0]
+            fits = bool(scales_of(pack_weight(kernel, params)).all())
+            self._packed[id(weight)] = weight, fits  # while it is here, no other has its id
+        return self._packed[id(weight)][1]
 
     @cached_property
-    def _packed(self) -> dict[int, tuple[np.ndarray, list[bool]]]:
+    def _packed(self) -> dict[int, tuple[np.ndarray, bool]]:
         """By their id, weights and whether they are packed."""
         return {}
 
