@@ -37,6 +37,8 @@ ONE, MOST_KEYS = (1 << 15) - 1, 2048
 #: The bits of a probability of 1, as the product of an exponential with an inverse; sums of
 #: products lose half of them between Newton's steps.
 PRODUCT_BITS, HALF_BITS = 30, 15
+#: What a mask has for visible and for masked elements: 255 apart, by which scores can differ.
+VISIBLE, MASKED = INT8_MIN, INT8_MAX
 #: Legal numbers of bits beyond :data:`PRODUCT_BITS`.
 MOST_ROOM = 8
 
@@ -83,7 +85,7 @@ class QTableSoftmax(Op):
 
     ``in_scale`` is the input's scale, whose zero point does not matter; ``out_scale`` and
     ``zero_point`` are the result's. A second operand, if there is one, is a mask: int8, broadcast
-    to the first, 1 for visible elements and 0 for masked ones. Every row has visible elements. With
+    to the first, :data:`VISIBLE` or :data:`MASKED`. Every row has visible elements. With
     ``groups``, channels, along axis 1, are groups of as many as the mask has, for each of which it
     holds.
     """
@@ -127,7 +129,7 @@ class QTableSoftmax(Op):
     def evaluate(self, *args: np.ndarray) -> np.ndarray:
         x, *masks = args
         wide = x.astype(np.int64)
-        visible: np.ndarray | np.bool_ = masks[0] != 0 if masks else np.True_
+        visible: np.ndarray | np.bool_ = masks[0] == VISIBLE if masks else np.True_
         if self.groups > 1:
             visible = np.tile(visible, (1, self.groups, *(1 for _ in x.shape[2:])))
         most = np.where(visible, wide, INT8_MIN).max(axis=self.axis, keepdims=True)
@@ -155,7 +157,7 @@ class QTableSoftmax(Op):
                 index = [i if n > 1 else 0 for i, n in zip(theirs, mask.shape, strict=True)]
                 if self.groups > 1:
                     index[1] = at[1] % mask.shape[1]
-                value = select(mask[tuple(index)] > 0, value, Const(other, value.dtype))
+                value = select(mask[tuple(index)] < 0, value, Const(other, value.dtype))
             return value
 
         most, total = sums(x, axis, look_up, apply_mask)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from ...te.expr import Binary, Call, Const, Select, Var, select
 from ..ir import Graph, Node, Tensor
 from ..ops.base import Op
@@ -13,7 +15,7 @@ from ..ops.integer import QTable
 from ..ops.linear import QMatMul
 from ..ops.quantisation import Quantize
 from ..ops.reduction import Reduce
-from ..ops.softmax import MOST_KEYS, MOST_ROOM, QTableSoftmax
+from ..ops.softmax import MASKED, MOST_KEYS, MOST_ROOM, VISIBLE, QTableSoftmax
 from .fuse_tables import is_int8
 from .masks import NO_MASK, Condition, Scores, find_condition, find_scores, number
 
@@ -95,18 +97,19 @@ class _Softmax:
             self.made.append(result)
             names = [result.name]
         if scores.visible is not None:
-            mask = Tensor.constant(f"{quantize.output}.mask", scores.visible)
+            mask = np.where(scores.visible, VISIBLE, MASKED).astype(np.int8)
+            mask = Tensor.constant(f"{quantize.output}.mask", mask)
             self.made.append(mask)
             names.append(mask.name)
         return tuple(names)
 
     def visible(self, condition: Condition) -> str:
-        """The mask of conditions that are computed: int8, 1 where they show a score; one for all
-        that read them."""
+        """The mask of conditions that are computed, int8; one for all that read them."""
         name = f"{condition.name}.{'visible' if condition.visible else 'hidden'}"
         if all(tensor.name != name for tensor in self.made):
             x = Var("x", "bool")
-            shown = select(x, Const(int(condition.visible), "int8"), int(not condition.visible))
+            true, false = (VISIBLE, MASKED) if condition.visible else (MASKED, VISIBLE)
+            shown = select(x, Const(true, "int8"), false)
             self.nodes.append(Node(name, Map("Cast", (x,), shown), (condition.name,), name))
             self.made.append(Tensor(name, self.graph[condition.name].shape, "int8"))
         return name

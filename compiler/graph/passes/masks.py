@@ -43,8 +43,8 @@ NO_MASK = (
 @dataclass(frozen=True)
 class Scores:
     """The operand of a softmax: ``source``, an int8 tensor, by ``table`` (int8 [256]) if there is
-    one, times ``scale``. The mask ``visible`` (int8, broadcast) is 1 for visible scores and 0 for
-    masked ones; None if all are visible."""
+    one, times ``scale``. ``visible`` (bool, broadcast) says which scores the softmax sees; None if
+    it sees all."""
 
     source: str
     scale: float
@@ -168,7 +168,7 @@ def _masked(
     same = (values == values[:, [best]]).all(axis=0)
     if not (same | (high <= low[best] - GAP)).all():
         return None
-    visible = same[kinds].astype(np.int8)
+    visible = same[kinds]
     if not np.broadcast_to(visible, shape).any(axis=-1).all():
         return None
     return best, None if visible.all() else visible

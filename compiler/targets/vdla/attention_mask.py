@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ...graph.ops.softmax import VISIBLE
+
 
 class VisibleKeys(NamedTuple):
     """The keys that a block of queries sees. All queries see the first ``free`` keys, no query sees
@@ -18,9 +20,9 @@ class VisibleKeys(NamedTuple):
 
 def find_visible_keys(mask: np.ndarray, block: int) -> tuple[tuple[VisibleKeys, ...], np.ndarray]:
     """The visible keys of each block of queries, and the distinct rows of all masks, bool [rows,
-    block]. ``mask`` [queries, keys] is not 0 where a query sees a key."""
+    block]. ``mask`` is that of the operator, [queries, keys]."""
     spans, rows, first = [], [], {}
-    for queries in (mask != 0).reshape(-1, block, mask.shape[-1]):
+    for queries in (mask == VISIBLE).reshape(-1, block, mask.shape[-1]):
         bound = int(np.flatnonzero(queries.any(axis=0))[-1]) + 1
         free = int(np.argmin([*queries.all(axis=0), False]))
         # Chunks of a row are then whole blocks, and blocks more often have the same mask.

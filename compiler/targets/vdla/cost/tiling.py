@@ -328,8 +328,8 @@ class ProductShape(Shape):
         (oc_tiles, pixel_tiles), chunks = self.count_tiles(tile), self._count_chunks(tile)
         # What stays has all chunks, and is there once if it is never replaced.
         weights, pixels = tile.order == "weights", tile.order == "pixels"
-        wgt_copies = np.where(weights & (oc_tiles == 1), 1, vthreads)
-        inp_copies = np.where(pixels & (pixel_tiles == 1), 1, vthreads)
+        wgt_copies = np.where(weights & (oc_tiles * self.times == 1), 1, vthreads)
+        inp_copies = np.where(pixels & (pixel_tiles * self.times == 1), 1, vthreads)
         uop = tile.ic_blocks * self.taps * tile.oc_blocks * self.phases
         # Results leave block by block of channels, through two buffers.
         leaving = tile.rows * tile.cols * self.phases * np.minimum(tile.oc_blocks, 2)

@@ -316,14 +316,14 @@ class ProductLoops(NamedTuple):
 
 def schedule_products(
     out: Tensor, stages: Stages, tiled: Sequence[int], tiling: Tiling, machine: Machine,
-    epilogue: FusedEpilogue | None = None, rows_in_tmp: int = 0,
+    epilogue: FusedEpilogue | None = None, rows_in_tmp: int = 0, par_stays: bool = False,
 ) -> ProductLoops:  # fmt: skip
     """Schedule products of blocks, which are summed in ``acc`` and requantised to ``out``.
 
     ``tiled`` has the dimensions of ``out`` that are channels, rows and columns, and before these
     perhaps one of groups, of which a tile has one. The sums of ``acc`` run over blocks of channels,
     two taps and the channels of a block. A fused ``epilogue`` lies in ``tmp``, ``rows_in_tmp`` rows
-    at a time.
+    at a time. Parameters that are those of all channels stay on the chip (``par_stays``).
     """
     acc, image, weight = stages.acc, stages.image, stages.weight
     s = create_schedule(out)
@@ -358,7 +358,7 @@ def schedule_products(
         case "weights":
             stay = reduce(s[out].fuse, [*groups, channels])
             tile = E.vthread_tiles(s[out], [rows, cols], tiling.vthreads)
-            staying = dict.fromkeys((weight, *par_tiles), stay)
+            staying = dict.fromkeys((weight, *([] if par_stays else par_tiles)), stay)
         case "pixels":
             s[out].reorder(*groups, rows, cols, channels)
             pixels = reduce(s[out].fuse, [*groups, rows, cols])
@@ -366,7 +366,7 @@ def schedule_products(
             staying = {image: pixels}
         case _:
             tile = E.vthread_tiles(s[out], [*groups, channels, rows, cols], tiling.vthreads)
-    for tensor in (acc, *par_tiles):
+    for tensor in (acc, *([] if par_stays else par_tiles)):
         s[tensor].compute_at(s[out], staying.get(tensor, tile))
     # Results are stored block by block of channels; a thread stores all its blocks in a row.
     s[out].unroll(channel)

@@ -1,9 +1,9 @@
 """The loop program of a softmax with a mask, written out group by group of blocks.
 
 Where some queries of a block see a key and others do not, a row of the mask is an entry of ``par``.
-What it subtracts from a score is more than scores can differ by, and as the amount of a shift it
-leaves nothing of an exponential. A mask that is computed comes as an image, 1 where a query sees a
-key; what it subtracts is made of it for some keys at a time.
+It has 0 where a query sees a key, else what is more than scores can differ by, and as the amount of
+a shift leaves nothing of an exponential. A mask that is computed comes as an image of int8; such
+entries are made of it for some keys at a time.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from .....isa.params import HwParams
 from ....graph.arithmetic.requant import INT8_MIN
-from ....graph.ops.softmax import first_inverse, newton, newton_steps, refined
+from ....graph.ops.softmax import MASKED, VISIBLE, first_inverse, newton, newton_steps, refined
 from ....te.affine import simplify_index
 from ....te.expr import Binary, Const, Expr, Read, Var, cast, maximum, minimum, substitute
 from ....tir.ir import Allocate, Buffer, For, PrimFunc, Stmt, Store, seq
@@ -24,9 +24,8 @@ from ..expressions import REQUANT_ENTRIES, Epilogue, lookup_difference
 from ..machine import Context
 from .base import WithinBudget
 
-#: What a mask subtracts from masked scores: more than 255, by which scores can differ, and 31
-#: modulo 32, which is how the vector unit takes the amount of a shift.
-APART = 8 * 32 + 31
+#: What a mask subtracts from masked scores.
+APART = MASKED - VISIBLE
 #: Buffers for the parts of a step of the chain.
 PARTS = 2
 ZERO = Const(0)
@@ -244,17 +243,13 @@ class Loops:
             return []
         [given] = self.given.values()
         first = p.group.span.row + p.begin
-        shown = self.nest(
+        made = self.nest(
             (p.keys, *self.entry),
             lambda k, *lane: Store(
-                apart, (k, *lane), cast("int32", Read(given, (first + k, *lane))) * -APART
+                apart, (k, *lane), cast("int32", Read(given, (first + k, *lane))) - VISIBLE
             ),
         )
-        hidden = self.nest(
-            (p.keys, *self.entry),
-            lambda k, *lane: Store(apart, (k, *lane), Read(apart, (k, *lane)) + APART),
-        )
-        return [shown, hidden]
+        return [made]
 
     def exponential(self, p: Chunk) -> Rule:
         """What the table has for a score."""

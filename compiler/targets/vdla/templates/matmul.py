@@ -42,6 +42,7 @@ class ActivationsWorkload(PlannedWorkload):
     results. Both have ``ic_blocks`` blocks of channels in each group; ``readers`` groups of the
     result read each group of the first, and of the second. ``sums_weights`` and ``sums_inputs`` say
     which sums are needed: those whose zero point, of the first or of the second image, is not 0.
+    ``is_whole``: the ``others`` fill their blocks; all results then have the same parameters.
     """
 
     groups: int
@@ -53,6 +54,7 @@ class ActivationsWorkload(PlannedWorkload):
     readers: tuple[int, int]
     sums_weights: bool
     sums_inputs: bool
+    is_whole: bool
     context: Context
     a_zero_point: int = field(compare=False)
     b_zero_point: int = field(compare=False)
@@ -136,7 +138,8 @@ class Activations(PlannedTiles[ActivationsWorkload]):
         readers = (op.a_readers, op.b_readers) if isinstance(op, QGroupMatMul) else (1, 1)
         return ActivationsWorkload(
             groups, depth, image_places, positions, blocks(others, self.machine.params), others,
-            readers, zero_points[0] != 0, zero_points[1] != 0, context, *zero_points,
+            readers, zero_points[0] != 0, zero_points[1] != 0,
+            others % self.machine.params.block == 0, context, *zero_points,
             E.Epilogue.from_requant(op.requant),
         )  # fmt: skip
 
@@ -169,7 +172,8 @@ class Activations(PlannedTiles[ActivationsWorkload]):
         one = placeholder((batch, block), "int8", "one")
         ones = placeholder((block, block), "int8", "ones")
         oc_blocks = first * w.oc_blocks
-        par = placeholder((apart, oc_blocks, E.REQUANT_ENTRIES, block), "int32", "param")
+        sets = (1,) if w.is_whole else (apart, oc_blocks)
+        par = placeholder((*sets, E.REQUANT_ENTRIES, block), "int32", "param")
         size = (apart, oc_blocks, w.ic_blocks)
         readers = w.readers[1] // second
         tiles = weight_tiles(other, *size, w.others, block, readers, first)
@@ -199,10 +203,13 @@ class Activations(PlannedTiles[ActivationsWorkload]):
                 both = products
                 products = compute(both.shape, lambda *i: both[i] + by_position(i), "partial")
                 partial.append(products)
-        out = E.requantized(products, par, w.epilogue, addend=addend, choosing=(0, channel))
+        out = E.requantized(
+            products, par, w.epilogue, not w.is_whole, addend, choosing=(0, channel)
+        )
         tiled = (0, channel, row, 3)
         stages = Stages(data, tiles, par, copy, acc)
-        loops = schedule_products(out, stages, tiled, make_tiling(knobs), self.machine)
+        tiling = make_tiling(knobs)
+        loops = schedule_products(out, stages, tiled, tiling, self.machine, par_stays=w.is_whole)
         s, staying = loops.schedule, loops.staying
         for stage in inlined:
             s[stage].compute_inline()
@@ -232,6 +239,8 @@ class Activations(PlannedTiles[ActivationsWorkload]):
         # Channels beyond the second image's positions have multiplier 0: their result is
         # requant(0).
         packed = requant_parameters(bias, op.requant, self.machine)
+        if w.is_whole:
+            return {**found, "requantisation": packed[:1]}
         return {**found, "requantisation": np.tile(packed, (w.groups // w.shared[1], 1, 1, 1))}
 
 

@@ -263,7 +263,7 @@ class MaskedSoftmax(Tiled[MaskedSoftmaxWorkload]):
                 for chunk in g.chunks(positions, positions):
                     count = (8 if chunk.masked else 2) + bool(w.room)
                     cycles += passes(g.count * chunk.keys, count) + PARAM_ITERATIONS
-                    cycles += passes(chunk.keys, 6) if w.is_computed else 0
+                    cycles += passes(chunk.keys, 3) if w.is_computed else 0
         entries = [count_scores(groups) for groups in tiles]
         moved = sum(entries) + len(w.spans) * w.places
         entry_bytes = self.machine.params.entry_bytes("inp")

@@ -1,7 +1,10 @@
 """Transpositions of images in groups on the tensor core: products with an identity matrix.
 
 A tile of weights is 16 positions of 16 channels. Its product with a row of the identity matrix is
-one channel of these 16 positions: a row of the transposed tile."""
+one channel of these 16 positions: a row of the transposed tile.
+
+Where positions end within a tile, the last rows of its transposition are the zero point: each tile
+has parameters of its own then."""
 
 from __future__ import annotations
 
@@ -21,7 +24,14 @@ from ....tir.lower import lower
 from .. import expressions as E
 from ..cost.tiling import VTHREADS, even_sizes, read_cycles, row_cycles
 from ..machine import Context
-from .base import Tiled, Track, WithinBudget, requant_parameters, tile_bytes
+from .base import (
+    Tiled,
+    Track,
+    WithinBudget,
+    requant_parameters,
+    tile_bytes,
+    uniform_parameters,
+)
 from .matmul import transposed_tiles, weight_tiles
 
 #: Requantisation by one.
@@ -39,6 +49,7 @@ class TransposedWorkload(WithinBudget):
     places: int
     context: Context
     fill: int = field(compare=False)
+    is_whole: bool  # the positions fill all tiles
 
 
 class GroupsTransposed(Tiled[TransposedWorkload]):
@@ -55,7 +66,10 @@ class GroupsTransposed(Tiled[TransposedWorkload]):
         op, [x], params = node.op_as(TransposeGroups), graph.operands(node), self.machine.params
         channel_blocks = x.shape[1] // op.groups // params.block
         tiles = blocks(x.shape[2], params)
-        return TransposedWorkload(op.groups, channel_blocks, tiles, x.shape[2], context, op.fill)
+        is_whole = x.shape[2] % params.block == 0
+        return TransposedWorkload(
+            op.groups, channel_blocks, tiles, x.shape[2], context, op.fill, is_whole
+        )
 
     def sizes(self, workload: TransposedWorkload) -> Mapping[str, Sequence[KnobValue]]:
         return {
@@ -68,12 +82,13 @@ class GroupsTransposed(Tiled[TransposedWorkload]):
         names = ("tiles", "channel_blocks", "vthreads")
         tiles, channel_blocks, vthreads = (int(knobs[name]) for name in names)
         rows = channel_blocks * self.machine.params.block
+        at_once, sets = (tiles, 1) if workload.is_whole else (min(tiles, 2), tiles * vthreads)
         return {
             "inp": self.machine.params.block,
             "wgt": tiles * channel_blocks * vthreads,
             "acc": tiles * rows * vthreads,
-            "out": min(tiles, 2) * rows * vthreads,
-            "par": E.REQUANT_ENTRIES * tiles * vthreads,
+            "out": at_once * rows * vthreads,
+            "par": E.REQUANT_ENTRIES * sets,
             "uop": 2 * tiles * channel_blocks,
         }
 
@@ -86,9 +101,11 @@ class GroupsTransposed(Tiled[TransposedWorkload]):
         size = tiles * channel_blocks * params.block
         row = row_cycles(entries, size, 1, 1, int(knobs["vthreads"]), self.machine)
         steps = w.groups * -(-w.tiles // tiles) * -(-w.channel_blocks // channel_blocks)
-        # Each block of results has a load, a PARAM, a VECTOR and a STORE; a tile has three more.
-        insns_bytes = (4 * tiles + 3) * params.insn_bytes
-        par_bytes = tiles * E.REQUANT_ENTRIES * params.entry_bytes("par")
+        # Each block of results has a load, and a PARAM, a VECTOR and a STORE, if not all blocks
+        # together have these; a tile has three more.
+        own = 0 if w.is_whole else tiles
+        insns_bytes = (tiles + 3 * max(own, 1) + 3) * params.insn_bytes
+        par_bytes = own * E.REQUANT_ENTRIES * params.entry_bytes("par")
         read_bytes = entries * params.entry_bytes("inp") + steps * (insns_bytes + par_bytes)
         return max(row, read_cycles(read_bytes, self.machine))
 
@@ -99,10 +116,11 @@ class GroupsTransposed(Tiled[TransposedWorkload]):
         read = tile_bytes(w.groups * w.channel_blocks, w.places, block)
         x = placeholder((read,), "int8", "image")
         unit = placeholder((block, 1, block), "int8", "identity")
-        par = placeholder((w.groups, w.tiles, E.REQUANT_ENTRIES, block), "int32", "param")
+        sets = (1,) if w.is_whole else (w.groups, w.tiles)
+        par = placeholder((*sets, E.REQUANT_ENTRIES, block), "int32", "param")
         tiles = weight_tiles(x, w.groups, w.tiles, w.channel_blocks, w.places, block)
         acc = transposed_tiles(tiles, unit)
-        out = E.requantized(acc, par, E.Epilogue(w.fill))
+        out = E.requantized(acc, par, E.Epilogue(w.fill), per_channel=not w.is_whole)
         s = create_schedule(out)
         local = s.cache_write(out, "out")
         s.cache_read(unit, "inp", [acc])  # it stays on chip from the start
@@ -112,19 +130,26 @@ class GroupsTransposed(Tiled[TransposedWorkload]):
         tile = E.vthread_tiles(s[out], outer, int(knobs["vthreads"]))
         s[tiles].set_scope("wgt")
         s[acc].set_scope("acc")
-        for tensor in (tiles, acc, par_tile):
+        for tensor in (tiles, acc):
             s[tensor].compute_at(s[out], tile)
         E.schedule_sums(s, acc, params)
-        s[out].unroll(row)
-        s[local].compute_at(s[out], row)
-        if sizes[1] > 1:
-            s[local].double_buffer()
+        if w.is_whole:
+            s[local].compute_at(s[out], tile)
+        else:
+            s[par_tile].compute_at(s[out], tile)
+            s[out].unroll(row)
+            s[local].compute_at(s[out], row)
+            if sizes[1] > 1:
+                s[local].double_buffer()
         return lower(s, [x, unit, par, out], name)
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
         op, params = node.op_as(TransposeGroups), self.machine.params
         positions = graph[node.inputs[0]].shape[2]
         identity = np.eye(params.block, dtype=np.int8)
+        if positions % params.block == 0:
+            same = uniform_parameters(-op.fill, MULTIPLIER, SHIFT, self.machine)
+            return {"identity": identity, "requantisation": same}
         once = Requant(np.array([MULTIPLIER], np.int32), np.array([SHIFT], np.int32), op.fill)
         # Channels beyond the positions have multiplier 0: their result is the zero point.
         packed = requant_parameters(np.full(positions, -op.fill, np.int32), once, self.machine)

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 from vdla.compiler.graph.ops.softmax import (
     HALF_BITS,
+    MASKED,
     MOST_KEYS,
     MOST_ROOM,
     ONE,
     PRODUCT_BITS,
+    VISIBLE,
     QTableSoftmax,
     first_inverse,
     inverses,
@@ -86,13 +88,13 @@ def test_it_is_softmax(keys: int, spread: int) -> None:
 
 
 def masks(rows: int, keys: int) -> dict[str, np.ndarray]:
-    """Causal, the last keys are padding, and any keys; 1 for those that are kept."""
+    """Causal, the last keys are padding, and any keys: those that are kept."""
     anywhere = np.random.default_rng(rows).random((rows, keys)) < 0.4
     anywhere[:, 3] = True
     return {
-        "causal": np.tri(rows, keys, dtype=np.int8),
-        "padding": (np.arange(keys) < keys - 7).astype(np.int8),
-        "anywhere": anywhere.astype(np.int8),
+        "causal": np.tri(rows, keys, dtype=bool),
+        "padding": np.arange(keys) < keys - 7,
+        "anywhere": anywhere,
     }
 
 
@@ -104,15 +106,15 @@ def test_a_mask(keys: int, kind: str) -> None:
     above all that is kept. ONNX Runtime takes -infinity for it: tests of models compare with it."""
     x = np.random.default_rng(keys).integers(-128, 128, (3, 400, keys)).astype(np.int8)
     kept = masks(400, keys)[kind]
-    whole = np.broadcast_to(kept, x.shape) == 1
+    whole, mask = np.broadcast_to(kept, x.shape), np.where(kept, VISIBLE, MASKED).astype(np.int8)
     for scale, out_scale, zero in product((0.005, 0.02, 0.1), (1 / 255, 1 / 1200), (-128, 5)):
         op = QTableSoftmax(2, scale, out_scale, zero)
-        found = op.evaluate(x, kept)
+        found = op.evaluate(x, mask)
         assert (found[~whole] == zero).all()
         real = np.where(whole, x.astype(np.float32) * np.float32(scale), np.float32(-np.inf))
         off = np.abs(found.astype(int) - of_real(real, out_scale, zero))
         assert off.max() <= 1 and (off == 0)[whole].mean() >= 0.99, (scale, out_scale)
-        all_kept = op.evaluate(x, np.ones(1, np.int8))
+        all_kept = op.evaluate(x, np.full(1, VISIBLE, np.int8))
         np.testing.assert_array_equal(all_kept, op.evaluate(x))
 
 

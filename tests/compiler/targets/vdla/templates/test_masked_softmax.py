@@ -9,7 +9,7 @@ import pytest
 from vdla.compiler.build import build
 from vdla.compiler.graph.interpret import interpret
 from vdla.compiler.graph.ir import Graph, Node, Tensor
-from vdla.compiler.graph.ops.softmax import QTableSoftmax
+from vdla.compiler.graph.ops.softmax import MASKED, VISIBLE, QTableSoftmax
 from vdla.compiler.targets.base import Options
 from vdla.compiler.targets.registry import find_target
 from vdla.compiler.targets.vdla.attention_mask import VisibleKeys, find_visible_keys
@@ -29,12 +29,12 @@ from .test_softmax import softmax as unmasked
 def causal(heads: int, keys: int, queries: int | None = None) -> np.ndarray:
     """Queries that see no later key, the last one all of them, [heads * queries, keys]."""
     queries = queries or keys
-    return np.tile(np.tri(queries, keys, keys - queries, np.int8), (heads, 1))
+    return np.tile(np.tri(queries, keys, keys - queries, bool), (heads, 1))
 
 
 def padding(rows: int, keys: int, last: int) -> np.ndarray:
     """No query sees the last keys."""
-    return np.broadcast_to(np.arange(keys) < keys - last, (rows, keys)).astype(np.int8)
+    return np.broadcast_to(np.arange(keys) < keys - last, (rows, keys))
 
 
 def scattered(rows: int, keys: int, share: float) -> np.ndarray:
@@ -42,7 +42,12 @@ def scattered(rows: int, keys: int, share: float) -> np.ndarray:
     rng = np.random.default_rng(3)
     kept = rng.random((rows, keys)) < share
     kept[np.arange(rows), rng.integers(0, keys, rows)] = True
-    return kept.astype(np.int8)
+    return kept
+
+
+def mask_of(kept: np.ndarray) -> np.ndarray:
+    """As the operator takes it."""
+    return np.where(kept, VISIBLE, MASKED).astype(np.int8)
 
 
 def softmax(kept: np.ndarray, out_scale: float = 1 / 255, zero_point: int = -128) -> Graph:
@@ -50,7 +55,7 @@ def softmax(kept: np.ndarray, out_scale: float = 1 / 255, zero_point: int = -128
     op, shape = QTableSoftmax(2, 0.02, out_scale, zero_point), (1, *kept.shape, 1)
     tensors = (
         Tensor("x", shape, "int8"),
-        Tensor.constant("mask", kept[None, :, :, None]),
+        Tensor.constant("mask", mask_of(kept)[None, :, :, None]),
         Tensor("y", shape, "int8"),
     )
     node = Node("node", op, ("x", "mask"), "y")
@@ -93,7 +98,7 @@ def test_a_computed_mask_equals_the_interpreter(case: str) -> None:
     x = rng.integers(-128, 128, graph["x"].shape).astype(np.int8)
     earlier = causal(1, keys, queries)
     for mask in (scattered(queries, keys, 0.5), earlier, 0 * earlier):
-        inputs = [x, mask[None, :, :, None]]
+        inputs = [x, mask_of(mask)[None, :, :, None]]
         (expected,) = interpret(graph, *inputs)
         (found,) = compiled.run(inputs, lambda p, dram: simulate(p, dram, VTA))
         np.testing.assert_array_equal(found, expected)
@@ -167,8 +172,8 @@ def test_only_seen_scores_are_read() -> None:
 @pytest.mark.parametrize("params", [HW, replace(SMALL, par_depth=72)], ids=["16x16", "4x4"])
 def test_the_most_rows_of_a_mask_fit_and_one_more_does_not(params: HwParams) -> None:
     most = most_mask_rows(params)
-    kept = np.ones((params.block, most + 1), np.int8)
-    kept[1::2, :-1] = 0
+    kept = np.ones((params.block, most + 1), bool)
+    kept[1::2, :-1] = False
     check_values(softmax(kept[:, 1:], 1 / 2000), params)
     [layer] = build_for("sim", softmax(kept), params, VTA).layers
     assert layer.target == "cpu"
@@ -189,8 +194,8 @@ def test_what_the_host_computes(hw: HwParams, reason: str) -> None:
 
 def test_spans() -> None:
     """Blocks of one mask share its rows."""
-    spans, rows = find_visible_keys(causal(2, 4), 2)
+    spans, rows = find_visible_keys(mask_of(causal(2, 4)), 2)
     assert spans == (VisibleKeys(0, 2, 0), VisibleKeys(2, 4, 0)) * 2
     np.testing.assert_array_equal(rows, [[True, True], [False, True]])
-    spans, rows = find_visible_keys(padding(4, 5, 2), 2)
+    spans, rows = find_visible_keys(mask_of(padding(4, 5, 2)), 2)
     assert spans == (VisibleKeys(3, 3, 0),) * 2 and rows.shape == (0, 2)
