@@ -39,6 +39,10 @@ A softmax between two products, where the vector unit has a table of 16 bits, wa
 positions: the product before it is that of its operands exchanged, and the one behind it transposes
 what it reads.
 
+Rows of a cache that the host holds, with new rows behind them, are an image whose end the
+accelerator replaces. Where a product reads it transposed, the host lays it out so, and only the new
+rows are transposed on the accelerator.
+
 A layer normalisation of such an image finds the factors and offsets of its positions first
 (RowDigits), and then computes all elements (QNormalise).
 """
@@ -55,6 +59,7 @@ from ....graph.ops.base import Op
 from ....graph.ops.convolution import QConv2d
 from ....graph.ops.group_matmul import POSITIONS, QGroupMatMul, TransposeGroups
 from ....graph.ops.integer import QAdd, QAddFixed, QMul, QTable
+from ....graph.ops.layout import BlockReshape
 from ....graph.ops.linear import QDense, QMatMul
 from ....graph.ops.movement import (
     Concat,
@@ -82,6 +87,7 @@ TURN = (2, 1, 0, 3)
 WHY = "a matrix becomes the places of an image, or these become a matrix"
 FUNCTION = "a function of one tensor, whose steps are a table"
 FACTORS = "what a normalisation multiplies and adds, for each place"
+BEHIND = "places of an image behind those that are there"
 TRANSPOSED = "channels and places change roles for a product of two activations"
 
 
@@ -163,6 +169,8 @@ class _Images:
     nodes: list[Node] = field(default_factory=list)
     made: dict[str, Tensor] = field(default_factory=dict)
     producers: dict[str, Node] = field(default_factory=dict)
+    #: Images whose end is replaced: what was before it, its groups, rows and columns, and the end.
+    grown: dict[str, tuple[str, tuple[int, int, int], str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         #: Whether there are products of two activations.
@@ -405,8 +413,8 @@ class _Images:
         if len(inputs) == 2 and not inputs[0][2]:
             (name, shape, _), (*_, new) = inputs
             images = self.with_room(node, name, shape, positions), new
-            reason = "places of an image behind those that are there"
-            self.on_images(node, ReplaceEnd(POSITIONS), images, moves, reason)
+            self.on_images(node, ReplaceEnd(POSITIONS), images, moves, BEHIND)
+            self.grown[f"{node.output}.image"] = name, shape, new
             return True
         images = []
         for number, (name, shape, source) in enumerate(inputs):
@@ -557,10 +565,45 @@ class _Images:
                 return source, readers, depth == width
             turned = (order == (g // readers * filled + p) * depth + c).all()
             if self.is_image(source, groups // readers * filled, depth) and turned:
+                if image := self.grown_turned(node, source, zero_point):
+                    return image, readers, True
                 turn = TransposeGroups(groups // readers, width, zero_point)
                 label = "first.turned" if rows else "turned"
                 return self.once(f"{node.name}.{label}", turn, source), readers, True
         return self.lay_out(node, name, shape, zero_point, rows), 1, True
+
+    def grown_turned(self, node: Node, source: str, zero_point: int) -> str:
+        """The transposition of an image whose end is replaced, where both parts are whole blocks;
+        an empty string for any other image. Its blocks, of whole columns, lie one behind another:
+        they are the places of an image with one block for each group."""
+        name, (groups, rows, columns), new = self.grown.get(source, ("", (0, 0, 0), ""))
+        block, added = self.limits.block, self[new].shape[2] if new else 0
+        if not name or rows % block or added % block:
+            return ""
+        label = f"{source}.turned"
+        x = self.moved(node, Reshape((groups, rows // block, block, columns)), name, "second.apart")
+        fill = self.constant(f"{label}.room", np.array(0, np.int8))
+        pad = Pad("constant", (0, 0, 0, 0, 0, added // block, 0, 0))
+        x = self.moved(node, pad, x, "second.with room", fill)
+        x = self.moved(node, Transpose((0, 2, 1, 3)), x, "second.blocks")
+        places = (rows + added) // block * columns
+        there = self.moved(node, Reshape((1, groups * block, places, 1)), x, "second.image")
+        end = self.once(f"{node.name}.end.turned", TransposeGroups(groups, added, zero_point), new)
+        end = self.reblocked(end, (1, groups * block, added // block * columns, 1))
+        image, op = f"{label}.places", ReplaceEnd(POSITIONS)
+        self.add(f"{node.name}.turned", op, (there, end), image, ACCELERATOR, BEHIND)
+        return self.reblocked(image, (1, groups * (rows + added), columns, 1))
+
+    def reblocked(self, image: str, shape: tuple[int, ...]) -> str:
+        """An image of another shape whose blocks lie in memory in the same order."""
+        if self[image].shape == shape:
+            return image
+        for label, to in (("flat", (1, prod(shape))), ("reblocked", shape)):
+            op, reason = BlockReshape(to, self.limits.block), "no data moves"
+            image = self.add(
+                f"{image}.{label}", op, (image,), f"{image}.{label}", ACCELERATOR, reason
+            )
+        return image
 
     def lay_out(
         self, node: Node, name: str, shape: tuple[int, int, int], zero_point: int, rows: bool,
