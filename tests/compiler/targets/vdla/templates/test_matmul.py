@@ -18,6 +18,7 @@ from vdla.compiler.graph.ops.group_matmul import QAddChannels, QGroupMatMul, Tra
 from vdla.compiler.graph.ops.linear import QMatMul
 from vdla.compiler.targets.base import Options
 from vdla.compiler.targets.registry import find_target
+from vdla.isa.insn import Load, Param
 from vdla.isa.memory import MEMORY_PRESETS
 from vdla.isa.params import PRESETS, HwParams
 from vdla.isa.program import Program
@@ -139,6 +140,7 @@ PRODUCTS = {
     "an image by far": (product(4, 32, 96, 32, (0, 0), 16, readers=(2, 1)), DEFAULT),
     "weights that several read": (product(6, 32, 20, 37, (9, -7), 16, readers=(1, 2)), DEFAULT),
     "both that several read": (product(6, 32, 20, 32, (0, 4), 16, readers=(3, 2)), DEFAULT),
+    "a row of tiles that fill inp": (product(9, 528, 16, 64, (0, 0), 16, readers=(1, 3)), DEFAULT),
     "blocks of 8": (product(3, 24, 19, 21, (-9, 2), 8), PRESETS["8x8"]),
     "blocks of 4": (product(2, 8, 11, 10, (4, -2), 4), SMALL),
     "two passes": (product(2, 16, 20, 20, (4, -2), 16), HwParams(vector_passes=2)),
@@ -244,6 +246,18 @@ def test_random_transpositions(data: st.DataObject) -> None:
 )  # fmt: skip
 def test_the_rtl_takes_the_same_cycles(graph: Graph) -> None:
     check_rtl(graph, SMALL)
+
+
+@pytest.mark.parametrize(
+    "graph", [product(3, 32, 20, 32, (0, 4), 16), transposition(3, 32, 48, 5, 16)],
+    ids=["product", "transposition"],
+)  # fmt: skip
+def test_whole_blocks_have_one_set_of_parameters(graph: Graph) -> None:
+    """It is loaded once, and no instruction says again that it holds."""
+    [program] = (s for s in build_for("sim", graph, DEFAULT, VTA).steps if isinstance(s, Program))
+    assert sum(isinstance(insn, Param) for insn in program.insns) == 1
+    loads = [insn for insn in program.insns if isinstance(insn, Load) and insn.memory == "par"]
+    assert sum(load.row_entries * load.rows * load.z_size for load in loads) == 3
 
 
 def test_products_keep_the_tensor_core_busy() -> None:
