@@ -189,7 +189,8 @@ def _fits_int8(value: Expr) -> bool:
 
 
 def match_accumulation(value: Expr, buffer: Buffer) -> Arithmetic | None:
-    """``buffer[..] op a``, or ``buffer[..] + a * b``: a step of a reduction into the buffer."""
+    """``buffer[..] op a``, or ``buffer[..] + a * b``: a step of a reduction into the buffer. A
+    shift is none: it computes in place."""
     match value:
         case Binary("+", Read(source=source), Binary("*", a, b)) if source is buffer:
             a, b = _operand(a), _operand(b)
@@ -207,7 +208,7 @@ def match_accumulation(value: Expr, buffer: Buffer) -> Arithmetic | None:
             return replace(found, b=None)
         case Binary(op, Read(source=source), a) if source is buffer and op in VECTOR_OPERATORS:
             a = _operand(a)
-            if isinstance(a, Read):
+            if isinstance(a, Read) and op != ">>":
                 return Arithmetic(VECTOR_OPERATORS[op], a, None)
     return None
 

@@ -50,6 +50,11 @@ class MaskedSoftmaxWorkload(WithinBudget):
     context: Context
     epilogue: Epilogue = field(compare=False)
 
+    @property
+    def hides_keys(self) -> bool:
+        """Whether there are keys that no query of a block sees."""
+        return any(span.bound < self.places for span in self.spans)
+
 
 @dataclass(frozen=True)
 class Group:
@@ -157,8 +162,9 @@ class Loops:
         most = max(map(count_scores, tiles)), *self.entry
         self.scores = [Buffer(f"x.inp{n}", most, "int8", "inp") for n in range(min(2, len(tiles)))]
         chunk = self.count * positions, *self.entry
-        names = ("out.even", "out.odd", "blank")
-        *self.results, self.blank = (Buffer(name, chunk, "int8", "out") for name in names)
+        *self.results, self.blank = (
+            Buffer(name, chunk, "int8", "out") for name in ("out.even", "out.odd", "blank")
+        )
         self.most, self.inverse, self.limit, self.total = (
             self.row_buffer(name) for name in ("most", "inverse", "limit", "total")
         )
@@ -179,7 +185,7 @@ class Loops:
             for a, b in {**self.constants, **self.given}.items()
         ]
         local = (*self.constants.values(), *self.given.values(), *self.scores, *self.results)
-        local = (*local, self.blank)
+        local = (*local, *([self.blank] if self.image.hides_keys else []))
         body = _allocated(local, [*loads, *(s for tile in self.tiles for s in self.tile(tile))])
         return PrimFunc(name, (self.x, *self.given, *self.constants, self.out), body)
 
@@ -239,7 +245,7 @@ class Loops:
 
     def subtracted(self, p: Chunk, apart: Buffer | None) -> list[Stmt]:
         """What a computed mask subtracts for the keys of a chunk: 0 where it shows one."""
-        if apart is None:
+        if apart is None or not p.masked:
             return []
         [given] = self.given.values()
         first = p.group.span.row + p.begin
@@ -260,16 +266,13 @@ class Loops:
 
         return lambda *at: lookup_difference(score(*at), most(*at), word, self.params.block)
 
-    def masked_exponentials(
-        self, p: Chunk, exponentials: Buffer, masked: Buffer, apart: Buffer | None
-    ) -> list[Stmt]:
-        """Exponentials into ``masked``, by way of ``exponentials``: 0 where the mask hides them."""
-        found, mask = self.read_key(exponentials, p), self.mask(p, apart)
-        return [
-            *self.subtracted(p, apart),
-            self.each(p, exponentials, p.at, self.exponential(p)),
-            self.each(p, masked, p.at, lambda *at: found(*at) >> mask(*at)),
-        ]
+    def exponentials(self, p: Chunk, into: Buffer, apart: Buffer | None) -> list[Stmt]:
+        """The exponentials of the scores of a chunk: 0 where the mask hides them."""
+        stmts = [self.each(p, into, p.at, self.exponential(p))]
+        if p.masked:
+            found, mask = self.read_key(into, p), self.mask(p, apart)
+            stmts.append(self.each(p, into, p.at, lambda *at: found(*at) >> mask(*at)))
+        return [*self.subtracted(p, apart), *stmts]
 
     # ---- what is done with them ----
 
@@ -288,16 +291,15 @@ class Loops:
 
     def sums(self, tile: Tile) -> Stmt:
         """The sum of the exponentials of the scores that each query sees."""
-        exponentials, masked = self.chunk_buffer("looked_up"), self.chunk_buffer("kept")
-        partial = self.row_buffer("partial")
+        found, partial = self.chunk_buffer("exponentials"), self.row_buffer("partial")
         stmts, apart = list[Stmt](), self.apart()
         for p in self.chunks(tile):
             rule = self.exponential(p)
             if p.masked:
-                rule = self.read_key(masked, p)
-                stmts += self.masked_exponentials(p, exponentials, masked, apart)
+                rule = self.read_key(found, p)
+                stmts += self.exponentials(p, found, apart)
             stmts += self.folded(p, self.total, partial, 0, lambda a, b: a + b, rule)
-        return _allocated((exponentials, masked, partial, *([apart] if apart else [])), stmts)
+        return _allocated((found, partial, *([apart] if apart else [])), stmts)
 
     def chunks(self, tile: Tile) -> Iterator[Chunk]:
         """The keys that are reduced at a time."""
@@ -342,23 +344,16 @@ class Loops:
 
     def products(self, tile: Tile) -> Stmt:
         """Exponentials times inverses, to DRAM."""
-        exponentials, masked, limited = (
-            self.chunk_buffer(n) for n in ("exponential", "kept", "limited")
-        )
+        values = self.chunk_buffer("exponentials")
         stmts, apart = list[Stmt](), self.apart()
         for p in (p for g in tile for p in g.chunks(self.positions, self.positions)):
-            found = masked if p.masked else exponentials
-            if p.masked:
-                stmts += self.masked_exponentials(p, exponentials, masked, apart)
-            else:
-                stmts.append(self.each(p, exponentials, p.at, self.exponential(p)))
-            e = self.read_key(found, p)
+            stmts += self.exponentials(p, values, apart)
+            e = self.read_key(values, p)
             if self.image.room:
-                limit = self.read_block(self.limit, p)
+                limit = self.read_block(self.limit, p)  # first, as the values are no reduction
                 stmts.append(
-                    self.each(p, limited, p.at, lambda *at, e=e, b=limit: minimum(e(*at), b(*at)))
+                    self.each(p, values, p.at, lambda *at, e=e, b=limit: minimum(b(*at), e(*at)))
                 )
-                e = self.read_key(limited, p)
             local = self.results[self.written % len(self.results)]
             self.written += 1
             inverse = self.read_block(self.inverse, p)
@@ -369,8 +364,7 @@ class Loops:
                 ),
                 self.stored(local, p),
             ]  # fmt: skip
-        used = (exponentials, masked, limited, *([apart] if apart else []))
-        return _allocated(used, stmts)
+        return _allocated((values, *([apart] if apart else [])), stmts)
 
     def blanks(self, tile: Tile) -> list[Stmt]:
         """The zero point for keys that no query sees, to DRAM."""

@@ -233,16 +233,16 @@ class MaskedSoftmax(Tiled[MaskedSoftmaxWorkload]):
         tiles = group_tiles(w.spans, blocks)
         size, slots = min(blocks, len(w.spans)), 1 + (len(tiles) > 1)
         chunk = positions * max(g.count for groups in tiles for g in groups)
-        # Maximum, inverse and limit stay. Exponentials are summed up beside the sums and parts of
-        # them; then there are steps of the chain; at last, exponentials that are masked and
-        # limited.
+        # Maximum, inverse and limit stay. Exponentials of a chunk are summed up beside the sums and
+        # parts of them; then there are steps of the chain; at last, exponentials become results.
         # A computed mask is made for a chunk.
-        staying, summing = size * (2 + bool(w.room)), 2 * (size + chunk)
-        apart, of_inp = (positions, w.rows) if w.is_computed else (0, 0)
+        staying, (apart, of_inp) = size * (2 + bool(w.room)), (0, 0)
+        if w.is_computed:
+            apart, of_inp = positions, w.rows
         return {
             "inp": slots * max(map(count_scores, tiles)) + of_inp,
-            "tmp": staying + max(summing + apart, size * (1 + PARTS), 3 * chunk + apart),
-            "out": 3 * chunk,
+            "tmp": staying + max(2 * size + chunk + apart, size * (1 + PARTS)),
+            "out": (2 + w.hides_keys) * chunk,
             "par": E.REQUANT_ENTRIES + self.machine.params.table_entries + w.rows - of_inp,
         }
 
