@@ -89,9 +89,8 @@ from vdla.compiler.targets.vdla.templates.global_average import Means
 from vdla.compiler.targets.vdla.templates.layer_norm import Normalise, RowFactors
 from vdla.compiler.targets.vdla.templates.lookup_table import table_words
 from vdla.compiler.targets.vdla.templates.masked_softmax_loops import Loops
-from vdla.compiler.targets.vdla.templates.matmul import Activations, weight_tiles
+from vdla.compiler.targets.vdla.templates.matmul import Activations, pack_shared, weight_tiles
 from vdla.compiler.targets.vdla.templates.rotation import Rotations
-from vdla.compiler.targets.vdla.templates.transpose import GroupsTransposed
 from vdla.compiler.targets.vdla.templates.windows import Slide, Windows, plan_slide, slid
 from vdla.compiler.te import affine, relations, rfactor
 from vdla.compiler.tir import arrivals, bounds, disjoint, races
@@ -418,8 +417,8 @@ COMPILER = (
     Mutant("rows of tiles close up", "compiler", _Walker.load_shape,
            "loop.extent + pad.before + pad.after", "loop.extent",
            tests("compiler/targets/vdla/templates/test_matmul.py::test_tiles_of_transpositions")),
-    Mutant("a transposed image keeps what is beyond", "compiler", GroupsTransposed.constants,
-           "np.full(positions,", "np.full(-(-positions // params.block) * params.block,",
+    Mutant("a transposed image keeps what is beyond", "compiler", pack_shared,
+           "block + last if last", "2 * block if last",
            tests("compiler/targets/vdla/templates/test_matmul.py::test_transpositions_equal_the_interpreter")),
     Mutant("what stays is there once for all groups", "compiler", planner.ProductShape.needs,
            "pixel_tiles * self.times == 1", "pixel_tiles == 1",

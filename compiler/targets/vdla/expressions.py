@@ -119,11 +119,11 @@ def requantized(
     epilogue: Epilogue,
     per_channel: bool = True,
     addend: Callable[[tuple[Expr, ...]], Expr] | None = None,
-    choosing: tuple[int, ...] = (),
+    choosing: Callable[[tuple[Expr, ...]], Expr] | None = None,
 ) -> Tensor:
     """``clip(rescale(acc + bias, multiplier, shift) + zero_point)`` as int8. ``addend``, if given,
-    is added to ``acc``: the int32 value for the element at an index. ``choosing`` has the
-    dimensions of ``acc`` whose indices choose parameters, if they are others than these:
+    is added to ``acc``: the int32 value for the element at an index. ``choosing``, if given, says
+    which set of parameters such an element has. Else that follows from ``par``:
 
     ``par`` is [channel blocks, 3, block]; if not ``per_channel``, all channels use its first set.
     In groups, ``acc`` is [groups, channel blocks, rows, columns, batch, block] and ``par`` [groups,
@@ -131,10 +131,12 @@ def requantized(
     phases, columns, column phases, batch, block] and ``par`` [channel blocks, row phases, column
     phases, 3, block].
     """
-    choosing = choosing or {1: (0,), 2: (0, 1), 3: (0, 2, 4)}[len(par.shape) - 2]
+    dims = {1: (0,), 2: (0, 1), 3: (0, 2, 4)}[len(par.shape) - 2]
 
     def rule(*index: Expr) -> Expr:
-        row = [index[d] for d in choosing] if per_channel else [Const(0)]
+        row = [index[d] for d in dims] if per_channel else [Const(0)]
+        if choosing is not None:
+            row = [choosing(index)]
         bias, multiplier, shift = (par[(*row, k, index[-1])] for k in range(REQUANT_ENTRIES))
         total = acc[index] if addend is None else acc[index] + addend(index)
         scaled = rescale(total + bias, multiplier, shift, epilogue.rounding)

@@ -181,6 +181,15 @@ def _gather(call: Call) -> Outputs:
         size = x.shape[axis]
         if indices.data.min() < -size or indices.data.max() >= size:
             raise call.refuse(f"indices reach beyond axis {axis} of {x.type_text}")
+        places = indices.data.reshape(-1) % size
+        step = int(places[1] - places[0]) if len(places) > 1 else 1
+        if indices.data.ndim < 2 and step > 0 and (np.diff(places) == step).all():
+            first, steps, shape = [0] * len(x.shape), [1] * len(x.shape), list(x.shape)
+            first[axis], steps[axis], shape[axis] = int(places[0]), step, len(places)
+            some = call.emit(Slice(tuple(first), tuple(steps), tuple(shape)), x)
+            if indices.data.ndim == 0:
+                some = call.reshape(some, (*shape[:axis], *shape[axis + 1 :]))
+            return some
     return call.emit(Gather(axis), x, indices)
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import prod
 
 import numpy as np
@@ -22,15 +23,16 @@ from .....isa.params import HwParams
 from .....runtime.layout import blocks
 from ....choose.space import Knobs, Refusal, Space
 from ....choose.template import Plan
+from ....graph.arithmetic.requant import Requant
 from ....graph.ir import Graph, Node
 from ....graph.ops.group_matmul import QGroupMatMul
 from ....graph.ops.linear import QMatMul
-from ....te import Expr, Tensor, compute, placeholder, reduce_axis
+from ....te import Const, Expr, Tensor, compute, placeholder, reduce_axis
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
 from .. import expressions as E
 from ..cost.tiling import ProductShape, make_tiling
-from ..machine import Budget, Context
+from ..machine import Budget, Context, Machine
 from .base import PlannedTiles, PlannedWorkload, Track, requant_parameters, tile_bytes
 from .convolution import Stages, schedule_products, sums_of_products
 
@@ -42,7 +44,6 @@ class ActivationsWorkload(PlannedWorkload):
     results. Both have ``ic_blocks`` blocks of channels in each group; ``readers`` groups of the
     result read each group of the first, and of the second. ``sums_weights`` and ``sums_inputs`` say
     which sums are needed: those whose zero point, of the first or of the second image, is not 0.
-    ``is_whole``: the ``others`` fill their blocks; all results then have the same parameters.
     """
 
     groups: int
@@ -54,7 +55,6 @@ class ActivationsWorkload(PlannedWorkload):
     readers: tuple[int, int]
     sums_weights: bool
     sums_inputs: bool
-    is_whole: bool
     context: Context
     a_zero_point: int = field(compare=False)
     b_zero_point: int = field(compare=False)
@@ -138,8 +138,7 @@ class Activations(PlannedTiles[ActivationsWorkload]):
         readers = (op.a_readers, op.b_readers) if isinstance(op, QGroupMatMul) else (1, 1)
         return ActivationsWorkload(
             groups, depth, image_places, positions, blocks(others, self.machine.params), others,
-            readers, zero_points[0] != 0, zero_points[1] != 0,
-            others % self.machine.params.block == 0, context, *zero_points,
+            readers, zero_points[0] != 0, zero_points[1] != 0, context, *zero_points,
             E.Epilogue.from_requant(op.requant),
         )  # fmt: skip
 
@@ -151,7 +150,7 @@ class Activations(PlannedTiles[ActivationsWorkload]):
         return super().plan(workload, {**fixed, "ic_blocks": workload.ic_blocks})
 
     def schedule(self, workload: ActivationsWorkload, knobs: Knobs, name: str) -> PrimFunc:
-        """The bias in ``param`` is the product of the zero points for each channel."""
+        """The bias in ``param`` is the product of the zero points."""
         params, w = self.machine.params, workload
         batch, block = params.batch, params.block
         (first, second), apart = w.shared, w.groups // prod(w.shared)
@@ -172,8 +171,7 @@ class Activations(PlannedTiles[ActivationsWorkload]):
         one = placeholder((batch, block), "int8", "one")
         ones = placeholder((block, block), "int8", "ones")
         oc_blocks = first * w.oc_blocks
-        sets = (1,) if w.is_whole else (apart, oc_blocks)
-        par = placeholder((*sets, E.REQUANT_ENTRIES, block), "int32", "param")
+        par = shared_parameters(w.others, params)
         size = (apart, oc_blocks, w.ic_blocks)
         readers = w.readers[1] // second
         tiles = weight_tiles(other, *size, w.others, block, readers, first)
@@ -190,7 +188,7 @@ class Activations(PlannedTiles[ActivationsWorkload]):
             inlined.append(products)
             channel, row = row, channel
         sums: list[_Sums] = []
-        addend, partial = None, []
+        addend, both_sums = None, []
         if w.sums_weights:
             sums.append(_Sums.sum_weights(tiles, one, w.a_zero_point))
             addend = sums[-1].at((0, channel, 4, 5))
@@ -202,14 +200,13 @@ class Activations(PlannedTiles[ActivationsWorkload]):
             else:  # sums of weights come on top
                 both = products
                 products = compute(both.shape, lambda *i: both[i] + by_position(i), "partial")
-                partial.append(products)
-        out = E.requantized(
-            products, par, w.epilogue, not w.is_whole, addend, choosing=(0, channel)
-        )
+                both_sums.append(products)
+        chosen = partial(set_of_block, par, channel, w.oc_blocks)
+        out = E.requantized(products, par, w.epilogue, addend=addend, choosing=chosen)
         tiled = (0, channel, row, 3)
         stages = Stages(data, tiles, par, copy, acc)
         tiling = make_tiling(knobs)
-        loops = schedule_products(out, stages, tiled, tiling, self.machine, par_stays=w.is_whole)
+        loops = schedule_products(out, stages, tiled, tiling, self.machine, par_stays=True)
         s, staying = loops.schedule, loops.staying
         for stage in inlined:
             s[stage].compute_inline()
@@ -222,7 +219,7 @@ class Activations(PlannedTiles[ActivationsWorkload]):
             scopes = {of.total: "acc", of.share: "tmp"}
             E.attach(s, scopes, s[out], staying.get(of.operand, loops.tile))
             E.schedule_sums(s, of.total, params)
-        E.attach(s, dict.fromkeys(partial, "tmp"), s[out], loops.channel)
+        E.attach(s, dict.fromkeys(both_sums, "tmp"), s[out], loops.channel)
         return lower(s, [data, other, *(of.ones for of in sums), par, out], name)
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
@@ -235,13 +232,8 @@ class Activations(PlannedTiles[ActivationsWorkload]):
         if w.sums_inputs:
             found["ones"] = ones
         count = w.ic_blocks * params.block
-        bias = np.full(w.others, count * w.a_zero_point * w.b_zero_point, np.int32)
-        # Channels beyond the second image's positions have multiplier 0: their result is
-        # requant(0).
-        packed = requant_parameters(bias, op.requant, self.machine)
-        if w.is_whole:
-            return {**found, "requantisation": packed[:1]}
-        return {**found, "requantisation": np.tile(packed, (w.groups // w.shared[1], 1, 1, 1))}
+        bias = count * w.a_zero_point * w.b_zero_point
+        return {**found, "requantisation": pack_shared(w.others, bias, op.requant, self.machine)}
 
 
 def tile_step(params: HwParams) -> int:
@@ -249,6 +241,28 @@ def tile_step(params: HwParams) -> int:
     begins with a beat, and so must the blocks of channels."""
     step_bytes = min(params.entry_bytes("wgt"), params.bus_bytes)
     return max(1, step_bytes // params.block)
+
+
+def shared_parameters(channels: int, params: HwParams) -> Tensor:
+    """Parameters of results whose channels all have the same, int32 [sets, 3, block]: one set, and
+    one more for a last block that has channels beyond them."""
+    sets = 1 + (channels % params.block > 0)
+    return placeholder((sets, E.REQUANT_ENTRIES, params.block), "int32", "param")
+
+
+def set_of_block(par: Tensor, dim: int, blocks: int, index: tuple[Expr, ...]) -> Expr:
+    """The set of :func:`shared_parameters` for an element, whose blocks of channels are counted by
+    index ``dim``, ``blocks`` in each group."""
+    return Const(0) if par.shape[0] == 1 else (index[dim] % blocks + 1) // blocks
+
+
+def pack_shared(channels: int, bias: int, requant: Requant, machine: Machine) -> np.ndarray:
+    """The constant of :func:`shared_parameters`. Channels beyond the others have multiplier 0:
+    their result is requant(0)."""
+    block = machine.params.block
+    last = channels % block
+    count = block + last if last else block
+    return requant_parameters(np.full(count, bias, np.int32), requant, machine)
 
 
 def weight_tiles(

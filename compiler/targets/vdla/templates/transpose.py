@@ -3,13 +3,14 @@
 A tile of weights is 16 positions of 16 channels. Its product with a row of the identity matrix is
 one channel of these 16 positions: a row of the transposed tile.
 
-Where positions end within a tile, the last rows of its transposition are the zero point: each tile
-has parameters of its own then."""
+Where positions end within a tile, the last rows of its transposition are the zero point: that tile
+has parameters of its own, and is requantised by itself."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -24,15 +25,14 @@ from ....tir.lower import lower
 from .. import expressions as E
 from ..cost.tiling import VTHREADS, even_sizes, read_cycles, row_cycles
 from ..machine import Context
-from .base import (
-    Tiled,
-    Track,
-    WithinBudget,
-    requant_parameters,
-    tile_bytes,
-    uniform_parameters,
+from .base import Tiled, Track, WithinBudget, tile_bytes
+from .matmul import (
+    pack_shared,
+    set_of_block,
+    shared_parameters,
+    transposed_tiles,
+    weight_tiles,
 )
-from .matmul import transposed_tiles, weight_tiles
 
 #: Requantisation by one.
 MULTIPLIER, SHIFT = 1 << 30, 30
@@ -82,7 +82,7 @@ class GroupsTransposed(Tiled[TransposedWorkload]):
         names = ("tiles", "channel_blocks", "vthreads")
         tiles, channel_blocks, vthreads = (int(knobs[name]) for name in names)
         rows = channel_blocks * self.machine.params.block
-        at_once, sets = (tiles, 1) if workload.is_whole else (min(tiles, 2), tiles * vthreads)
+        at_once, sets = (tiles, 1) if workload.is_whole else (min(tiles, 2), 2)
         return {
             "inp": self.machine.params.block,
             "wgt": tiles * channel_blocks * vthreads,
@@ -101,12 +101,10 @@ class GroupsTransposed(Tiled[TransposedWorkload]):
         size = tiles * channel_blocks * params.block
         row = row_cycles(entries, size, 1, 1, int(knobs["vthreads"]), self.machine)
         steps = w.groups * -(-w.tiles // tiles) * -(-w.channel_blocks // channel_blocks)
-        # Each block of results has a load, and a PARAM, a VECTOR and a STORE, if not all blocks
-        # together have these; a tile has three more.
-        own = 0 if w.is_whole else tiles
-        insns_bytes = (tiles + 3 * max(own, 1) + 3) * params.insn_bytes
-        par_bytes = own * E.REQUANT_ENTRIES * params.entry_bytes("par")
-        read_bytes = entries * params.entry_bytes("inp") + steps * (insns_bytes + par_bytes)
+        # Each block of results has a load, and a VECTOR and a STORE, if not all blocks together
+        # have these; a tile has three more.
+        insns_bytes = (tiles + 2 * (1 if w.is_whole else tiles) + 3) * params.insn_bytes
+        read_bytes = entries * params.entry_bytes("inp") + steps * insns_bytes
         return max(row, read_cycles(read_bytes, self.machine))
 
     def schedule(self, workload: TransposedWorkload, knobs: Knobs, name: str) -> PrimFunc:
@@ -116,15 +114,16 @@ class GroupsTransposed(Tiled[TransposedWorkload]):
         read = tile_bytes(w.groups * w.channel_blocks, w.places, block)
         x = placeholder((read,), "int8", "image")
         unit = placeholder((block, 1, block), "int8", "identity")
-        sets = (1,) if w.is_whole else (w.groups, w.tiles)
-        par = placeholder((*sets, E.REQUANT_ENTRIES, block), "int32", "param")
+        par = shared_parameters(w.places, params)
         tiles = weight_tiles(x, w.groups, w.tiles, w.channel_blocks, w.places, block)
         acc = transposed_tiles(tiles, unit)
-        out = E.requantized(acc, par, E.Epilogue(w.fill), per_channel=not w.is_whole)
+        chosen = partial(set_of_block, par, 1, w.tiles)
+        out = E.requantized(acc, par, E.Epilogue(w.fill), choosing=chosen)
         s = create_schedule(out)
         local = s.cache_write(out, "out")
-        s.cache_read(unit, "inp", [acc])  # it stays on chip from the start
-        par_tile = s.cache_read(par, "par", [local])
+        # What is constant stays on chip from the start.
+        s.cache_read(unit, "inp", [acc])
+        s.cache_read(par, "par", [local])
         sizes = (1, int(knobs["tiles"]), int(knobs["channel_blocks"]))
         outer, (_, row, *_) = E.split_tiles(s[out], sizes)
         tile = E.vthread_tiles(s[out], outer, int(knobs["vthreads"]))
@@ -136,7 +135,6 @@ class GroupsTransposed(Tiled[TransposedWorkload]):
         if w.is_whole:
             s[local].compute_at(s[out], tile)
         else:
-            s[par_tile].compute_at(s[out], tile)
             s[out].unroll(row)
             s[local].compute_at(s[out], row)
             if sizes[1] > 1:
@@ -145,12 +143,7 @@ class GroupsTransposed(Tiled[TransposedWorkload]):
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
         op, params = node.op_as(TransposeGroups), self.machine.params
-        positions = graph[node.inputs[0]].shape[2]
-        identity = np.eye(params.block, dtype=np.int8)
-        if positions % params.block == 0:
-            same = uniform_parameters(-op.fill, MULTIPLIER, SHIFT, self.machine)
-            return {"identity": identity, "requantisation": same}
+        identity, places = np.eye(params.block, dtype=np.int8), graph[node.inputs[0]].shape[2]
         once = Requant(np.array([MULTIPLIER], np.int32), np.array([SHIFT], np.int32), op.fill)
-        # Channels beyond the positions have multiplier 0: their result is the zero point.
-        packed = requant_parameters(np.full(positions, -op.fill, np.int32), once, self.machine)
-        return {"identity": identity, "requantisation": np.tile(packed, (op.groups, 1, 1, 1))}
+        packed = pack_shared(places, -op.fill, once, self.machine)
+        return {"identity": identity, "requantisation": packed}
