@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 
 from ....isa.memory import MemoryParams
-from ....isa.params import HwParams
+from ....isa.params import PRESETS, HwParams
 from ..cpu.target import Cpu
 
 #: Values of ``Node.target``: the accelerator, and the host, which runs what it refuses.
@@ -24,6 +24,24 @@ class Machine:
     params: HwParams
     memory: MemoryParams
     vthreads: int
+
+    def room(self, times: int | None) -> Budget:
+        """Entries that a program uses which may have so many ``times`` those of the preset with the
+        same blocks; None: all entries."""
+        whole, block = Budget.whole(self.params), self.params.block
+        if times is None:
+            return whole
+        usual = asdict(Budget.whole(PRESETS[f"{block}x{block}"]))
+        return Budget(**{name: min(whole.of(name), times * usual[name]) for name in usual})
+
+    @property
+    def rooms(self) -> tuple[int | None, ...]:
+        """What programs may use, for :meth:`room`: what the preset has, twice as much and so on
+        while some scratchpad has more, and at last all entries."""
+        found: list[int | None] = []
+        while self.room(times := 1 << len(found)) != self.room(None):
+            found.append(times)
+        return *found, None
 
 
 @dataclass(frozen=True)
