@@ -27,21 +27,34 @@ class Machine:
 
     def room(self, times: int | None) -> Budget:
         """Entries that a program uses which may have so many ``times`` those of the preset with the
-        same blocks; None: all entries."""
+        same blocks; None: all entries.
+
+        A program for fewer entries runs on this machine, too. What estimates choose among more
+        tiles is not always better."""
         whole, block = Budget.whole(self.params), self.params.block
         if times is None:
             return whole
         usual = asdict(Budget.whole(PRESETS[f"{block}x{block}"]))
         return Budget(**{name: min(whole.of(name), times * usual[name]) for name in usual})
 
+    def estimated(self, times: int | None) -> Machine:
+        """The machine by whose memory such a program is planned: with the usual latency, divided by
+        ``times``, where that is longer. A part has its own."""
+        if times is None or self.memory.part:
+            return self
+        usual, own = MemoryParams().read_latency_cycles // times, self.memory.read_latency_cycles
+        return replace(self, memory=replace(self.memory, read_latency_cycles=max(own, usual)))
+
     @property
     def rooms(self) -> tuple[int | None, ...]:
         """What programs may use, for :meth:`room`: what the preset has, twice as much and so on
-        while some scratchpad has more, and at last all entries."""
+        while the machine has more of something, and at last all of it."""
         found: list[int | None] = []
-        while self.room(times := 1 << len(found)) != self.room(None):
+        while True:
+            times = 1 << len(found)
+            if self.room(times) == self.room(None) and self.estimated(times) == self:
+                return *found, None
             found.append(times)
-        return *found, None
 
 
 @dataclass(frozen=True)

@@ -136,7 +136,7 @@ class Planner:
 
     def _fuse_expansions(self, chooser: Chooser, graph: Graph, plan: ProgramPlan) -> Graph:
         """Fuse pairs of convolutions that as one cost up to ``bound`` times what both cost."""
-        fused = InvertedResiduals(self.machine)
+        fused = InvertedResiduals(self.machine.estimated(plan.room_times))
         context = fused.usual_context(self.machine.room(plan.room_times))
 
         def pays(first: Node, node: Node) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
-from functools import partial
+from functools import lru_cache, partial
 from math import prod
 
 import numpy as np
@@ -79,8 +79,12 @@ def share_scratchpads(
     """
     params, graph = machine.params, part.graph
     found = {node.output: instructed(graph, node) for node in part.nodes}
-    templates = {output: template for output, template in found.items() if template is not None}
-    nodes = [node for node in part.nodes if node.output in templates]
+    nodes = [node for node in part.nodes if found[node.output] is not None]
+    templates = {
+        node.output: _for_machine(template, machine.estimated(node.shares.get(ROOM_TIMES)))
+        for node in nodes
+        if (template := found[node.output]) is not None
+    }
 
     def template_of(node: Node) -> AcceleratorTemplate:
         return templates[node.output]
@@ -156,6 +160,12 @@ def share_scratchpads(
             memories = *SHARED, *TENSOR_SCRATCHPADS
             decide(node, {m: max((use.get(m, 0) for use in near), default=0) for m in memories})
     return made
+
+
+@lru_cache(maxsize=1024)
+def _for_machine(template: AcceleratorTemplate, machine: Machine) -> AcceleratorTemplate:
+    """The template for a machine, the same one for each of several programs."""
+    return template if template.machine.memory == machine.memory else type(template)(machine)
 
 
 def _attempt(
