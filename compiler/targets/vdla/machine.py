@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 
+from ....isa.errors import VdlaError
 from ....isa.memory import MemoryParams
 from ....isa.params import PRESETS, HwParams
 from ..cpu.target import Cpu
@@ -38,12 +40,18 @@ class Machine:
         return Budget(**{name: min(whole.of(name), times * usual[name]) for name in usual})
 
     def estimated(self, times: int | None) -> Machine:
-        """The machine by whose memory such a program is planned: with the usual latency, divided by
-        ``times``, where that is longer. A part has its own."""
+        """The machine by whose cycles such a program is planned: on the usual bus of ``times`` its
+        width, where that is narrower, with the usual latency divided by ``times``, where that is
+        longer. A part is what it is, and a bus may be too narrow for the instructions."""
         if times is None or self.memory.part:
             return self
-        usual, own = MemoryParams().read_latency_cycles // times, self.memory.read_latency_cycles
-        return replace(self, memory=replace(self.memory, read_latency_cycles=max(own, usual)))
+        usual, own = MemoryParams(), self.memory
+        latency = max(own.read_latency_cycles, usual.read_latency_cycles // times)
+        params, bus_bits = self.params, min(own.bus_bits, usual.bus_bits * times)
+        with suppress(VdlaError):
+            params = replace(params, bus_bits=bus_bits)
+        memory = replace(own, bus_bits=params.bus_bits, read_latency_cycles=latency)
+        return replace(self, params=params, memory=memory)
 
     @property
     def rooms(self) -> tuple[int | None, ...]:

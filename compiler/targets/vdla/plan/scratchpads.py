@@ -165,7 +165,7 @@ def share_scratchpads(
 @lru_cache(maxsize=1024)
 def _for_machine(template: AcceleratorTemplate, machine: Machine) -> AcceleratorTemplate:
     """The template for a machine, the same one for each of several programs."""
-    return template if template.machine.memory == machine.memory else type(template)(machine)
+    return template if template.machine == machine else type(template)(machine)
 
 
 def _attempt(
