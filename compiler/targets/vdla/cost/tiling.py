@@ -429,7 +429,7 @@ class WindowShape(Shape):
     weighted: bool
     #: Products of a sliding window in an iteration, 1 without one. Then kw is a multiple of it.
     sums: int = 1
-    #: Whether par has room for the weights and parameters of all channels.
+    #: Whether the weights and parameters of all channels stay in par, and are loaded once.
     resident: bool = False
 
     noun = "a window of"
@@ -451,17 +451,10 @@ class WindowShape(Shape):
         """Those that a window uses in one iteration are one."""
         return super().taps // self.sums
 
-    def stays(self, tile: Tiling) -> Each:
-        """Whether the weights and parameters of all channels are loaded before the first tile and
-        stay in par: if there is room, and they would be loaded again for other pixels. If not, all
-        tiles would wait for what only some of them need."""
-        again = np.not_equal(tile.order, "weights") & (self.count_tiles(tile)[1] > 1)
-        return again & (self.weighted and self.resident)
-
     def needs(self, tile: Tiling) -> dict[str, Each]:
         blocks, vthreads = tile.oc_blocks, tile.vthreads
         inputs = self.input_rows(tile.rows) * self.input_cols(tile.cols)
-        par = (self.taps + 3) * np.where(self.stays(tile), self.oc_blocks, blocks * vthreads)
+        par = (self.taps + 3) * (self.oc_blocks if self.resident else blocks * vthreads)
         return {
             "inp": blocks * inputs * vthreads,
             "out": blocks * tile.rows * tile.cols * vthreads,
@@ -475,24 +468,22 @@ class WindowShape(Shape):
         """``gemm`` has the vector unit's iterations instead of the tensor core's. The work of a
         tile is that of ``worked``, or of a full one."""
         params, (channel_tiles, pixel_tiles) = machine.params, self.count_tiles(tile)
-        all_stay, in_turn = self.stays(tile), tile.order == "weights"
         tile = worked or tile
         rows = tile.oc_blocks * self.input_rows(tile.rows)
         cols = self.input_cols(tile.cols)
         inp = _load_cycles(rows, cols * params.entry_bytes("inp"), machine)
         # Weights are int8 in memory, parameters and the weights of a window int32.
         weight_bytes = params.block if self.sums == 1 else params.entry_bytes("par")
-        par_bytes = self.taps * weight_bytes + 3 * params.entry_bytes("par")
-        held = np.where(all_stay, self.oc_blocks, tile.oc_blocks)
-        par = self.weighted * (_load_cycles(1, held * par_bytes, machine) + INSN_CYCLES)
+        par_bytes = tile.oc_blocks * (self.taps * weight_bytes + 3 * params.entry_bytes("par"))
+        loaded = self.weighted and not self.resident
+        par = _load_cycles(1, par_bytes, machine) + INSN_CYCLES if loaded else 0.0
         iterations = self.taps * tile.rows * slide_cols(tile.cols, self.sums)
         compute = tile.oc_blocks * (iterations + insn_cycles)
         store = _store_cycles(tile, self, machine)
-        constants = 2 * (self.weighted & ~all_stay)
-        fetch = (1 + constants + 3 * tile.oc_blocks) * _fetch_cycles(machine)
-        changes, tiles = np.where(in_turn, channel_tiles, 1), channel_tiles * pixel_tiles
-        staying = in_turn | all_stay
-        loads = np.where(staying, par, 0.0), inp, np.where(staying, 0.0, par)
+        fetch = (1 + 2 * loaded + 3 * tile.oc_blocks) * _fetch_cycles(machine)
+        stay = tile.order == "weights"
+        changes, tiles = np.where(stay, channel_tiles, 1), channel_tiles * pixel_tiles
+        loads = np.where(stay, par, 0.0), inp, np.where(stay, 0.0, par)
         return Work(changes, tiles // changes, 1, 1, *loads, compute, 0.0, store, fetch)
 
     def estimates(self, tiles: Tiling, machine: Machine) -> dict[str, Each]:

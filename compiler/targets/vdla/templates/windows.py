@@ -194,7 +194,7 @@ class Windows(PlannedTiles[WindowWorkload]):
         )  # fmt: skip
 
     def context_used(self, workload: WindowWorkload, knobs: Knobs) -> Hashable:
-        return bool(workload.shape.stays(make_tiling(knobs)))
+        return workload.shape.resident
 
     def schedule(self, workload: WindowWorkload, knobs: Knobs, name: str) -> PrimFunc:
         """Parameters of the program: data; for a weighted sum the weights, int8 [blocks, KH, KW,
@@ -292,8 +292,8 @@ def _schedule(
     workload: WindowWorkload, out: Tensor, reduced: Tensor, image: Tensor, par: Tensor,
     wide: Tensor, tiling: Tiling,
 ) -> Schedule:  # fmt: skip
-    """Tiles of channels, rows and columns; weights, if there are any, with their channels, or where
-    they stay those of all channels before all tiles."""
+    """Tiles of channels, rows and columns; weights, if there are any, with their channels, or
+    resident: those of all channels before all tiles."""
     s = create_schedule(out)
     local = s.cache_write(out, "out")
     constants = [s.cache_read(par, "par", [local])]
@@ -314,7 +314,7 @@ def _schedule(
     E.attach(s, {reduced: "tmp", image: "inp", local: "out"}, s[out], tile)
     s[reduced].reorder(*reduced.reduce_axes, *reduced.axes)
     # Parameters that all channels share are loaded once, so they are not attached to a tile.
-    for tensor in constants if workload.weighted and not workload.shape.stays(tiling) else ():
+    for tensor in constants if workload.weighted and not workload.shape.resident else ():
         s[tensor].compute_at(s[out], channels if tiling.order == "weights" else tile)
         if tiling.order == "weights" and tiling.vthreads > 1:
             s[tensor].double_buffer()
