@@ -64,13 +64,18 @@ class Planner:
             return known
         begin = time.perf_counter()
         planner = self._shortened()
-        rooms = self.machine.rooms
-        found = find_plan(planner.cycles, rooms)
+        found = planner._search()
         if planner.cycles(found) == inf:  # a layer does not fit, whatever the plan
-            found = find_plan(replace(planner, fewer_vthreads=True, _by_choices={}).cycles, rooms)
+            found = replace(planner, fewer_vthreads=True, _by_choices={})._search()
         if place is not None:
             cache.keep_plan(place, found, time.perf_counter() - begin)
         return found
+
+    def _search(self) -> ProgramPlan:
+        """The plan with the fewest cycles of those for each room that a program may have: so more
+        entries never cost, whatever estimates make of them."""
+        usual = (ProgramPlan(room_times=times) for times in self.machine.rooms)
+        return min((find_plan(self.cycles, plan) for plan in usual), key=self.cycles)
 
     def _shortened(self) -> Planner:
         """The planner of the same graph without its repeated layers."""

@@ -92,19 +92,15 @@ class ProgramPlan:
         return knobs
 
 
+USUAL_PLAN = ProgramPlan()
+
+
 def find_plan(
-    cycles_of: Callable[[ProgramPlan], float], rooms: Sequence[int | None] = (None,)
+    cycles_of: Callable[[ProgramPlan], float], usual: ProgramPlan = USUAL_PLAN
 ) -> ProgramPlan:
-    """Find the plan whose program takes the fewest cycles, of those in each of some ``rooms``. So
-    a machine with more entries is never slower than one with fewer, whatever its other choices."""
-    plans = (_find_plan_from(ProgramPlan(room_times=times), cycles_of) for times in rooms)
-    return min(plans, key=cycles_of)
-
-
-def _find_plan_from(usual: ProgramPlan, cycles_of: Callable[[ProgramPlan], float]) -> ProgramPlan:
-    """Find a plan. Its choices are made one after the other, each with the best of those before it.
-    A choice stays as ``usual`` unless another one saves cycles; the share is changed by one
-    sixteenth after the other as long as each saves some.
+    """Find the plan whose program takes the fewest cycles. Its choices are made one after the
+    other, each with the best of those before it. A choice stays as ``usual`` unless another one
+    saves cycles; the share is changed by one sixteenth after the other as long as each saves some.
     """
     best = usual
 
