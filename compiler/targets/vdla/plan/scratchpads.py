@@ -81,7 +81,9 @@ def share_scratchpads(
     found = {node.output: instructed(graph, node) for node in part.nodes}
     nodes = [node for node in part.nodes if found[node.output] is not None]
     templates = {
-        node.output: _for_machine(template, machine.estimated(node.shares.get(ROOM_TIMES)))
+        node.output: template
+        if (times := node.shares.get(ROOM_TIMES)) is None
+        else _estimating(template, template.machine.estimated(times))
         for node in nodes
         if (template := found[node.output]) is not None
     }
@@ -162,9 +164,9 @@ def share_scratchpads(
     return made
 
 
-@lru_cache(maxsize=1024)
-def _for_machine(template: AcceleratorTemplate, machine: Machine) -> AcceleratorTemplate:
-    """The template for a machine, the same one for each of several programs."""
+@lru_cache(maxsize=64)
+def _estimating(template: AcceleratorTemplate, machine: Machine) -> AcceleratorTemplate:
+    """The template by the cycles of a machine, the same one for each of several programs."""
     return template if template.machine == machine else type(template)(machine)
 
 
