@@ -8,7 +8,7 @@ TORCH_STAMP := $(TORCH_VENV)/.installed
 DOORS_VENV := .venv-doors
 DOORS_STAMP := $(DOORS_VENV)/.installed
 
-.PHONY: venv demo check test more processors test-torch test-doors test-pages lint docs programs mutants cosim campaign verify fuzz schedules operators gates board figures generate lines options docs-code docs-site gpu-emulated gpu sweeps clean
+.PHONY: venv demo check test more processors test-torch test-doors test-pages lint docs programs lattice mutants cosim campaign verify fuzz schedules operators gates board figures generate lines options docs-code docs-site gpu-emulated gpu sweeps clean
 
 venv: $(STAMP)
 
@@ -123,6 +123,10 @@ gpu: $(STAMP)
 # What the compiler makes of networks for machines, compared with what it made: a change that only moves or renames changes nothing.
 programs: $(STAMP)
 	$(BIN)/python -m tests.programs
+
+# More entries, a wider bus, a shorter latency never cost: networks on walks from presets to larger machines.
+lattice: $(STAMP)
+	$(BIN)/python -m tests.lattice
 
 # Seeded bugs, each of which a check must catch.
 mutants: $(STAMP)

@@ -62,8 +62,10 @@ from vdla.compiler.targets.vdla.lower.link import Linker
 from vdla.compiler.targets.vdla.lower.lru_allocation import Rotation
 from vdla.compiler.targets.vdla.lower.prefetch_weights import _Copies
 from vdla.compiler.targets.vdla.lower.stream import Stream
+from vdla.compiler.targets.vdla.machine import Machine
 from vdla.compiler.targets.vdla.plan import dram_layout, program_plan, repeats
 from vdla.compiler.targets.vdla.plan import scratchpads as sharing
+from vdla.compiler.targets.vdla.plan.planner import Planner
 from vdla.compiler.targets.vdla.plan.program import LinkedPart
 from vdla.compiler.targets.vdla.rewrite import fuse_epilogues as fusing
 from vdla.compiler.targets.vdla.rewrite.fold_into_tables import _Function
@@ -175,6 +177,15 @@ COMPILER = (
            "node.shares.get(WGT_EIGHTHS, USUAL_EIGHTHS)", "USUAL_EIGHTHS",
            tests("compiler/targets/vdla/plan/test_shares.py"
                  "::test_that_is_taken_whose_program_ends_first")),
+    Mutant("programs have all room that there is", "compiler", Planner._search,
+           "self.machine.rooms", "(None,)",
+           tests("compiler/targets/vdla/plan/test_rooms.py"
+                 "::test_the_fastest_program_is_taken_and_made_again")),
+    Mutant("programs for short latencies are planned for these", "compiler", Machine.estimated,
+           "latency = max(own.read_latency_cycles, usual.read_latency_cycles // times)",
+           "latency = own.read_latency_cycles",
+           tests("compiler/targets/vdla/plan/test_rooms.py"
+                 "::test_faster_memories_are_planned_for_as_slower_ones")),
     Mutant("shares are as usual", "compiler", program_plan.find_plan,
            "for step in (1, -1)", "for step in ()",
            tests("compiler/targets/vdla/plan/test_program_plan.py")),

@@ -24,9 +24,9 @@ from rich.table import Table
 ROOT = Path(__file__).resolve().parents[2]
 #: Targets of the Makefile, in the order in which they run.
 SWEEPS = (
-    "more", "programs", "verify", "processors", "mutants", "cosim", "campaign", "schedules", "fuzz",
-    "operators", "gates", "board", "figures", "generate", "lines", "options", "docs-code",
-    "docs-site", "test-pages", "gpu-emulated", "test-torch", "test-doors",
+    "more", "programs", "lattice", "verify", "processors", "mutants", "cosim", "campaign",
+    "schedules", "fuzz", "operators", "gates", "board", "figures", "generate", "lines", "options",
+    "docs-code", "docs-site", "test-pages", "gpu-emulated", "test-torch", "test-doors",
 )  # fmt: skip
 FOLDER = Path(".vdla") / "sweeps"
 

@@ -149,5 +149,5 @@ def test_an_interruption(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_unknown_name(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["fuzzz"], root) == 2
-    assert "NAME: expected one of more, programs, verify" in capsys.readouterr().err
+    assert "NAME: expected one of more, programs, lattice, verify" in capsys.readouterr().err
     assert ran(root) == []

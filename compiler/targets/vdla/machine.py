@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 
+from ....isa.errors import VdlaError
 from ....isa.memory import MemoryParams
-from ....isa.params import HwParams
+from ....isa.params import PRESETS, HwParams
 from ..cpu.target import Cpu
 
 #: Values of ``Node.target``: the accelerator, and the host, which runs what it refuses.
@@ -24,6 +26,43 @@ class Machine:
     params: HwParams
     memory: MemoryParams
     vthreads: int
+
+    def room(self, times: int | None) -> Budget:
+        """Entries that a program uses which may have so many ``times`` those of the preset with the
+        same blocks; None: all entries.
+
+        A program for fewer entries runs on this machine, too. What estimates choose among more
+        tiles is not always better."""
+        whole, block = Budget.whole(self.params), self.params.block
+        if times is None:
+            return whole
+        usual = asdict(Budget.whole(PRESETS[f"{block}x{block}"]))
+        return Budget(**{name: min(whole.of(name), times * usual[name]) for name in usual})
+
+    def estimated(self, times: int | None) -> Machine:
+        """The machine by whose cycles such a program is planned: on the usual bus of ``times`` its
+        width, where that is narrower, with the usual latency divided by ``times``, where that is
+        longer. A part is what it is, and a bus may be too narrow for the instructions."""
+        if times is None or self.memory.part:
+            return self
+        usual, own = MemoryParams(), self.memory
+        latency = max(own.read_latency_cycles, usual.read_latency_cycles // times)
+        params, bus_bits = self.params, min(own.bus_bits, usual.bus_bits * times)
+        with suppress(VdlaError):
+            params = replace(params, bus_bits=bus_bits)
+        memory = replace(own, bus_bits=params.bus_bits, read_latency_cycles=latency)
+        return replace(self, params=params, memory=memory)
+
+    @property
+    def rooms(self) -> tuple[int | None, ...]:
+        """What programs may use, for :meth:`room`: what the preset has, twice as much and so on
+        while the machine has more of something, and at last all of it."""
+        found: list[int | None] = []
+        while True:
+            times = 1 << len(found)
+            if self.room(times) == self.room(None) and self.estimated(times) == self:
+                return *found, None
+            found.append(times)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 from functools import partial
 
 from ....dumps import Dumps
@@ -20,14 +21,16 @@ from .prefetch_weights import weights_ahead
 SERIAL = ("tmp",)
 #: The passes for the loop program of every operator, in order. Each also gets the eighths of
 #: ``wgt`` for the operator's weights.
-LOOP_PASSES: dict[str, Callable[[PrimFunc, Machine, int], PrimFunc]] = {
+LOOP_PASSES: dict[str, Callable[[PrimFunc, Machine, int | Fraction], PrimFunc]] = {
     "weights_ahead": weights_ahead,
     "double_buffer": lambda func, *_: double_buffer(func),
     "interleave_vthreads": lambda func, machine, _: interleave_vthreads(func, SERIAL),
 }
 
 
-def run_loop_passes(func: PrimFunc, machine: Machine, dumps: Dumps, eighths: int) -> PrimFunc:
+def run_loop_passes(
+    func: PrimFunc, machine: Machine, dumps: Dumps, eighths: int | Fraction
+) -> PrimFunc:
     """A loop program after LOOP_PASSES. ``eighths`` of ``wgt`` are for its weights."""
     verify(func)
     check_scopes(func, memory_scopes(machine.params))

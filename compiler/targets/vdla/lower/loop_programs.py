@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 from .....isa.errors import VdlaError
 from ....dumps import Dumps
@@ -36,7 +37,11 @@ class LoopPrograms:
     _by_text: dict[str, list[CodeWithNumbers]] = field(default_factory=dict)
 
     def code(
-        self, choice: Hashable, schedule: Callable[[], PrimFunc], wgt_eighths: int, dumps: Dumps
+        self,
+        choice: Hashable,
+        schedule: Callable[[], PrimFunc],
+        wgt_eighths: int | Fraction,
+        dumps: Dumps,
     ) -> CodeWithNumbers:
         """The code of a loop program.
 

@@ -13,6 +13,7 @@ can bring the weights of several tiles, and it has less to bring afterwards.
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 from math import prod
 
 from ....te.expr import Const, Expr
@@ -21,16 +22,16 @@ from ..machine import Machine
 from ..scopes import memory_scopes
 
 
-def weights_ahead(func: PrimFunc, machine: Machine, eighths: int) -> PrimFunc:
+def weights_ahead(func: PrimFunc, machine: Machine, eighths: int | Fraction) -> PrimFunc:
     """Give buffers of weights the copies that so many ``eighths`` of ``wgt`` have room for, where
     these are more than they have without."""
     return replace(func, body=_Copies(machine, eighths).visit(func.body, ()))
 
 
 class _Copies:
-    def __init__(self, machine: Machine, eighths: int):
+    def __init__(self, machine: Machine, eighths: int | Fraction):
         self.scope = memory_scopes(machine.params)["wgt"]
-        self.room = machine.params.wgt_depth * eighths // 8
+        self.room = int(machine.params.wgt_depth * eighths // 8)
 
     def visit(self, stmt: Stmt, loops: tuple[For, ...]) -> Stmt:
         """A statement inside of ``loops``."""

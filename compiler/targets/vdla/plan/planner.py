@@ -64,12 +64,18 @@ class Planner:
             return known
         begin = time.perf_counter()
         planner = self._shortened()
-        found = find_plan(planner.cycles)
+        found = planner._search()
         if planner.cycles(found) == inf:  # a layer does not fit, whatever the plan
-            found = find_plan(replace(planner, fewer_vthreads=True, _by_choices={}).cycles)
+            found = replace(planner, fewer_vthreads=True, _by_choices={})._search()
         if place is not None:
             cache.keep_plan(place, found, time.perf_counter() - begin)
         return found
+
+    def _search(self) -> ProgramPlan:
+        """The plan with the fewest cycles of those for each room that a program may have: so more
+        entries never cost, whatever estimates make of them."""
+        usual = (ProgramPlan(room_times=times) for times in self.machine.rooms)
+        return min((find_plan(self.cycles, plan) for plan in usual), key=self.cycles)
 
     def _shortened(self) -> Planner:
         """The planner of the same graph without its repeated layers."""
@@ -111,7 +117,7 @@ class Planner:
         chooser = self.chooser.copy()
         graph = self._fuse_epilogues(chooser, plan.addition)
         graph = fuse_tables_into_readers(graph, Means(self.machine).sums)
-        graph = self._fuse_expansions(chooser, order_by_first_use(graph), plan.bound)
+        graph = self._fuse_expansions(chooser, order_by_first_use(graph), plan)
         nodes = []
         for node in graph.nodes:
             template = self.template_of(graph, node) if node.target == ACCELERATOR else None
@@ -133,17 +139,18 @@ class Planner:
 
         return fuse_epilogues(self.graph, adds_image)
 
-    def _fuse_expansions(self, chooser: Chooser, graph: Graph, bound: float) -> Graph:
+    def _fuse_expansions(self, chooser: Chooser, graph: Graph, plan: ProgramPlan) -> Graph:
         """Fuse pairs of convolutions that as one cost up to ``bound`` times what both cost."""
-        fused = InvertedResiduals(self.machine)
+        fused = InvertedResiduals(self.machine.estimated(plan.room_times))
+        context = fused.usual_context(self.machine.room(plan.room_times))
 
         def pays(first: Node, node: Node) -> bool:
             if has_own_knobs(chooser.given, EXPANSION, first, node):
                 return False
             if not fused.handles(graph, node):
                 return False
-            workload = fused.workload(graph, node, fused.usual_context)
-            usual = {EXPANSION: FUSED if fused.cost_ratio(workload) <= bound else APART}
+            workload = fused.workload(graph, node, context)
+            usual = {EXPANSION: FUSED if fused.cost_ratio(workload) <= plan.bound else APART}
             return chooser.choose(Planned(usual), Workload(), node.name).knobs[EXPANSION] == FUSED
 
         return fuse_inverted_residuals(graph, pays)

@@ -44,10 +44,11 @@ from ..lower.order import (
     loads_by_need,
     without_repeated_settings,
 )
-from ..machine import USUAL_EIGHTHS, Machine
+from ..machine import USUAL_EIGHTHS, Budget, Machine
 from ..scopes import TENSOR_SCRATCHPADS
 from ..templates.base import Track
 from .dram_layout import place_activations
+from .program_plan import ROOM_TIMES
 from .scratchpads import Operator
 
 #: A column without rows: a part may have no instructions.
@@ -149,14 +150,19 @@ class LinkedPart:
         #: The track and the turn of each instruction, by operator.
         self.tracks: list[np.ndarray] = []
         self.layers: list[LayerInfo] = []
-        self.turn_taking = {
-            name: Rotation(self.machine.params.depth(name)) for name in TENSOR_SCRATCHPADS
-        }
+        self.room = self._room()
+        self.turn_taking = {name: Rotation(self.room.of(name)) for name in TENSOR_SCRATCHPADS}
         self.turns: list[np.ndarray] = []
         self.tensor_operators = 0
         for node in self.part.nodes:
             self._add(node)
             dumps.step()
+
+    def _room(self) -> Budget:
+        """The entries that some operator may use."""
+        times = [operator.node.shares.get(ROOM_TIMES) for operator in self.made.values()]
+        limits = [limit for limit in times if limit is not None]
+        return self.machine.room(max(limits) if limits and len(limits) == len(times) else None)
 
     def _place(self) -> tuple[dict[str, int], dict]:
         """The address of every activation, and how they share memory."""
@@ -229,10 +235,9 @@ class LinkedPart:
         the longest time has passed since the last use, so that an operator's first weights are
         loaded while others before it still use theirs.
         """
-        params = self.machine.params
         used = operator.code.used
         if operator.template.track is Track.VECTOR:
-            return {name: params.depth(name) - entries for name, entries in used.items()}
+            return {name: self.room.of(name) - entries for name, entries in used.items()}
         return {name: self.turn_taking[name].take(used[name]) for name in TENSOR_SCRATCHPADS}
 
     @cached_property

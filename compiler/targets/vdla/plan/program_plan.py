@@ -13,6 +13,7 @@ instead:
 - ``wgt_eighths``: the part of ``wgt`` for its weights (``lower/prefetch_weights.py``)
 - ``share_sixteenths``: the part of the scratchpads for an operator of the vector track
 - ``image_chunks``: the number of chunks in which its image is loaded (``lower/split_k.py``)
+- ``room_times``: how much of the scratchpads it may use at all (:meth:`.machine.Machine.room`)
 """
 
 from __future__ import annotations
@@ -30,14 +31,17 @@ from ..templates.base import AcceleratorTemplate, Track
 
 ADDITION, EXPANSION = "addition", "expansion"
 WGT_EIGHTHS, SHARE_SIXTEENTHS, IMAGE_CHUNKS = "wgt_eighths", "share_sixteenths", "image_chunks"
+ROOM_TIMES = "room_times"
 #: The values of ``addition`` and ``expansion``.
 APART, FUSED = "apart", "fused"
 #: What an operator takes of what all share. With more of ``wgt``, its own weights come earlier;
 #: with less, those of the operators behind it do. With a larger share, an operator of the vector
 #: track loads less; its neighbours on the tensor track load more. With more chunks, the first
-#: product of an image begins earlier, and there are more instructions to fetch.
+#: product of an image begins earlier, and there are more instructions to fetch. In less room,
+#: an operator has tiles that estimates do not prefer, but that may be faster all the same.
 SHARES: Mapping[str, Sequence[int]] = {
     WGT_EIGHTHS: (1, 2, 3, 4), SHARE_SIXTEENTHS: range(1, 16), IMAGE_CHUNKS: (1, 2, 4, 8),
+    ROOM_TIMES: tuple(1 << n for n in range(16)),
 }  # fmt: skip
 _LEGAL: Mapping[str, Sequence[KnobValue]] = {
     ADDITION: (APART, FUSED), EXPANSION: (APART, FUSED), **SHARES,
@@ -65,6 +69,7 @@ class ProgramPlan:
         vector track usually takes; negative for a smaller share
     wgt_eighths : eighths of ``wgt`` for an operator's weights
     image_chunks : chunks in which an image is loaded, each with a product of its own
+    room_times : times the entries of a preset that operators may use; None: all entries
     """
 
     bound: float = BOUNDS[0]
@@ -72,6 +77,7 @@ class ProgramPlan:
     share_steps: int = 0
     wgt_eighths: int = USUAL_EIGHTHS
     image_chunks: int = USUAL_CHUNKS
+    room_times: int | None = None
 
     def shares(self, template: AcceleratorTemplate) -> Knobs:
         """What an operator with this template takes of what all share."""
@@ -81,15 +87,22 @@ class ProgramPlan:
         if template.track is Track.VECTOR:
             legal, share = SHARES[SHARE_SIXTEENTHS], int(16 * template.share)
             knobs[SHARE_SIXTEENTHS] = min(max(share + self.share_steps, legal[0]), legal[-1])
+        if self.room_times is not None:
+            knobs[ROOM_TIMES] = self.room_times
         return knobs
 
 
-def find_plan(cycles_of: Callable[[ProgramPlan], float]) -> ProgramPlan:
+USUAL_PLAN = ProgramPlan()
+
+
+def find_plan(
+    cycles_of: Callable[[ProgramPlan], float], usual: ProgramPlan = USUAL_PLAN
+) -> ProgramPlan:
     """Find the plan whose program takes the fewest cycles. Its choices are made one after the
-    other, each with the best of those before it. A choice stays as usual unless another one saves
-    cycles; the share is changed by one sixteenth after the other as long as each saves some.
+    other, each with the best of those before it. A choice stays as ``usual`` unless another one
+    saves cycles; the share is changed by one sixteenth after the other as long as each saves some.
     """
-    best = ProgramPlan()
+    best = usual
 
     def decide(others: Iterable[ProgramPlan]) -> bool:
         """Take one of the others if it is better than the best so far; return whether one is."""

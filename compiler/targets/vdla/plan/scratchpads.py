@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import partial
+from fractions import Fraction
+from functools import lru_cache, partial
 from math import prod
 
 import numpy as np
@@ -26,11 +27,11 @@ from ...base import DoesNotFit, Part
 from ..cost.tiling import SCARCE_SHARE, read_cycles
 from ..lower.codegen import Code
 from ..lower.loop_programs import LoopPrograms
-from ..machine import USUAL_EIGHTHS, Budget, Context, Machine
+from ..machine import USUAL_EIGHTHS, Context, Machine
 from ..scopes import TENSOR_SCRATCHPADS
 from ..templates.base import AcceleratorTemplate, Track
 from ..templates.searched import find_step_template
-from .program_plan import IMAGE_CHUNKS, USUAL_CHUNKS, WGT_EIGHTHS, share_of
+from .program_plan import IMAGE_CHUNKS, ROOM_TIMES, USUAL_CHUNKS, WGT_EIGHTHS, share_of
 
 #: Scratchpads that both tracks use.
 SHARED = ("inp", "out", "par")
@@ -78,8 +79,14 @@ def share_scratchpads(
     """
     params, graph = machine.params, part.graph
     found = {node.output: instructed(graph, node) for node in part.nodes}
-    templates = {output: template for output, template in found.items() if template is not None}
-    nodes = [node for node in part.nodes if node.output in templates]
+    nodes = [node for node in part.nodes if found[node.output] is not None]
+    templates = {
+        node.output: template
+        if (times := node.shares.get(ROOM_TIMES)) is None
+        else _estimating(template, template.machine.estimated(times))
+        for node in nodes
+        if (template := found[node.output]) is not None
+    }
 
     def template_of(node: Node) -> AcceleratorTemplate:
         return templates[node.output]
@@ -87,7 +94,12 @@ def share_scratchpads(
     tracks = [template_of(node).track for node in nodes]
     beside = len(set(tracks)) > 1
     scarce = beside and _reading_share(graph, nodes, machine) >= SCARCE_SHARE
-    whole = Context(Budget.whole(params), beside=beside, scarce_loads=scarce)
+
+    def whole(node: Node) -> Context:
+        """The context of an operator without neighbours."""
+        room = machine.room(node.shares.get(ROOM_TIMES))
+        return Context(room, beside=beside, scarce_loads=scarce)
+
     orders = _wanted_orders(graph, nodes, template_of, whole)
     made: dict[str, Operator] = {}
     used: dict[int, Mapping[str, int]] = {}
@@ -102,7 +114,7 @@ def share_scratchpads(
     def decide(node: Node, taken: Mapping[str, int]) -> Operator:
         usual = template_of(node)
         context = replace(
-            whole, rows_first=orders.get(node.output), maker_cycles=maker_cycles(node)
+            whole(node), rows_first=orders.get(node.output), maker_cycles=maker_cycles(node)
         )
         template, found = usual, None
         workload = usual.workload(graph, node, context.without(taken))
@@ -120,7 +132,8 @@ def share_scratchpads(
             if given:
                 raise VdlaError(f"layer {node.name!r}: {found.reason}")
             raise DoesNotFit(node.name, found.reason)
-        eighths = node.shares.get(WGT_EIGHTHS, USUAL_EIGHTHS)
+        eighths = Fraction(node.shares.get(WGT_EIGHTHS, USUAL_EIGHTHS))
+        eighths *= Fraction(context.budget.wgt, params.wgt_depth)
         parts = node.shares.get(IMAGE_CHUNKS, USUAL_CHUNKS)
         used = template.context_used(workload, found.knobs)
         same = template, used, *_values(workload), *sorted(found.knobs.items())
@@ -135,9 +148,10 @@ def share_scratchpads(
     for index, node in enumerate(nodes):
         if tracks[index] is Track.VECTOR:
             share, memories = share_of(template_of(node).share, node), SHARED
+            room = whole(node).budget
             if template_of(node).multiplies:
                 memories = *SHARED, *TENSOR_SCRATCHPADS
-            kept = {m: params.depth(m) - int(params.depth(m) * share) for m in memories}
+            kept = {m: room.of(m) - int(room.of(m) * share) for m in memories}
             operator = decide(node, kept if beside else {})
             used[index] = operator.code.used
     for index, node in enumerate(nodes):
@@ -148,6 +162,12 @@ def share_scratchpads(
             memories = *SHARED, *TENSOR_SCRATCHPADS
             decide(node, {m: max((use.get(m, 0) for use in near), default=0) for m in memories})
     return made
+
+
+@lru_cache(maxsize=64)
+def _estimating(template: AcceleratorTemplate, machine: Machine) -> AcceleratorTemplate:
+    """The template by the cycles of a machine, the same one for each of several programs."""
+    return template if template.machine == machine else type(template)(machine)
 
 
 def _attempt(
@@ -174,12 +194,12 @@ def _wanted_orders(
     graph: Graph,
     nodes: Sequence[Node],
     template_of: Callable[[Node], AcceleratorTemplate],
-    whole: Context,
+    whole: Callable[[Node], Context],
 ) -> dict[str, bool]:
     """Whether results come rows first, by output, where that matters to a neighbour.
 
     Where an operator of the vector track reads the result of one of the tensor track, both get the
-    order that the tensor track's operator would choose with the whole scratchpads, so that the
+    order that the tensor track's operator would choose without neighbours, so that the
     other one can follow it closely. One that may suit its reader instead, and follows none of the
     tensor track, gets the order in which the tensor track's operator would read its result.
     """
@@ -191,7 +211,7 @@ def _wanted_orders(
         for source in (makers.get(name) for name in node.inputs):
             if source is not None and template_of(source).track is Track.TENSOR:
                 template = template_of(source)
-                rows_first = template.rows_first(template.workload(graph, source, whole))
+                rows_first = template.rows_first(template.workload(graph, source, whole(source)))
                 orders[source.output] = rows_first
                 if not template_of(node).suits_reader:
                     orders[node.output] = rows_first
@@ -201,7 +221,7 @@ def _wanted_orders(
         if template.suits_reader and (template.waits_for_image or not follows):
             readers = [other for other in nodes if other.inputs[0] == node.output]
             orders[node.output] = any(
-                found.reads_parts(found.workload(graph, reader, whole))
+                found.reads_parts(found.workload(graph, reader, whole(reader)))
                 for reader in readers
                 if (found := template_of(reader)).track is Track.TENSOR
             )

@@ -76,12 +76,10 @@ class InvertedResiduals(Tiled[InvertedResidualWorkload]):
             return False  # a tile might be a border only
         return plan_slide(window, height, width, self.machine.params.vector_window) is not None
 
-    @property
-    def usual_context(self) -> Context:
+    def usual_context(self, room: Budget) -> Context:
         """The context beside operators of the tensor track, in a network that loads much."""
-        params = self.machine.params
-        memories = {m: params.depth(m) - int(params.depth(m) * self.share) for m in SHARED}
-        return Context(Budget.whole(params).without(memories), beside=True, scarce_loads=True)
+        others = {m: room.of(m) - int(room.of(m) * self.share) for m in SHARED}
+        return Context(room.without(others), beside=True, scarce_loads=True)
 
     def workload(self, graph: Graph, node: Node, context: Context) -> InvertedResidualWorkload:
         op, weight = node.op_as(QConvWindow), graph[node.inputs[3]]

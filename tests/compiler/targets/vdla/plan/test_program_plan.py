@@ -65,7 +65,7 @@ def test_shares_have_an_end(way: int) -> None:
 def test_the_report_has_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also that of a saved module; and its layers have the knobs that follow."""
     plan = replace(USUAL, wgt_eighths=3, image_chunks=4)
-    monkeypatch.setattr(planner, "find_plan", lambda cycles_of: plan)
+    monkeypatch.setattr(planner, "find_plan", lambda *_: plan)
     module = vdla.compile(DIGITS)
     module.save(tmp_path / "saved")
     for each in module, vdla.load(tmp_path / "saved"):
