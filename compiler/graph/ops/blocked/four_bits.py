@@ -47,7 +47,7 @@ def pack_groups(weight: np.ndarray, block: int) -> tuple[np.ndarray, np.ndarray]
 
 
 def scaled_product(element: Expr, pair: Expr, half: Operand, scale: Expr) -> Expr:
-    """An uint8 times one of the two weights of 4 bits in a byte, times its scale, as int32; ``half``
+    """A uint8 times one of the two weights of 4 bits in a byte, times its scale, as int32. ``half``
     is 0 for the weight in the lower bits."""
     weight = pair.astype("int32") << (28 - half * 4) >> 28
     return element.astype("int32") * weight * scale.astype("int32")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ....graph.ops.shared_matmul import QSharedMatMul
 from ....choose.space import Knobs
+from ....graph.ops.shared_matmul import QSharedMatMul
 from ....te.schedule import Schedule
 from ...common.workload import OperatorWorkload
 from .base import CpuTemplate
