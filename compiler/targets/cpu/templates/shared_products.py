@@ -27,7 +27,7 @@ class SharedProducts(CpuTemplate):
         h, m, n = output.axes
         out.parallel(h)
         lanes = self.processor.vector_lanes
-        if workload.op.transposed:
+        if workload.op.transposed:  # type: ignore[attr-defined]
             _, lane = out.split(n, lanes)
             out.vectorize(lane)
             sums.compute_at(out, m)
