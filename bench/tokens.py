@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from ..generation.llama import check_context
 from ..generation.loop import LanguageModel
 from ..generation.quantised import TEXT
 from ..isa.errors import VdlaError
@@ -59,6 +60,8 @@ def token_rows(
             raise VdlaError(f"weight bits: expected 4 or 8, got {bits!r}")
     jobs = [(f"{bits} bits, context {context}, rows {count}", (bits, context, count))
             for bits in weight_bits for context in contexts for count in rows]  # fmt: skip
+    for _, (_, context, count) in jobs:
+        check_context(count, context)
     return [_row(path, *job, rounds) for _, job in told(jobs, progress)]
 
 
