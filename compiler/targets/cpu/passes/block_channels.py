@@ -54,7 +54,8 @@ from ..templates.matrix_tiles import choose_depth
 
 #: Shapes of one element, which broadcasts in every layout.
 SCALARS = {(), (1,)}
-#: Packing a matrix takes about as long as multiplying a few rows by it.
+#: Packing a matrix takes about as long as multiplying a few rows by it. Fewer rows also wait for
+#: their weights, not for products.
 LEAST_ROWS = 4
 #: float32 holds every integer below this one.
 EXACT_FLOATS = 1 << 24
