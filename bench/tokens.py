@@ -116,6 +116,9 @@ class _Llama:
     def __init__(self, path: str | Path, folder: Path, bits: int, context: int):
         import llama_cpp  # pyright: ignore[reportMissingImports]
 
+        # It would tell of each tensor.
+        self.silent = llama_cpp.llama_log_callback(lambda level, text, data: None)
+        llama_cpp.llama_log_set(self.silent, None)
         settings: Any = llama_cpp.llama_model_quantize_default_params()
         name, settings.ftype = FORMATS[bits]
         settings.allow_requantize, settings.nthread = True, 1

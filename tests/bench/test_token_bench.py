@@ -60,7 +60,8 @@ def peer(monkeypatch: pytest.MonkeyPatch) -> None:
         return 0
 
     package: Any = SimpleNamespace(
-        Llama=Llama, llama_model_quantize=requantise,
+        Llama=Llama, llama_model_quantize=requantise, llama_log_callback=lambda told: told,
+        llama_log_set=lambda told, data: None,
         llama_model_quantize_default_params=SimpleNamespace, __spec__=True,
     )  # fmt: skip
     monkeypatch.setitem(sys.modules, "llama_cpp", package)
