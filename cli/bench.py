@@ -12,12 +12,13 @@ from ..isa.errors import VdlaError
 from ..isa.memory import load_platform
 from ..runtime.files import whole_file
 from . import options
-from .bench_int8 import definition, quantised, split_names
+from .bench_int8 import definition, quantised, read_numbers, split_names
+from .bench_tokens import tokens
 from .files import Fills, Merges, Reads, Writes
 from .output import count, decimals, emit, new_table, percent, progress_bar, show_table
 
 app = typer.Typer(help="Layers and networks that accelerators are compared on.")
-for command in (quantised, definition):
+for command in (quantised, definition, tokens):
     app.command()(command)
 
 BenchTarget = Annotated[str, typer.Option("--target", help="sim or rtl.")]
@@ -270,7 +271,7 @@ def bench_gpu(
     from ..bench.workloads import NETWORKS
     from ..runtime.gpu.cuda import device_text
 
-    sizes = _read_numbers("batches", batches, MOST_BATCH, "1,64")
+    sizes = read_numbers("batches", batches, MOST_BATCH, "1,64")
     with progress_bar("gpu") as advance:
         rows = gpu_rows(
             split_names(models) or list(NETWORKS), split_names(kinds) or list(KINDS), sizes, rounds,
@@ -307,22 +308,13 @@ def bench_gpu_products(
     from ..bench.gpu import KINDS, product_rows
     from ..runtime.gpu.cuda import device_text
 
-    found = _read_numbers("sizes", sizes, MOST_SIZE, "4096,8192")
+    found = read_numbers("sizes", sizes, MOST_SIZE, "4096,8192")
     with progress_bar("gpu products") as advance:
         rows = product_rows(
             split_names(kinds) or list(KINDS), found, rounds, advance, peers=split_names(peers)
         )
     body = {"device": device_text(), "rounds": rounds, "rows": rows}
     emit("bench gpu-products", body, json_file, _show_gpu_products)
-
-
-def _read_numbers(option: str, text: str, most: int, such_as: str) -> list[int]:
-    found = [int(n) if n.isdecimal() and n.isascii() else 0 for n in text.split(",")]
-    if not all(1 <= number <= most for number in found):
-        raise VdlaError(
-            f"{option}: expected numbers of 1 to {most} such as {such_as}, got {text!r}"
-        )
-    return found
 
 
 def _show_gpu_products(console: Console, report: dict[str, Any]) -> None:
@@ -351,7 +343,7 @@ def bench_gpu_ablation(
     from ..bench.ablation import cooperation_rows, fusion_rows
     from ..runtime.gpu.cuda import device_text
 
-    found = _read_numbers("sizes", sizes, MOST_SIZE, "4096,8192")
+    found = read_numbers("sizes", sizes, MOST_SIZE, "4096,8192")
     rows = [*fusion_rows(split_names(models), rounds), *cooperation_rows(found, rounds)]
     body = {"device": device_text(), "rounds": rounds, "rows": rows}
     emit("bench gpu-ablation", body, json_file, _show_gpu_ablation)

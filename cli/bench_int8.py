@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from ..isa.errors import VdlaError
 from .files import Fills
 from .options import JsonFile
 from .output import count, decimals, emit, new_table, progress_bar, show_table
@@ -21,6 +22,16 @@ MOST_IMAGES = 1000
 def split_names(names: str) -> list[str]:
     """Names that commas separate."""
     return [name for name in names.split(",") if name]
+
+
+def read_numbers(option: str, text: str, most: int, such_as: str) -> list[int]:
+    """Numbers that commas separate; raises VdlaError for others than 1 to ``most``."""
+    found = [int(n) if n.isdecimal() and n.isascii() else 0 for n in text.split(",")]
+    if not all(1 <= number <= most for number in found):
+        raise VdlaError(
+            f"{option}: expected numbers of 1 to {most} such as {such_as}, got {text!r}"
+        )
+    return found
 
 
 def quantised(

@@ -158,7 +158,7 @@ class LanguageModel:
             piece = tokens[begin : begin + room]
             self.module.reset()
             for place in range(0, len(piece), self.rows):
-                start, logits = self._run(piece, place)
+                start, logits = self.run(piece, place)
                 known = piece[place + 1 : place + 1 + self.rows]
                 rows = logits[place - start :][: len(known)].astype(np.float64)
                 tops = rows.max(-1)
@@ -173,11 +173,11 @@ class LanguageModel:
         for token in text:
             decoder.add(token)
         for place in range(0, len(text) - self.rows, self.rows):
-            self._run(text, place)
+            self.run(text, place)
         for number in range(tokens):
             if number:
                 _check_room(len(text), self.context - self.first)
-            start, logits = self._run(text, len(text) - 1)
+            start, logits = self.run(text, len(text) - 1)
             token = sample(logits[len(text) - 1 - start])
             if token in self.tokens.last:
                 return
@@ -185,8 +185,9 @@ class LanguageModel:
             self.measured.tokens += 1
             yield Piece(token, decoder.add(token))
 
-    def _run(self, text: Sequence[int], place: int) -> tuple[int, np.ndarray]:
-        """Where the block of a token begins in the text, and its logits [rows, words]."""
+    def run(self, text: Sequence[int], place: int) -> tuple[int, np.ndarray]:
+        """Compute the block of the token at a place of a text; the blocks before it are in the
+        caches. Returns where in the text it begins, and its logits, float32 [rows, words]."""
         begin = time.perf_counter()
         start, block, position = block_at(text, place, self.first, self.rows, self.context)
         [logits] = self.module.run(keep_timing=True, tokens=block, position=np.array([position]))

@@ -71,6 +71,7 @@ WORKING: dict[str, tuple[str, ...]] = {
     "bench networks": (),
     "bench roofline": ("--png", "{new}.png"),
     "bench cpu": (),
+    "bench tokens": ("{llama}",),
     "bench speed": (),
     "bench tuning": (),
     "bench gpu": (),

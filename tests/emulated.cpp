@@ -122,6 +122,15 @@ void vdla_avx512_vpdpbusd_512(uint32_t* y, const uint32_t* sums, const uint8_t* 
     }
 }
 
+// Two products of int16 are added to each int32.
+void vdla_avx512_vpdpwssd_512(uint32_t* y, const uint32_t* sums, const int16_t* a,
+                              const int16_t* b) {
+    for (int lane = 0; lane < 16; ++lane) {
+        y[lane] = sums[lane];
+        for (int i = 2 * lane; i < 2 * lane + 2; ++i) y[lane] += int32_t(a[i]) * b[i];
+    }
+}
+
 // All lanes are wanted.
 void vdla_avx512_mask_cvtps2dq_512(int32_t* y, const float* x, const int32_t*, const uint16_t*,
                                    const int32_t* rounding) {

@@ -49,6 +49,7 @@ INSTRUCTIONS = {
     **dict.fromkeys(("ldtilecfg", "tilerelease", "tilezero", "tileloadd64", "tilestored64",
                      "tdpbusd"), "amx-int8"),
     "avx512.vpdpbusd.512": "avx512vnni",
+    "avx512.vpdpwssd.512": "avx512vnni",
     "avx512.mask.cvtps2dq.512": "avx512f",
     "avx512.vfmadd.ps.512": "avx512f",
     "avx512.packssdw.512": "avx512bw",

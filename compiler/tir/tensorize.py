@@ -89,6 +89,10 @@ class _Matcher:
             if known.buffer is not region.buffer or known.start != region.start:
                 raise self.mismatch(wanted, got)
             return
+        if isinstance(wanted, Var) and wanted in self.names:
+            if self.names[wanted] is not got:
+                raise self.mismatch(wanted, got)
+            return
         same = type(wanted) is type(got) and wanted.dtype == got.dtype
         for attribute in ("op", "name", "value"):
             same = same and getattr(wanted, attribute, None) == getattr(got, attribute, None)

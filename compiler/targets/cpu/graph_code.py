@@ -69,9 +69,10 @@ from .micro_kernel_code import (
 )
 from .micro_kernels import DOT
 from .passes.bit_serial import bit_serial
-from .passes.block_channels import block_channels
+from .passes.block_channels import LEAST_ROWS, block_channels
 from .passes.fold_transposes import fold_transposes
 from .passes.scale_weights import scale_weights
+from .passes.shared_products import shared_products
 from .passes.stored_products import stored_products
 from .passes.transposed_phases import transposed_phases
 from .processor import (
@@ -249,6 +250,7 @@ def on_blocks(graph: Graph, processor: Processor, chooser: Chooser) -> Graph:
         partial(stored_products, block=processor.vector_lanes, dots=dots),
         partial(bit_serial, chosen=partial(is_bit_serial, **by)),
         transposed_phases,
+        partial(shared_products, few_rows=LEAST_ROWS),
         partial(
             block_channels, block=processor.vector_lanes, dots=dots,
             algorithm=partial(find_algorithm, **by),

@@ -23,6 +23,7 @@ from .templates.by_steps import BySteps, expression_of_workload
 from .templates.fusing import ElementwiseFusion, Together
 from .templates.matrix_tiles import MATRICES, MatrixTiles, ProductInstruction
 from .templates.rows import InRows
+from .templates.shared_products import SharedProducts
 from .templates.tiles import BlockLayout, DenseTiles, DirectTiles, WindowTiles
 from .templates.winograd import WinogradTiles
 
@@ -35,6 +36,7 @@ TEMPLATES: list[type[CpuTemplate]] = [
     DenseTiles,
     BlockLayout,
     BitSerial,
+    SharedProducts,
     plain.PlainConvolution,
     plain.IntegerDense,
     plain.PlainDense,

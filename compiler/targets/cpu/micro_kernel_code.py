@@ -10,10 +10,11 @@ from llvmlite import ir
 
 from ....isa.errors import VdlaError
 from ....runtime.processor import TILE_PERMISSION
+from ...graph.ops.blocked.four_bits import HALVES, PAIRS
 from ...te.intrinsic import TensorIntrin
 from ...tir.ir import For, PrimFunc, Stmt, TensorCall, substatements, walk_stmt
 from . import micro_kernels as mk
-from .llvm_vector import add_products, splat
+from .llvm_vector import add_products, call_named, splat
 from .processor import Processor
 
 #: Objects of llvmlite, whose type annotations do not agree with its code.
@@ -75,6 +76,35 @@ def _dot_each(builder: Value, y: Operand, *inputs: Operand) -> None:
     order = [k * mk.DOT_LANES + o for o in range(mk.DOT_LANES) for k in range(mk.DOT_WIDTH)]
     indices = ir.Constant(ir.VectorType(_I32, len(order)), order)
     return _update(builder, y, builder.shuffle_vector(positions, positions, indices), w)
+
+
+def _dot_four_bits(builder: Value, y: Operand, *inputs: Operand) -> None:
+    """Weights are unpacked as 16 times what they are, and the sum of a group is divided by that: it
+    fits int16 then, and is multiplied by the scale and added in one instruction."""
+    if not inputs:
+        return _clear(builder, y)
+    x, w, scales = inputs
+    four, found = ir.Constant(_BYTES, [4] * _BYTES.count), ir.Constant(_SUMS, None)
+    upper = ir.Constant(_BYTES, [0xF0] * _BYTES.count)
+    for pair in range(PAIRS):
+        weights = builder.load(_at(builder, w, pair * _BYTES.count), align=1, typ=_BYTES)
+        halves = builder.shl(weights, four), builder.and_(weights, upper)
+        for half, unpacked in enumerate(halves):
+            place = (pair * HALVES + half) * mk.DOT_WIDTH
+            element = builder.load(_at(builder, x, place), align=1, typ=_I32)
+            elements = builder.bitcast(splat(builder, element, mk.DOT_LANES), _BYTES)
+            found = add_products(builder, found, elements, unpacked)
+    found = builder.ashr(found, ir.Constant(_SUMS, [4] * _SUMS.count))
+    narrow = builder.load(scales.address, align=1, typ=ir.VectorType(_I8, mk.DOT_LANES))
+    sums = builder.load(y.address, align=4, typ=_SUMS)
+    sums = call_named(
+        builder, "llvm.x86.avx512.vpdpwssd.512", _SUMS, sums, found, builder.zext(narrow, _SUMS)
+    )
+    return builder.store(sums, y.address, align=4)
+
+
+def _at(builder: Value, operand: Operand, offset_bytes: int) -> Value:
+    return builder.gep(operand.address, [_I64(offset_bytes)], source_etype=_I8)
 
 
 # ---- tiles ---------------------------------------------------------------------------------------
@@ -215,6 +245,7 @@ def _tile_kernels() -> dict[TensorIntrin, MicroKernel]:
 MICRO_KERNELS: dict[TensorIntrin, MicroKernel] = {
     mk.DOT: MicroKernel("avx512vnni", _dot),
     mk.DOT_EACH: MicroKernel("avx512vnni", _dot_each),
+    mk.DOT_FOUR_BITS: MicroKernel("avx512vnni", _dot_four_bits),
     **_tile_kernels(),
 }
 
@@ -232,4 +263,4 @@ def fastest_instruction(kernels: Iterable[PrimFunc], processor: Processor) -> st
     used &= native_intrinsics(processor)
     if any(products.product in used for products in mk.TILE_PRODUCTS.values()):
         return "AMX"
-    return "VNNI" if used & {mk.DOT, mk.DOT_EACH} else "FMA"
+    return "VNNI" if used & {mk.DOT, mk.DOT_EACH, mk.DOT_FOUR_BITS} else "FMA"

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...graph.ops.blocked.dense import DOT_WIDTH
+from ...graph.ops.blocked.four_bits import GROUP, HALVES, PAIRS, scaled_product
 from ...te.expr import Expr
 from ...te.intrinsic import TensorIntrin
 from ...te.tensor import compute, placeholder, reduce_axis, sum_of
@@ -35,6 +36,26 @@ def _dot(name: str, each: bool) -> TensorIntrin:
 #: and on four positions of 16 channels each by itself.
 DOT = _dot("dot", each=False)
 DOT_EACH = _dot("dot_each", each=True)
+
+
+def _dot_four_bits() -> TensorIntrin:
+    """``y[o] += scale[o] * sum over 16 k of x[k] * w[k, o]``, uint8 by weights of 4 bits, of which
+    two share a byte."""
+    x = placeholder((GROUP,), "uint8", "x")
+    w = placeholder((PAIRS, DOT_LANES, DOT_WIDTH), "uint8", "w")
+    scales = placeholder((DOT_LANES,), "uint8", "scales")
+    pair, half, k = (reduce_axis(n, name) for n, name in
+                     ((PAIRS, "pair"), (HALVES, "half"), (DOT_WIDTH, "k")))  # fmt: skip
+
+    def rule(o: Expr) -> Expr:
+        element = x[pair * (HALVES * DOT_WIDTH) + half * DOT_WIDTH + k]
+        return sum_of(scaled_product(element, w[pair, o, k], half, scales[o]), (pair, half, k))
+
+    return TensorIntrin("dot_four_bits", compute((DOT_LANES,), rule, "y"))
+
+
+#: AVX-512 VNNI on weights that are unpacked in registers.
+DOT_FOUR_BITS = _dot_four_bits()
 
 #: A tile, a matrix register of AMX: the most rows, and bytes of a row.
 TILE_ROWS, TILE_BYTES = 16, 64

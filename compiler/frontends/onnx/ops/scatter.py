@@ -270,12 +270,14 @@ def _tensor_scatter(call: Call) -> Outputs:
         return select(place < 0, place + size, place) if mode == "circular" else place
 
     place = call.map(source, first, own, label="Place")
-    everywhere = call.value(np.zeros(cache.shape, bool))
-    index = call.map(
-        lambda p, _: minimum(maximum(p, Const(0, "int64")), Const(count - 1, "int64")),
-        place, everywhere,
-    )  # fmt: skip
-    moved = call.emit(GatherElements(axis), update, index)
+    moved = update
+    if count > 1:
+        everywhere = call.value(np.zeros(cache.shape, bool))
+        index = call.map(
+            lambda p, _: minimum(maximum(p, Const(0, "int64")), Const(count - 1, "int64")),
+            place, everywhere,
+        )  # fmt: skip
+        moved = call.emit(GatherElements(axis), update, index)
     return call.map(
         lambda p, new, old: select((p < 0) | (Const(count - 1, "int64") < p), old, new),
         place, moved, cache,

@@ -26,6 +26,7 @@ from ....graph.ir import Graph, Node, Tensor
 from ....graph.ops.base import Op
 from ....graph.ops.blocked.convolution import BlockedConv2d, BlockedDepthwise, BlockedWinograd
 from ....graph.ops.blocked.dense import PackColumns, PackedDense
+from ....graph.ops.blocked.four_bits import GROUP, FourBitRows, pack_groups
 from ....graph.ops.blocked.integer import BlockedDotConv2d, BlockedQConv2d
 from ....graph.ops.blocked.matrix import BlockedMatrixConv2d
 from ....graph.ops.blocked.pooling import BlockedPool
@@ -42,7 +43,7 @@ from ....graph.ops.elementwise import Add, Clip, Map, Relu, SubtractZeroPoint
 from ....graph.ops.integer import QAdd
 from ....graph.ops.layout import FromBlocks, Interleave, ToBlocks, in_blocks
 from ....graph.ops.linear import Dense, MatMul, QDense, QMatMul
-from ....graph.ops.movement import Reshape, Slice, Transpose
+from ....graph.ops.movement import Pad, Reshape, Slice, Transpose
 from ....graph.ops.pooling import AvgPool, MaxPool, QMaxPool
 from ....graph.ops.reduction import Reduce
 from ....te.expr import Call, Const, Var
@@ -53,7 +54,8 @@ from ..templates.matrix_tiles import choose_depth
 
 #: Shapes of one element, which broadcasts in every layout.
 SCALARS = {(), (1,)}
-#: Packing a matrix takes about as long as multiplying a few rows by it.
+#: Packing a matrix takes about as long as multiplying a few rows by it. Fewer rows also wait for
+#: their weights, not for products.
 LEAST_ROWS = 4
 #: float32 holds every integer below this one.
 EXACT_FLOATS = 1 << 24
@@ -342,33 +344,45 @@ class _Blocks(Relayout):
 
     def _packs_rows(self, node: Node, op: QDense) -> bool:
         """Whether rows of int8 are read as a convolution's row of positions: products of fours need
-        whole fours of elements, and packed weights serve several rows."""
-        (rows, depth), even = self.graph[node.inputs[0]].shape, op.requant.rounding == "even"
-        fits = self.dots and even and rows >= LEAST_ROWS and depth % 4 == 0
+        whole fours of elements."""
+        (_, depth), even = self.graph[node.inputs[0]].shape, op.requant.rounding == "even"
+        fits = self.dots and even and depth % 4 == 0
         return fits and self._packs(node) and self.data(node.inputs[1]).dtype == np.int8
 
     def _rows(self, node: Node, op: QDense) -> None:
         """A dense layer as a convolution of one row of positions, whose elements are one block of
         channels, grouped for products of matrices; blocks of its results lie apart, and are put
-        side by side."""
+        side by side. Few rows read weights of 4 bits as such: they wait for memory."""
         (rows, depth), weight = self.graph[node.inputs[0]].shape, self.data(node.inputs[1])
         columns = self._columns(node, op.requant)
         columns["bias"] = _lifted_bias(columns["bias"], weight, op.x_zero_point)
-        matrices = self.uses_matrices(self.graph, node)
-        together = choose_depth(depth // self.block) if matrices else depth
-        packed = in_blocks(in_blocks(weight, self.block, 0), together, 2)  # [OC/B, B, C/X, X]
-        packed = in_blocks(packed, 4, 3).transpose(0, 2, 3, 1, 4)[:, :, None, None]
-        kind = BlockedMatrixConv2d if matrices else BlockedDotConv2d
+        groups = pack_groups(weight, self.block) if rows < LEAST_ROWS else None
+        matrices = groups is None and self.uses_matrices(self.graph, node)
+        x = self.in_plain(node.inputs[0])
+        if groups is not None:
+            kind, packed = FourBitRows, [*groups]
+            if missing := -depth % GROUP:  # weights of 0: elements may be any
+                x = self._step(node, "groups", Pad("edge", (0, 0, 0, missing)), x)
+                depth += missing
+        else:
+            kind = BlockedMatrixConv2d if matrices else BlockedDotConv2d
+            together = choose_depth(depth // self.block) if matrices else depth
+            fours = in_blocks(in_blocks(weight, self.block, 0), together, 2)  # [OC/B, B, C/X, X]
+            fours = in_blocks(fours, 4, 3).transpose(0, 2, 3, 1, 4)
+            packed = [fours[:, :, None, None]]
         attributes = ((1, 1), (0, 0, 0, 0), (1, 1), False, op.x_zero_point, op.requant)
-        image = self._step(
-            node, "rows", Reshape((1, 1, 1, rows, depth)), self.in_plain(node.inputs[0])
-        )
-        names = self._packed_columns(node, columns)
-        weights = self.constant(f"{node.name}.weight", packed)
-        made = self._step(node, "places", kind(*attributes), image, weights, *names)
-        count, size = len(packed), len(packed) * self.block
-        made = self._step(node, "blocks", Reshape((count, rows, self.block)), made)
-        made = self._step(node, "side_by_side", Transpose((1, 0, 2)), made)
+        image = self._step(node, "rows", Reshape((1, 1, 1, rows, depth)), x)
+        names = [
+            *(self.constant(f"{node.name}.{name}", part)
+              for name, part in zip(("weight", "scales"), packed, strict=False)),
+            *self._packed_columns(node, columns),
+        ]  # fmt: skip
+        made = self._step(node, "places", kind(*attributes), image, *names)
+        count = len(packed[0])
+        size = count * self.block
+        if rows > 1:
+            made = self._step(node, "blocks", Reshape((count, rows, self.block)), made)
+            made = self._step(node, "side_by_side", Transpose((1, 0, 2)), made)
         whole = size == len(weight)
         last: Op = Reshape((rows, size))
         if not whole:

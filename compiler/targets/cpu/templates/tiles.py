@@ -29,17 +29,19 @@ from ....choose.template import Plan
 from ....graph.ir import Graph, Node
 from ....graph.ops.blocked.convolution import BlockedConv2d, BlockedDepthwise
 from ....graph.ops.blocked.dense import DOT_WIDTH, PackColumns, PackedDense
+from ....graph.ops.blocked.four_bits import GROUP, FourBitRows
 from ....graph.ops.blocked.integer import BlockedDotConv2d, BlockedQConv2d
 from ....graph.ops.blocked.pooling import BlockedPool
 from ....graph.ops.blocked.transposed import BlockedConvTranspose2d, transposed_pads
 from ....graph.ops.blocked.windows import Windowed, count_groups
 from ....graph.ops.layout import FromBlocks, Interleave, ToBlocks
+from ....te.intrinsic import TensorIntrin
 from ....te.schedule import Schedule, Stage
 from ....te.tensor import IterVar, Tensor
 from ...common.workload import OperatorWorkload
 from ..core import LINE_BYTES, Core
 from ..llvm_vector import fits_vectors
-from ..micro_kernels import DOT, DOT_EACH
+from ..micro_kernels import DOT, DOT_EACH, DOT_FOUR_BITS
 from ..processor import Processor
 from .base import CpuTemplate
 
@@ -337,6 +339,8 @@ def _tiled(workload: OperatorWorkload, processor: Processor) -> _Tiled:
     op = workload.op
     assert isinstance(op, Windowed | BlockedConvTranspose2d)
     dots = isinstance(op, BlockedDotConv2d)
+    if isinstance(op, FourBitRows):
+        return _tiled_four_bits(workload, processor)
     scratch = SCRATCH["int32" if isinstance(op, BlockedQConv2d) else "float32"]
     if dots:
         scratch = SCRATCH["int32"]
@@ -359,6 +363,18 @@ def _tiled(workload: OperatorWorkload, processor: Processor) -> _Tiled:
     return _Tiled(
         blocks, width, processor.registers, processor.sums, scratch, steps // together, rows,
         processor.core, _latency_cycles(processor, dots), RESCALE_CYCLES if dots else 0, loads,
+    )  # fmt: skip
+
+
+def _tiled_four_bits(workload: OperatorWorkload, processor: Processor) -> _Tiled:
+    """The results of rows by weights of 4 bits: a step has a group of channels."""
+    (*_, width, _), _ = workload.operands[0]
+    (blocks, groups, pairs, lanes, four), _ = workload.operands[1]
+    loads = Loads((pairs * four + 1) * lanes, GROUP, groups * GROUP)
+    scratch = SCRATCH["int32"] + 1  # the sum of a group
+    return _Tiled(
+        blocks, width, processor.registers, processor.sums, scratch, groups, 1, processor.core,
+        _latency_cycles(processor, True), RESCALE_CYCLES, loads,
     )  # fmt: skip
 
 
@@ -471,23 +487,31 @@ def _held_last(tile: Mapping[IterVar, int]) -> tuple[IterVar, ...]:
     return tuple(sorted(tile, key=lambda axis: -tile[axis]))
 
 
-def _adds_dots(acc: Stage) -> bool:
-    """Whether a step adds four products at once."""
-    return [read.dtype for read in acc.reads()[-2:]] == ["uint8", "int8"]
+def _find_dot(acc: Stage) -> tuple[TensorIntrin, int] | None:
+    """What a step adds several products with, if so, and over how many reduction axes."""
+    match [read.dtype for read in acc.reads()]:
+        case [*_, "uint8", "uint8", "uint8"]:
+            return DOT_FOUR_BITS, 3
+        case [*_, "uint8", "int8"]:
+            return DOT_EACH if len(acc.tensor.reduce_axes) == 3 else DOT, 1
+    return None
 
 
 def _sums_in_registers(acc: Stage, tile: Sequence[IterVar], lanes: IterVar) -> list[IterVar]:
     """Keep a tile of sums in registers, to which a step adds vectors of products, one or four at
     once. Returns the loops around the tile.
     """
-    *taps, last = acc.tensor.reduce_axes
-    if _adds_dots(acc):
+    axes = acc.tensor.reduce_axes
+    if (found := _find_dot(acc)) is not None:
+        dot, count = found
+        taps = [*axes[:-count]]
         acc.cover(lanes, lanes.extent)  # an instruction has all lanes, whoever reads them
-        acc.reorder(*taps, *tile, lanes, last)
+        acc.reorder(*taps, *tile, lanes, *axes[-count:])
         for axis in tile:
             acc.unroll(axis)
-        acc.tensorize(lanes, DOT_EACH if len(taps) == 2 else DOT)
+        acc.tensorize(lanes, dot)
         return taps
+    *taps, last = axes
     acc.reorder(*taps, last, *tile, lanes)
     _in_registers(acc, tile, lanes)
     acc.pragma(lanes, "contract")

@@ -18,7 +18,7 @@ from vdla.compiler.graph.ops.blocked.integer import BlockedDotConv2d
 from vdla.compiler.graph.passes import run_passes as run_graph_passes
 from vdla.compiler.targets.cpu.graph_code import build_cpu, run_passes
 from vdla.compiler.targets.cpu.llvm import emit_function
-from vdla.compiler.targets.cpu.micro_kernels import DOT, DOT_EACH
+from vdla.compiler.targets.cpu.micro_kernels import DOT, DOT_EACH, DOT_FOUR_BITS
 from vdla.compiler.targets.cpu.processor import Processor, host_processor, load, optimise
 from vdla.compiler.te.expr import Call
 from vdla.compiler.te.intrinsic import TensorIntrin
@@ -116,11 +116,12 @@ def test_sums_are_rescaled_by_floats(products: int) -> None:
         assert "%acc = alloca" not in code
 
 
-@pytest.mark.parametrize("intrinsic", [DOT, DOT_EACH], ids=lambda i: i.name)
+@pytest.mark.parametrize("intrinsic", [DOT, DOT_EACH, DOT_FOUR_BITS], ids=lambda i: i.name)
 def test_an_instruction_is_its_declared_behaviour(intrinsic: TensorIntrin) -> None:
     """On extreme values, against the interpreter; those on tiles: ``test_tiles.py``. And so is the
     function in its place."""
-    extremes = {"uint8": (0, 255), "int8": (-128, 127)}
+    # Of weights of 4 bits, too: -8 and 7 in both halves of a byte.
+    extremes = {"uint8": (0, 0x77, 0x88, 255), "int8": (-128, 127)}
     operands = [placeholder(t.shape, t.dtype, t.name) for t in intrinsic.operands]
     rng = np.random.default_rng(1)
     arrays = [rng.choice(extremes[t.dtype], t.shape).astype(t.dtype) for t in operands]

@@ -74,14 +74,13 @@ def integer_dense(rows: int, depth: int, results: int, zero_point: int) -> Graph
 @pytest.mark.parametrize(
     ("rows", "depth", "results", "packed"),
     [(4, 4, 1, True), (5, 24, 16, True), (33, 60, 50, True), (197, 192, 64, True),
-     (3, 16, 16, False), (8, 6, 16, False)],
+     (3, 16, 16, True), (1, 24, 40, True), (8, 6, 16, False)],
 )  # fmt: skip
 @pytest.mark.parametrize("zero_point", [-128, 0, 127])
 def test_rows_of_int8_are_a_convolutions_places(
     rows: int, depth: int, results: int, packed: bool, zero_point: int
 ) -> None:
-    """Blocks of results that are full and that are not; few rows, and depths that are no fours,
-    stay."""
+    """Blocks of results that are full and that are not; depths that are no fours stay."""
     graph = integer_dense(rows, depth, results, zero_point)
     blocked = block_channels(graph, 16, dots=True)
     assert ("BlockedDotConv2d" in kinds(blocked)) == packed
