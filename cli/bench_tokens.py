@@ -35,13 +35,11 @@ def tokens(
     from ..bench.tokens import peer_text, token_rows
     from ..compiler.targets.cpu.processor import host_processor
 
-    sizes = [
-        read_numbers(*given)
-        for given in (("contexts", contexts, MOST_CONTEXT, "64,512"),
-                      ("rows", rows, MOST_CONTEXT, "1,16"), ("weight bits", weight_bits, 8, "8,4"))
-    ]  # fmt: skip
+    contexts_read = read_numbers("contexts", contexts, MOST_CONTEXT, "64,512")
+    rows_read = read_numbers("rows", rows, MOST_CONTEXT, "1,16")
+    bits_read = read_numbers("weight bits", weight_bits, 8, "8,4")
     with progress_bar("tokens") as advance:
-        found = token_rows(model, *sizes, rounds, advance)
+        found = token_rows(model, contexts_read, rows_read, bits_read, rounds, advance)
     processor = host_processor()
     features = [name for name in FEATURES if processor.has(name)]
     body = {"model": model.name, "features": features, "rounds": rounds}
