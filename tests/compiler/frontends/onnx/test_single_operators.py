@@ -27,6 +27,7 @@ from vdla.compiler.graph.ops.blocked.convolution import (
     BlockedWinograd,
 )
 from vdla.compiler.graph.ops.blocked.dense import PackColumns, PackedDense
+from vdla.compiler.graph.ops.blocked.four_bits import FourBitRows
 from vdla.compiler.graph.ops.blocked.integer import BlockedDotConv2d, BlockedQConv2d
 from vdla.compiler.graph.ops.blocked.matrix import BlockedMatrixConv2d
 from vdla.compiler.graph.ops.blocked.pooling import BlockedPool
@@ -93,6 +94,7 @@ from vdla.compiler.graph.ops.pooling import (
 from vdla.compiler.graph.ops.quantisation import Dequantize, Quantize, QuantizeAway, Recentre
 from vdla.compiler.graph.ops.reduction import ArgReduce, Reduce
 from vdla.compiler.graph.ops.rotation import QRotate
+from vdla.compiler.graph.ops.shared_matmul import QSharedMatMul
 from vdla.compiler.graph.ops.softmax import QTableSoftmax
 from vdla.compiler.graph.passes import GRAPH_PASSES, run_passes
 from vdla.compiler.targets.cpu.graph_code import build_cpu, on_blocks
@@ -160,7 +162,7 @@ OF_SEVERAL = {PackColumns, BlockedPool, BlockedQConv2d, BlockedWinograd, QAvgPoo
 
 def test_every_operator_of_topi_is_named() -> None:
     """Except those of TensorFlow Lite, of the accelerator and of GPUs, and those made of several
-    operators, which have tests of their own. Others derive from two of these."""
+    operators, which have tests of their own. Others derive from some of these."""
     tflite = {QAddFixed, QMul, QAvgPoolValid, QTable, QSoftmax, QuantizeAway, Recentre}
     others = {BlockReshape, PackWindows, ChannelsLast, Fused, BitSerialConv2d, BitSerialDense}
     others |= {
@@ -175,7 +177,7 @@ def test_every_operator_of_topi_is_named() -> None:
         QConvAddChannels,
     }
     others |= {QConvAdd, QConvTable, QGroupMatMul, TransposeGroups, QTableSoftmax, QLayerNorm}
-    others |= {ReplaceEnd}
+    others |= {ReplaceEnd, FourBitRows, QSharedMatMul}
     others |= {
         Copy,
         PadLast,
@@ -188,7 +190,7 @@ def test_every_operator_of_topi_is_named() -> None:
         QRotate,
     }
     assert (
-        operators(Op) | {BlockedDotConv2d, Fused, MatMul}
+        operators(Op) | {BlockedDotConv2d, Fused, MatMul, QMatMul}
         == {*TOPI, *COMMON, *OF_SEVERAL} | tflite | others
     )
 
