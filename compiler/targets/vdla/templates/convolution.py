@@ -346,6 +346,8 @@ def schedule_products(
         s[first].compute_inline()
         part, _ = s[local].split(local.axes[tiled[1]], rows_in_tmp)
         E.attach(s, dict.fromkeys(epilogue.in_tmp, "tmp"), s[local], part)
+    if par_stays:
+        par_tiles.clear()
     s[acc].set_scope("acc")
     s[image].set_scope("inp")
     sizes = (tiling.oc_blocks, tiling.rows, tiling.cols)
@@ -358,7 +360,7 @@ def schedule_products(
         case "weights":
             stay = reduce(s[out].fuse, [*groups, channels])
             tile = E.vthread_tiles(s[out], [rows, cols], tiling.vthreads)
-            staying = dict.fromkeys((weight, *([] if par_stays else par_tiles)), stay)
+            staying = dict.fromkeys((weight, *par_tiles), stay)
         case "pixels":
             s[out].reorder(*groups, rows, cols, channels)
             pixels = reduce(s[out].fuse, [*groups, rows, cols])
@@ -366,7 +368,7 @@ def schedule_products(
             staying = {image: pixels}
         case _:
             tile = E.vthread_tiles(s[out], [*groups, channels, rows, cols], tiling.vthreads)
-    for tensor in (acc, *([] if par_stays else par_tiles)):
+    for tensor in (acc, *par_tiles):
         s[tensor].compute_at(s[out], staying.get(tensor, tile))
     # Results are stored block by block of channels; a thread stores all its blocks in a row.
     s[out].unroll(channel)
