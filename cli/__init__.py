@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import warnings
 from io import TextIOWrapper
 
 #: The exit code after Ctrl-C: 128 and the signal's number, as shells say it.
@@ -35,6 +36,8 @@ def main() -> None:
 
 def run_app(args: list[str]) -> int:
     """Run one command line and return its exit code."""
+    # Amaranth's of what was made and is not used any more, as after Ctrl-C
+    warnings.filterwarnings("ignore", message=".* created but never used")
     try:
         from . import app  # here, because Ctrl-C may come while it is imported
 
@@ -42,8 +45,5 @@ def run_app(args: list[str]) -> int:
     except KeyboardInterrupt:
         code = INTERRUPTED
     if code == INTERRUPTED:
-        import warnings
-
-        warnings.simplefilter("ignore")  # Amaranth's of what was made, and not used any more
         print("vdla: interrupted", file=sys.stderr)
     return code
