@@ -16,6 +16,8 @@ from .gguf import EMBEDDING, HEAD, LAST_NORM, LAYER, LlamaConfig, weight_name
 
 #: The first operator set with TensorScatter.
 OPSET = 24
+#: Cosines and sines.
+Turns = tuple[str, str]
 
 
 def cache_names(config: LlamaConfig) -> dict[str, str]:
@@ -73,12 +75,15 @@ class _Step:
         self, config: LlamaConfig, weights: Mapping[str, np.ndarray], rows: int, context: int
     ):
         self.config, self.weights, self.rows, self.context = config, weights, rows, context
+        #: Heads of queries whose rows are those of one matrix: of one token, all that read one head
+        #: of keys. A block has enough rows without.
+        self.together = config.heads // config.kv_heads if rows == 1 else 1
         self.nodes: list[onnx.NodeProto] = []
         self.constants: list[onnx.TensorProto] = []
 
     def model(self) -> onnx.ModelProto:
         c = self.config
-        turns = self.turns()
+        turns = self.turns("", 1), self.turns("queries' ", self.together)
         mask = self.mask()
         table = self.weights[EMBEDDING]
         x = self.add("Gather", "embedding", self.constant(EMBEDDING, table), "tokens")
@@ -107,15 +112,15 @@ class _Step:
             graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=11
         )
 
-    def turns(self) -> tuple[str, str]:
-        """Cosines and sines of rotary embedding [1, rows, head_width / 2]."""
+    def turns(self, of: str, heads: int) -> tuple[str, str]:
+        """Cosines and sines of rotary embedding [1, heads * rows, head_width / 2]."""
         half = self.config.head_width // 2
         speeds = self.config.rope_base ** (-np.arange(half) / half)
         angles = np.arange(self.context)[:, None] * speeds
-        offsets = self.constant("offsets", np.arange(self.rows).reshape(1, -1))
-        places = self.add("Add", "places", "position", offsets)
+        offsets = self.constant(f"{of}offsets", np.tile(np.arange(self.rows), (1, heads)))
+        places = self.add("Add", f"{of}places", "position", offsets)
         cos, sin = (
-            self.add("Gather", name, self.constant(f"{name}.table", table), places)
+            self.add("Gather", f"{of}{name}", self.constant(f"{of}{name}.table", table), places)
             for name, table in (
                 ("cos", np.cos(angles).astype(np.float32)),
                 ("sin", np.sin(angles).astype(np.float32)),
@@ -135,16 +140,20 @@ class _Step:
         numbers = (self.constant(n, np.float32(v)) for n, v in (("seen", 0), ("hidden", HIDDEN)))
         return self.add("Where", "mask", seen, *numbers)
 
-    def attention(self, layer: int, x: str, turns: tuple[str, str], mask: str) -> str:
+    def attention(self, layer: int, x: str, turns: tuple[Turns, Turns], mask: str) -> str:
         c = self.config
+        matrices = (1, c.heads // self.together, self.together * self.rows, c.head_width)
         at = f"layer {layer}"
         normal = self.norm(x, weight_name(layer, "attn_norm"))
         # The scores' factor is in the weights of the queries.
         q = self.product(normal, weight_name(layer, "attn_q"), 1 / math.sqrt(c.head_width))
         k, v = (self.product(normal, weight_name(layer, f"attn_{n}")) for n in "kv")
-        q, k = (
-            self.add("RotaryEmbedding", f"{at} {name} turned", self.heads(y, count), *turns)
-            for name, y, count in (("queries", q, c.heads), ("keys", k, c.kv_heads))
+        q = self.reshape(f"{at} queries", self.heads(q, c.heads), matrices)
+        k, q = (
+            self.add("RotaryEmbedding", f"{at} {name} turned", y, *of)
+            for name, y, of in zip(
+                ("keys", "queries"), (self.heads(k, c.kv_heads), q), turns, strict=True
+            )
         )
         all_keys = []
         for kind, new in (("key", k), ("value", self.heads(v, c.kv_heads))):
@@ -158,21 +167,24 @@ class _Step:
         scores = self.add("Add", f"{at} scores seen", scores, mask)
         shares = self.add("Softmax", f"{at} shares", scores, axis=-1)
         mixed = self.add("MatMul", f"{at} mixed", shares, values)
+        heads = (1, c.heads, self.rows, c.head_width)
+        mixed = self.reshape(f"{at} mixed by head", mixed, heads)
         mixed = self.add("Transpose", f"{at} tokens", mixed, perm=[0, 2, 1, 3])
         mixed = self.reshape(f"{at} joined", mixed, (1, self.rows, c.heads * c.head_width))
         made = self.product(mixed, weight_name(layer, "attn_output"))
         return self.add("Add", f"{at} attended", x, made)
 
     def for_queries(self, keys: str, name: str) -> str:
-        """Keys or values once for each head of queries: heads / kv_heads of these share one."""
+        """Keys or values once for each matrix of queries: several of these share one."""
         c, places = self.config, self.context + self.rows
         if c.heads == c.kv_heads:
             return keys
-        each = (1, c.kv_heads, c.heads // c.kv_heads, places, c.head_width)
+        matrices = c.heads // self.together
+        each = (1, c.kv_heads, matrices // c.kv_heads, places, c.head_width)
         one = self.reshape(f"{name} by group", keys, (*each[:2], 1, *each[3:]))
         shape = self.constant(f"{name} shape", np.array(each))
         repeated = self.add("Expand", f"{name} of group", one, shape)
-        return self.reshape(f"{name} by head", repeated, (1, c.heads, places, c.head_width))
+        return self.reshape(f"{name} by head", repeated, (1, matrices, places, c.head_width))
 
     def ffn(self, layer: int, x: str) -> str:
         at = f"layer {layer}"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx
@@ -46,10 +47,29 @@ class QuantisedStep:
     ----------
     model : as :func:`.llama.step_model` makes it, with products on integers (:func:`vdla.quantize`)
     caches : before the first run, float32 by name; their first :func:`places_ahead` are filled
+    rows, context : tokens of a block, and of the caches
     """
 
     model: onnx.ModelProto
     caches: dict[str, np.ndarray]
+    config: LlamaConfig
+    rows: int
+    context: int
+
+    def with_rows(self, rows: int) -> QuantisedStep:
+        """The same step of a block of other ``rows``: with the same weights and scales."""
+        weights = defaultdict(lambda: np.zeros((1, 1), np.float32))
+        was, new = (step_model(self.config, weights, n, self.context).graph for n in (self.rows, rows))
+        known = {tensor.name: tensor for tensor in was.initializer}
+        changed = {t.name: t for t in new.initializer if t != known[t.name]}
+        changed |= {value.name: value for value in (*new.input, *new.output)}
+        model = onnx.ModelProto()
+        model.CopyFrom(self.model)
+        for part in (model.graph.initializer, model.graph.input, model.graph.output):
+            for own in part:
+                if own.name in changed:
+                    own.CopyFrom(changed[own.name])
+        return replace(self, model=model, rows=rows)
 
 
 def places_ahead(tokens: Tokens) -> int:
@@ -103,7 +123,7 @@ def quantised_step(
         step_model(config, even, rows, context), samples, measures_error=False, weight_bits=bits,
         weight_group=weight_group,
     )  # fmt: skip
-    return QuantisedStep(made.model, caches)
+    return QuantisedStep(made.model, caches, config, rows, context)
 
 
 class _Trial:

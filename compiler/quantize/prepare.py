@@ -188,6 +188,8 @@ def flatten_products(draft: Draft) -> None:
             continue
         x, weight = node.input[0], draft.constants[node.input[1]]
         back = np.array(sizes[result])
+        if (back > 0).all():
+            back[-2] = -1  # the step of a decoder may get other rows
         made = []
         if x not in rows:
             rows[x] = draft.fresh(f"{x}.rows")

@@ -14,7 +14,7 @@ from ..ops.quantisation import Dequantize
 def wrap_repeats(graph: Graph) -> Graph:
     """A Concat of one tensor with itself, and an expansion to a larger shape, become
     ``Pad("wrap")`` in models with quantised tensors: it moves integers, as the keys of grouped
-    queries, which several heads read.
+    queries, which several heads read. An expansion that adds only dimensions becomes a Reshape.
     """
     if not any(isinstance(node.op, Dequantize) for node in graph.nodes):
         return graph
@@ -27,8 +27,8 @@ def wrap_repeats(graph: Graph) -> Graph:
             continue
         rank = len(shape) - len(first.shape)
         given, name = (1,) * rank + first.shape, node.inputs[0]
-        if given == shape:
-            nodes.append(node)
+        if given == shape:  # once is no repetition
+            nodes.append(replace(node, op=Reshape(shape), inputs=(name,)))
             continue
         if rank:
             tensors.append(replace(first, name=f"{node.output}.ranked", shape=given))

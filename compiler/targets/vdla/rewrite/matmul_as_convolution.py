@@ -197,8 +197,8 @@ class _Images:
             if mask is None:  # computed for all matrices alike, or for all rows
                 of_matrix = (1, *self.graph[name].shape)[-2:]
                 alike = prod(self.graph[name].shape) == prod(of_matrix)
-                fits = of_matrix in ((1, shape[-1]), shape[-2:])
-                return alike and fits and shape[-2] % self.limits.block == 0
+                of_rows = of_matrix == shape[-2:] and shape[-2] % self.limits.block == 0
+                return alike and (of_rows or of_matrix == (1, shape[-1]))
             _, rows = find_visible_keys(mask, self.limits.block)
             if len(rows) > self.limits.most_mask_rows:
                 return False
@@ -236,6 +236,8 @@ class _Images:
         is_flattened = moves and self.is_made(image) and (np.diff(order.reshape(-1)) == 1).all()
         if not (is_flattened and len(shape) == 4 and shape[0] == len(order)):
             return False
+        if self.are_multiplied and shape[2:] == (1, 1):
+            return False  # a matrix of one row
         if shape[2] * shape[3] > self.limits.most_pixels:
             return False
         product, inputs = self.make_convolution(node, image, shape[2:])
@@ -252,26 +254,59 @@ class _Images:
         if not (isinstance(node.op, QDense) and self.has_rows(node)):
             return False
         rows, channels = self[node.inputs[0]].shape
-        image = self.unmoved(self.lay_out_matrix(node.inputs[0], (1, channels, rows, 1)))
-        product, inputs = self.make_convolution(node, image, (1, 1))
+        image, order = self.find_reordered(node.inputs[0])
+        if not image:
+            image = self.unmoved(self.lay_out_matrix(node.inputs[0], (1, channels, rows, 1)))
+        product, inputs = self.make_convolution(node, image, (1, 1), order)
         moves = [Transpose(TURN), Reshape(self.graph.result(node).shape)]
         self.on_images(node, product, inputs, moves, node.reason)
         return True
 
+    def find_reordered(self, name: str) -> tuple[str, np.ndarray | slice]:
+        """The image [1, C, N, 1] that holds the rows of a matrix [N, C] but for the order of its
+        channels, and which of them each of its channels is; an empty string for any other matrix.
+        Heads that were rows of one product become channels so."""
+        source, origin, _ = self.origin(name)
+        rows, channels = origin.shape
+        if not self.is_column(source) or self[source].shape[1:3] == (channels, rows):
+            return "", slice(None)
+        index = np.full(self[source].shape, -1)
+        index.reshape(-1)[origin.T.reshape(-1)] = np.arange(origin.size)
+        order = self.find_order(index, channels)
+        return "" if order is None else self.reblocked(source, (1, channels, rows, 1)), order
+
+    def find_order(self, index: np.ndarray, channels: int) -> np.ndarray | None:
+        """The order of an image's channels in which it lies in memory as the image ``index`` does,
+        whose elements say where in it each lies; None if that is not so for any order."""
+        block, rows = self.limits.block, index.size // channels
+        if channels % block or index.shape[1] % block:
+            return None
+        shape = (1, channels, rows, 1)
+        flat = BlockReshape((1, index.size), block).evaluate(index)
+        places = BlockReshape(shape, block).evaluate(flat).reshape(channels, rows)
+        order = places[:, 0] // rows
+        is_order = (np.sort(order) == np.arange(channels)).all()
+        alike = (places == order[:, None] * rows + np.arange(rows)).all()
+        return order if is_order and alike else None
+
     def make_convolution(
-        self, node: Node, image: str, kernel: tuple[int, ...]
-    ) -> tuple[Op, tuple[str, ...]]:
-        """The convolution of an image with the weights of a dense layer, and its operands."""
+        self, node: Node, image: str, kernel: tuple[int, ...],
+        order: np.ndarray | slice = slice(None),
+    ) -> tuple[Op, tuple[str, ...]]:  # fmt: skip
+        """The convolution of an image with the weights of a dense layer, and its operands.
+        ``order``: which of the layer's channels those of the image are."""
         op, (_, weight, bias) = node.op_as(QDense), self.graph.operands(node)
         assert weight.data is not None
-        data = weight.data.reshape(len(weight.data), -1, *kernel)
+        data = weight.data[:, order].reshape(len(weight.data), -1, *kernel)
         inputs = (image, self.constant(f"{node.output}.kernel", data), bias.name)
         return QConv2d((1, 1), (0, 0, 0, 0), (1, 1), 1, op.x_zero_point, op.requant), inputs
 
     def has_rows(self, node: Node) -> bool:
-        """Whether a node on the accelerator makes a matrix of more rows than the batch."""
+        """Whether a node on the accelerator makes a matrix of more rows than the batch, or of as
+        many between products of two activations."""
         shape = self.graph.result(node).shape
-        return node.target == ACCELERATOR and len(shape) == 2 and shape[0] > self.limits.batch
+        least = self.limits.batch + (not self.are_multiplied)
+        return node.target == ACCELERATOR and len(shape) == 2 and shape[0] >= least
 
     def product(self, node: Node) -> bool:
         """Append the product of two images, and its way back to a matrix; whether it does. Rows are
@@ -330,7 +365,7 @@ class _Images:
                 inputs.append(self.constant(f"{node.output}.mask.image", mask[None, :, :, None]))
                 continue
             image, own = f"{name}.image", self[name].shape[:-1][-1:]
-            op = replace(op, groups=groups * rows // self.whole(prod(own)))
+            op = replace(op, groups=groups * width // self.whole(prod(own)))
             if image not in self.made:
                 self.lay_out_mask(name, prod(own), columns, image)
             inputs.append(image)
@@ -373,20 +408,60 @@ class _Images:
         blocks, twice for a head; whether it does. The host lays out cosines and sines."""
         if not (isinstance(node.op, QRotate) and node.target == ACCELERATOR):
             return False
-        source, order, moves = self.origin(node.inputs[0])
-        *lead, rows, width = order.shape
-        heads, factors = prod(lead), self[node.inputs[1]].shape
-        if not (moves and self.is_image(source, heads * width, rows)):
-            return False
-        shape = (heads, rows, width)
-        alike = (order.reshape(shape) == _places_of_groups(shape)).all()
-        if node.op.axis != order.ndim - 1 or factors[-2:] != (rows, width) or not alike:
+        source, order, _ = self.origin(node.inputs[0])
+        *lead, rows, width = (1, *order.shape)
+        heads, factors = prod(lead), (1, *self[node.inputs[1]].shape)
+        if node.op.axis != order.ndim - 1 or factors[-2:] != (rows, width):
             return False
         if prod(factors[:-2]) != 1:
             return False
+        shape = (heads, rows, width)
+        image = self.reorder(node.inputs[0], source, order.reshape(shape))
+        if not image:
+            return False
         cos, sin = (self.lay_out_matrix(name, (1, width, rows, 1)) for name in node.inputs[1:])
-        self.on_images(node, replace(node.op, axis=1), (source, cos, sin), moves, node.reason)
+        moves = [Reshape((heads, width, rows)), Transpose((0, 2, 1)), Reshape(order.shape)]
+        self.on_images(node, replace(node.op, axis=1), (image, cos, sin), moves, node.reason)
         return True
+
+    def reorder(self, name: str, source: str, order: np.ndarray) -> str:
+        """The image [1, G*C, N, 1] of matrices [G, N, C] that an image of the accelerator holds;
+        where that is a product which nothing else reads, its channels may have another order. An
+        empty string for any other image."""
+        groups, rows, width = order.shape
+        if not self.is_column(source):
+            return ""
+        if self.is_image(source, groups * width, rows):
+            return source if (order == _places_of_groups(order.shape)).all() else ""
+        node = self.producers[source]
+        index = order.transpose(0, 2, 1).reshape(1, groups * width, rows, 1)
+        channels = self.find_order(index, self[source].shape[1])
+        if channels is None or not isinstance(node.op, QConv2d) or self.is_read_again(name):
+            return ""
+        image, weight, bias = node.inputs
+        requant = node.op.requant
+        if requant.multiplier.size > 1:
+            multiplier, shift = requant.multiplier[channels], requant.shift[channels]
+            requant = replace(requant, multiplier=multiplier, shift=shift)
+        inputs = [image]
+        for constant in (self[weight], self[bias]):
+            assert constant.data is not None
+            name = f"{constant.name}.reordered"
+            inputs.append(self.constant(name, constant.data[channels]))
+        product, result = replace(node.op, requant=requant), f"{source}.reordered"
+        self.add(node.name, product, tuple(inputs), result, ACCELERATOR, node.reason)
+        return self.reblocked(result, (1, groups * width, rows, 1))
+
+    def is_read_again(self, name: str) -> bool:
+        """Whether a tensor, or one that moves made it of, has more readers than one."""
+        while True:
+            readers = [node for node in self.graph.nodes if name in node.inputs]
+            if len(readers) != 1 or name in self.graph.outputs:
+                return True
+            node = self.before.get(name)
+            if node is None or not _is_move(node):
+                return False
+            name = node.inputs[0]
 
     def concatenate(self, node: Node) -> bool:
         """Append a concatenation of rows whose operands are images of the accelerator, or are laid
@@ -573,12 +648,12 @@ class _Images:
         return self.lay_out(node, name, shape, zero_point, rows), 1, True
 
     def grown_turned(self, node: Node, source: str, zero_point: int) -> str:
-        """The transposition of an image whose end is replaced, where both parts are whole blocks;
-        an empty string for any other image. Its blocks, of whole columns, lie one behind another:
-        they are the places of an image with one block for each group."""
+        """The transposition of an image whose end is replaced, where what is before that is whole
+        blocks; an empty string for any other image. Its blocks, of whole columns, lie one behind
+        another: they are the places of an image with one block for each group."""
         name, (groups, rows, columns), new = self.grown.get(source, ("", (0, 0, 0), ""))
-        block, added = self.limits.block, self[new].shape[2] if new else 0
-        if not name or rows % block or added % block:
+        block, added = self.limits.block, self.whole(self[new].shape[2]) if new else 0
+        if not name or rows % block:
             return ""
         label = f"{source}.turned"
         x = self.moved(node, Reshape((groups, rows // block, block, columns)), name, "second.apart")
