@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from ..generation import ROWS
 from ..generation.llama import check_context
 from ..generation.loop import LanguageModel
 from ..generation.quantised import TEXT
@@ -41,14 +42,13 @@ def peer_text() -> str:
 def token_rows(
     path: str | Path,
     contexts: Sequence[int],
-    rows: Sequence[int],
     weight_bits: Sequence[int],
     rounds: int = ROUNDS,
     progress: Progress | None = None,
 ) -> list[dict[str, Any]]:
-    """One row for each number of bits, context and number of rows of a block. The token that is
-    timed stands in the middle of the context: what is written until that is full takes as long on
-    average. Without llama.cpp, its columns are None.
+    """One row for each number of bits and context. The token that is timed stands in the middle of
+    the context: what is written until that is full takes as long on average. Without llama.cpp, its
+    columns are None.
 
     Raises
     ------
@@ -58,23 +58,21 @@ def token_rows(
     for bits in weight_bits:
         if bits not in FORMATS:
             raise VdlaError(f"weight bits: expected 4 or 8, got {bits!r}")
-    jobs = [(f"{bits} bits, context {context}, rows {count}", (bits, context, count))
-            for bits in weight_bits for context in contexts for count in rows]  # fmt: skip
-    for _, (_, context, count) in jobs:
-        check_context(count, context)
+    jobs = [(f"{bits} bits, context {context}", (bits, context))
+            for bits in weight_bits for context in contexts]  # fmt: skip
+    for context in contexts:
+        check_context(ROWS, context)
     return [_row(path, *job, rounds) for _, job in told(jobs, progress)]
 
 
-def _row(path: str | Path, bits: int, context: int, count: int, rounds: int) -> dict[str, Any]:
-    model = LanguageModel.load(path, "cpu", context, count, int8=True, weight_bits=bits)
+def _row(path: str | Path, bits: int, context: int, rounds: int) -> dict[str, Any]:
+    model = LanguageModel.load(path, "cpu", context, int8=True, weight_bits=bits)
     text = _text(model, context // 2)
-    ours = [
-        token for place in range(0, len(text), count) for token in _likeliest(model, text, place)
-    ]
-    rivals = [Rival(name, lambda: model.run(text, len(text) - 1)) for name in ("vdla", "again")]
-    found: dict[str, Any] = {
-        "weight_bits": bits, "context": context, "rows": count, "place": len(text) - 1,
-    }  # fmt: skip
+    model.blocks.reset()
+    ours = [token for place in range(0, len(text), ROWS) for token in _likeliest(model, text, place)]
+    model.read_all(text[:-1])
+    rivals = [Rival(name, lambda: model.step(text)) for name in ("vdla", "again")]
+    found: dict[str, Any] = {"weight_bits": bits, "context": context, "place": len(text) - 1}
     if peer_text():
         times = alternate(rivals, rounds)
         theirs = None
@@ -106,7 +104,7 @@ def _text(model: LanguageModel, count: int) -> list[int]:
 
 def _likeliest(model: LanguageModel, text: list[int], place: int) -> list[int]:
     """The likeliest token behind each of those of a block that begins at a place."""
-    start, logits = model.run(text, place)
+    start, logits = model.read(text, place)
     return [int(row.argmax()) for row in logits[place - start :][: len(text) - place]]
 
 

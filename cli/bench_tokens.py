@@ -13,7 +13,7 @@ from .bench_int8 import read_numbers
 from .files import Reads
 from .output import count, decimals, emit, percent, progress_bar, show_table
 
-#: The most tokens of a context, or of a block.
+#: The most tokens of a context.
 MOST_CONTEXT = 1 << 16
 #: What of a processor decides how it multiplies, by LLVM's names.
 FEATURES = ("avx2", "avx512vnni", "amx-int8")
@@ -24,7 +24,6 @@ def tokens(
     contexts: Annotated[
         str, typer.Option(help="Tokens that there is room for, such as 64,512.")
     ] = "64,512",
-    rows: Annotated[str, typer.Option(help="Tokens of a block, such as 1,16.")] = "1",
     weight_bits: Annotated[
         str, typer.Option(help="Of the weights of layers: 8, 4 or 8,4.")
     ] = "8,4",
@@ -36,10 +35,9 @@ def tokens(
     from ..compiler.targets.cpu.processor import host_processor
 
     contexts_read = read_numbers("contexts", contexts, MOST_CONTEXT, "64,512")
-    rows_read = read_numbers("rows", rows, MOST_CONTEXT, "1,16")
     bits_read = read_numbers("weight bits", weight_bits, 8, "8,4")
     with progress_bar("tokens") as advance:
-        found = token_rows(model, contexts_read, rows_read, bits_read, rounds, advance)
+        found = token_rows(model, contexts_read, bits_read, rounds, advance)
     processor = host_processor()
     features = [name for name in FEATURES if processor.has(name)]
     body = {"model": model.name, "features": features, "rounds": rounds}
@@ -48,11 +46,11 @@ def tokens(
 
 def _show(console: Console, report: dict[str, Any]) -> None:
     columns = (
-        "weights", "context", "rows", "ms", "tokens/s", "llama.cpp", "its ms", "its tokens/s",
+        "weights", "context", "ms", "tokens/s", "llama.cpp", "its ms", "its tokens/s",
         "ratio", "control", "agreed",
     )  # fmt: skip
     rows = (
-        (f"{row['weight_bits']} bits", count(row["context"]), count(row["rows"]),
+        (f"{row['weight_bits']} bits", count(row["context"]),
          decimals(row["ours_ms"]), decimals(row["tokens_per_s"], 1),
          (row["peer"] or "-").split()[-1], decimals(row["peer_ms"]),
          decimals(row["peer_tokens_per_s"], 1), decimals(row["ratio"], 2),

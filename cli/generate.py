@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -49,7 +50,7 @@ def generate(
     rows: Annotated[
         int,
         typer.Option(
-            min=1, max=MOST_TOKENS, help="Tokens of a block, which are computed together."
+            min=1, max=MOST_TOKENS, help="Tokens of a block, by which the prompt is read."
         ),
     ] = ROWS,
     temperature: Annotated[
@@ -97,30 +98,27 @@ def generate(
     body: dict[str, Any] = {"model": model.name, "target": target, "int8": found.int8}
     body |= {"weight_bits": weight_bits, "context": context, "rows": rows, "prompt": prompt}
     body |= {"prompt_tokens": measured.prompt_tokens, "tokens": [p.token for p in written]}
-    body |= {"text": "".join(p.text for p in written), "runs": measured.runs}
-    body |= {"cycles_of_run": measured.cycles, "wall_s": measured.wall_s}
-    of_run = found.module.report
+    body |= {"text": "".join(p.text for p in written)}
+    body |= {"blocks": asdict(measured.blocks), "steps": asdict(measured.steps)}
+    of_run = (found.module if measured.steps.count else found.blocks).report
     body |= {key: of_run[key] for key in REPORTED if key in of_run}
     emit("generate", body, json_file, _show, found.module.params, found.module.memory, seed)
 
 
 def _show(console: Console, report: dict[str, Any]) -> None:
-    cycles = report["cycles_of_run"]
-    runs, number = report["runs"], len(report["tokens"])
     values = "int8" if report["int8"] else "float32"
-    row = (
-        f"{report['target']}, {values}",
-        count(report["prompt_tokens"]),
-        count(number),
-        count(runs),
-        decimals(report["wall_s"] / runs if runs else None, 4),
-    )
-    columns = ("target", "prompt", "tokens", "runs", "seconds a run")
-    show_table(console, "", columns, [row])
-    if cycles is not None:
-        _show_cycles(console, report, cycles)
-    block = f"a block of {report['rows']} tokens"
-    console.print(f"a run computes {block}: one of the prompt, or the last one for a new token")
+    kinds = ((f"blocks of {report['rows']}", "blocks"), ("a token", "steps"))
+    rows = [
+        (name, count(runs["count"]), decimals(runs["wall_s"] / runs["count"], 4),
+         "-" if runs["cycles"] is None else count(runs["cycles"]))
+        for name, runs in ((name, report[kind]) for name, kind in kinds) if runs["count"]
+    ]  # fmt: skip
+    tokens = f"{count(report['prompt_tokens'])} tokens read, {count(len(report['tokens']))} written"
+    title = f"{report['target']}, {values}: {tokens}"
+    show_table(console, title, ("a run computes", "runs", "seconds a run", "cycles a run"), rows)
+    last = report["steps" if report["steps"]["count"] else "blocks"]
+    if last["cycles"] is not None:
+        _show_cycles(console, report, last["cycles"])
 
 
 def _show_cycles(console: Console, report: dict[str, Any], cycles: int) -> None:
@@ -138,7 +136,8 @@ def _show_cycles(console: Console, report: dict[str, Any], cycles: int) -> None:
         if "time_ms" in report
         else ""
     )
-    show_table(console, f"{count(cycles)} cycles a token{time}", ("part", "cycles", "share"), rows)
+    of = "a token" if report["steps"]["count"] else "a block"
+    show_table(console, f"{count(cycles)} cycles {of}{time}", ("part", "cycles", "share"), rows)
     roofline = percent(report["roofline_fraction"])
     console.print(f"{roofline} of the roofline, bound by {report['bound_by']}")
     console.print(host_text(report))

@@ -15,8 +15,8 @@ from ..isa.errors import VdlaError
 from ..module import Module, load
 from ..runtime.cache import cache_dir, one_process, source_digest
 
-#: Steps that are kept: one of SmolLM2's takes 300 MB.
-MOST_KEPT = 3
+#: Steps that are kept, two of a model: one of SmolLM2's takes 300 MB.
+MOST_KEPT = 6
 #: The folders of the package whose source files decide what a step is.
 ROOMS = ("generation", "compiler", "isa", "runtime")
 

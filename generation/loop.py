@@ -1,4 +1,4 @@
-"""Text from a decoder, token by token: the prompt block by block, then a block for each token."""
+"""Text from a decoder: the prompt block by block, then token by token."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import hashlib
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ from . import CONTEXT, ROWS
 from .gguf import read_llama
 from .kept import kept_step
 from .llama import cache_names, check_context, step_model
-from .quantised import block_at, places_ahead, quantised_step
+from .quantised import QuantisedStep, block_at, places_ahead, quantised_step
 from .sampling import sampler
 from .tokens import Tokens, read_tokens
 
@@ -39,15 +40,23 @@ class Piece:
 
 
 @dataclass
+class Runs:
+    """Runs of a step."""
+
+    count: int = 0
+    wall_s: float = 0.0
+    cycles: int | None = None
+
+
+@dataclass
 class Measured:
-    """Of the last text: its tokens, runs of the step, their seconds, and the cycles of one run,
-    None where nothing counts cycles."""
+    """Of the last text: its tokens; runs of the step of a block, which read the prompt, and of that
+    of one token, their seconds, and the cycles of one run, None where nothing counts cycles."""
 
     prompt_tokens: int = 0
     tokens: int = 0
-    runs: int = 0
-    wall_s: float = 0.0
-    cycles: int | None = None
+    blocks: Runs = field(default_factory=Runs)
+    steps: Runs = field(default_factory=Runs)
 
 
 @dataclass(eq=False)
@@ -56,7 +65,8 @@ class LanguageModel:
 
     Attributes
     ----------
-    module : the step of :func:`.llama.step_model`, whose caches are states
+    module : the step of one token (:func:`.llama.step_model`), whose caches are states
+    blocks : the step of a block, with the same weights and caches
     rows, context : tokens of a block, and of the caches
     int8 : whether the step is quantised
     first : the position of a text's first token: 1 where the caches begin with the token for a
@@ -65,6 +75,7 @@ class LanguageModel:
     """
 
     module: Module
+    blocks: Module
     tokens: Tokens
     rows: int
     context: int
@@ -86,7 +97,7 @@ class LanguageModel:
         progress: Progress | None = None,
         weight_bits: int = 8,
     ) -> LanguageModel:
-        """Read a GGUF file and compile its step; parameters as of :func:`generate`. What was
+        """Read a GGUF file and compile its steps; parameters as of :func:`generate`. What was
         compiled is kept in the cache folder. A ``prompt`` that does not fit is refused first."""
         check_options(target, None)
         params, memory = load_platform(hw, memory)
@@ -108,25 +119,35 @@ class LanguageModel:
         if prompt is not None:
             _encoded(tokens, prompt, first, context)
 
-        def make() -> Module:
-            states, caches = cache_names(found.config), {}
-            if int8:
-                made = quantised_step(
-                    found.config, found.weights, rows, context, tokens, weight_bits, group
-                )
-                step, caches = made.model, made.caches
-            else:
-                step = step_model(found.config, found.weights, rows, context)
-            return compile(
-                step, target, params, memory, progress=progress, states=states, initial=caches
+        @cache
+        def quantised() -> QuantisedStep:
+            return quantised_step(
+                found.config, found.weights, rows, context, tokens, weight_bits, group
             )
 
-        made_of = (
-            _digest(path), _digest(tokenizer), "sim" if target in PLACES else target, rows, context,
-            int8, weight_bits, group, params.hash, memory.to_dict(),
-        )  # fmt: skip
-        module = kept_step(made_of, target, make)
-        return LanguageModel(module, tokens, rows, context, int8, first)
+        def made(count: int) -> Module:
+            """The step of so many tokens."""
+
+            def make() -> Module:
+                states, caches = cache_names(found.config), {}
+                if int8:
+                    of_count = quantised().with_rows(count)
+                    step, caches = of_count.model, of_count.caches
+                else:
+                    step = step_model(found.config, found.weights, count, context)
+                return compile(
+                    step, target, params, memory, progress=progress, states=states, initial=caches
+                )
+
+            made_of = (
+                _digest(path), _digest(tokenizer), "sim" if target in PLACES else target, rows,
+                context, int8, weight_bits, group, params.hash, memory.to_dict(), count,
+            )  # fmt: skip
+            return kept_step(made_of, target, make)
+
+        module = made(1)
+        blocks = module if rows == 1 else made(rows)
+        return LanguageModel(module, blocks, tokens, rows, context, int8, first)
 
     def write(
         self,
@@ -156,9 +177,9 @@ class LanguageModel:
             raise VdlaError(f"text: expected at least two tokens, got {len(tokens)}")
         for begin in range(0, len(tokens), room):
             piece = tokens[begin : begin + room]
-            self.module.reset()
+            self.blocks.reset()
             for place in range(0, len(piece), self.rows):
-                start, logits = self.run(piece, place)
+                start, logits = self.read(piece, place)
                 known = piece[place + 1 : place + 1 + self.rows]
                 rows = logits[place - start :][: len(known)].astype(np.float64)
                 tops = rows.max(-1)
@@ -167,34 +188,53 @@ class LanguageModel:
         return float(np.exp(np.mean(losses)))
 
     def _write(self, text: list[int], tokens: int, sample: Any) -> Iterator[Piece]:
-        self.module.reset()
         self.measured = Measured(prompt_tokens=len(text))
         decoder = self.tokens.decoder()
         for token in text:
             decoder.add(token)
-        for place in range(0, len(text) - self.rows, self.rows):
-            self.run(text, place)
+        logits = self.read_all(text)
         for number in range(tokens):
             if number:
                 _check_room(len(text), self.context - self.first)
-            start, logits = self.run(text, len(text) - 1)
-            token = sample(logits[len(text) - 1 - start])
+                logits = self.step(text)
+            token = sample(logits)
             if token in self.tokens.last:
                 return
             text.append(token)
             self.measured.tokens += 1
             yield Piece(token, decoder.add(token))
 
-    def run(self, text: Sequence[int], place: int) -> tuple[int, np.ndarray]:
+    def read_all(self, text: Sequence[int]) -> np.ndarray:
+        """Read a text block by block, with empty caches before it; return the logits behind it,
+        float32 [words]. What comes next can be computed token by token (:meth:`step`)."""
+        self.blocks.reset()
+        start, logits = 0, np.empty((0, 0), np.float32)
+        for place in range(0, len(text), self.rows):
+            start, logits = self.read(text, place)
+        self.module.compiled.take_states(self.blocks.compiled)
+        return logits[len(text) - 1 - start]
+
+    def read(self, text: Sequence[int], place: int) -> tuple[int, np.ndarray]:
         """Compute the block of the token at a place of a text; the blocks before it are in the
         caches. Returns where in the text it begins, and its logits, float32 [rows, words]."""
+        return self._run(self.blocks, self.measured.blocks, text, place, self.rows)
+
+    def step(self, text: Sequence[int]) -> np.ndarray:
+        """Compute the last token of a text, whose others are in the caches; return the logits
+        behind it, float32 [words]."""
+        _, [logits] = self._run(self.module, self.measured.steps, text, len(text) - 1, 1)
+        return logits
+
+    def _run(
+        self, module: Module, runs: Runs, text: Sequence[int], place: int, rows: int
+    ) -> tuple[int, np.ndarray]:
         begin = time.perf_counter()
-        start, block, position = block_at(text, place, self.first, self.rows, self.context)
-        [logits] = self.module.run(keep_timing=True, tokens=block, position=np.array([position]))
-        timing = self.module.timing
-        self.measured.runs += 1
-        self.measured.wall_s += time.perf_counter() - begin
-        self.measured.cycles = None if timing is None else timing.cycles
+        start, block, position = block_at(text, place, self.first, rows, self.context)
+        [logits] = module.run(keep_timing=True, tokens=block, position=np.array([position]))
+        timing = module.timing
+        runs.count += 1
+        runs.wall_s += time.perf_counter() - begin
+        runs.cycles = None if timing is None else timing.cycles
         return start, logits[0]
 
 
@@ -254,7 +294,7 @@ def generate(
     context : int
         Tokens of prompt and text that there is room for: whole blocks.
     rows : int
-        Tokens of a block, which are computed together.
+        Tokens of a block, by which the prompt is read.
     temperature, top_k, seed
         How tokens are drawn; at temperature 0 the likeliest is taken.
     tokenizer : path, optional

@@ -193,6 +193,12 @@ class Executable:
         """Let the next run read the initial values of all states."""
         self._held.clear()
 
+    def take_states(self, other: Executable) -> None:
+        """Let the next run read the values of another model's states of the same names."""
+        held = dict(other._held)
+        self._held.clear()
+        self._held.update(held)
+
     def run_cpu(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Run a model that has no programs, and return the outputs."""
         assert not self.programs

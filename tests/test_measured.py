@@ -115,7 +115,7 @@ def test_digits_transformer() -> None:
 @pytest.mark.slow
 def test_a_token() -> None:
     model = LanguageModel.load(DIGITS.with_name("words.gguf"), prompt="The accelerator")
-    [*_] = model.write("The accelerator", 1)
+    [*_] = model.write("The accelerator", 2)
     report = model.module.report
     assert report["programs"] == 1
     share = percent(report["roofline_fraction"])

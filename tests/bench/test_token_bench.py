@@ -69,7 +69,7 @@ def peer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 def test_both_compute_the_same_token_again_and_again(peer: None) -> None:
-    [row] = token_rows(WORDS, [32], [1], [4], rounds=2)
+    [row] = token_rows(WORDS, [32], [4], rounds=2)
     read, again = Llama.made.places[:17], Llama.made.places[17:]
     assert [place for place, _ in read] == [*range(17)]  # behind the token for a text's start
     assert set(again) == {read[-1]} and len(again) == 2 * (2 + 2)  # warm rounds, and each twice
@@ -98,4 +98,4 @@ def test_without_llama_cpp(
 
 def test_other_bits_are_refused() -> None:
     with pytest.raises(VdlaError, match="weight bits: expected 4 or 8, got 3"):
-        token_rows(WORDS, [32], [1], [3])
+        token_rows(WORDS, [32], [3])

@@ -69,7 +69,7 @@ def test_cycles_of_a_token(kind: str, path: Path, tmp_path: Path) -> None:
     found = []
     for context in (64, 512):
         model = load(path, tmp_path, kind, context=context)
-        [*_] = model.write(PROMPT, 1)
+        [*_] = model.write(PROMPT, 2)
         report = model.module.report
         assert report["programs"] == 1 and report["bound_by"] == "reads"
         found.append(f"{report['cycles']:,} cycles, {percent(report['roofline_fraction'])}")
@@ -81,7 +81,9 @@ def test_rtl_writes_what_sim_does(path: Path, tmp_path: Path) -> None:
     sim, rtl = (load(path, tmp_path, "int8", target) for target in ("sim", "rtl"))
     assert len(sim.tokens.encode(PROMPT)) == 16
     assert tokens_of(rtl, 2) == tokens_of(sim, 2)
-    assert rtl.measured.cycles == sim.measured.cycles
+    for kind in ("blocks", "steps"):
+        ours, theirs = (getattr(m.measured, kind) for m in (sim, rtl))
+        assert ours.cycles == theirs.cycles and ours.count == theirs.count > 0
 
 
 @pytest.mark.parametrize("kind", MACHINES)

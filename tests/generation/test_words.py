@@ -48,9 +48,9 @@ def compiled(target: str, file: LlamaFile, step: QuantisedStep) -> vdla.Module:
 
 
 def model_for(target: str, file: LlamaFile, step: QuantisedStep) -> LanguageModel:
-    module = compiled(target, file, step)
+    module, blocks = (compiled(target, file, step.with_rows(rows)) for rows in (1, ROWS))
     tokens = read_tokens(file.fields)
-    return LanguageModel(module, tokens, ROWS, CONTEXT, True, places_ahead(tokens))
+    return LanguageModel(module, blocks, tokens, ROWS, CONTEXT, True, places_ahead(tokens))
 
 
 def tokens_of(model: LanguageModel, prompt: str, count: int) -> list[int]:
@@ -58,11 +58,13 @@ def tokens_of(model: LanguageModel, prompt: str, count: int) -> list[int]:
 
 
 @pytest.mark.slow
-def test_a_step_is_one_program(model: LanguageModel) -> None:
+@pytest.mark.parametrize("kind", ["module", "blocks"])
+def test_a_step_is_one_program(kind: str, model: LanguageModel) -> None:
     """What the host computes comes before its first operator or behind its last one."""
-    steps = [isinstance(step, Program) for step in model.module.compiled.steps]
+    module = getattr(model, kind)
+    steps = [isinstance(step, Program) for step in module.compiled.steps]
     assert steps == [False, True, False]
-    layers = model.module.compiled.layers
+    layers = module.compiled.layers
     assert all(layer.target == "accel" for layer in layers if layer.macs)
     placed = {layer.op for layer in layers if layer.target == "accel"}
     assert "ReplaceEnd" in placed and "Concat" not in placed  # the caches stay where they are
@@ -127,7 +129,9 @@ def test_rtl_writes_what_sim_does(model: LanguageModel, file: LlamaFile, step) -
     """32 tokens, each in as many cycles."""
     wanted, rtl = tokens_of(model, PROMPTS[0], 32), model_for("rtl", file, step)
     assert tokens_of(rtl, PROMPTS[0], 32) == wanted
-    assert rtl.measured.cycles == model.measured.cycles
+    for kind in ("blocks", "steps"):
+        ours, theirs = (getattr(m.measured, kind) for m in (model, rtl))
+        assert ours.cycles == theirs.cycles and ours.count == theirs.count > 0
 
 
 @pytest.mark.slow
@@ -149,11 +153,11 @@ def test_int8_is_near_float(model: LanguageModel, file: LlamaFile) -> None:
     float_step = vdla.compile(
         step_model(file.config, file.weights, ROWS, CONTEXT), "cpu", states=cache_names(file.config)
     )
-    model.module.reset()
+    model.blocks.reset()
     alike = []
     for start in range(0, len(text) - ROWS, ROWS):
         block = block_of(text, start, ROWS)
-        at = ((model.module, start + model.first), (float_step, start))
+        at = ((model.blocks, start + model.first), (float_step, start))
         rows = [m.run(tokens=block, position=np.array([p]))[0][0].argmax(-1) for m, p in at]
         alike += [*(rows[0] == rows[1])]
     assert len(alike) >= 2 * ROWS and np.mean(alike) > 0.7
