@@ -69,7 +69,9 @@ def _row(path: str | Path, bits: int, context: int, rounds: int) -> dict[str, An
     model = LanguageModel.load(path, "cpu", context, int8=True, weight_bits=bits)
     text = _text(model, context // 2)
     model.blocks.reset()
-    ours = [token for place in range(0, len(text), ROWS) for token in _likeliest(model, text, place)]
+    ours = [
+        token for place in range(0, len(text), ROWS) for token in _likeliest(model, text, place)
+    ]
     model.read_all(text[:-1])
     rivals = [Rival(name, lambda: model.step(text)) for name in ("vdla", "again")]
     found: dict[str, Any] = {"weight_bits": bits, "context": context, "place": len(text) - 1}

@@ -59,7 +59,9 @@ class QuantisedStep:
     def with_rows(self, rows: int) -> QuantisedStep:
         """The same step of a block of other ``rows``: with the same weights and scales."""
         weights = defaultdict(lambda: np.zeros((1, 1), np.float32))
-        was, new = (step_model(self.config, weights, n, self.context).graph for n in (self.rows, rows))
+        was, new = (
+            step_model(self.config, weights, n, self.context).graph for n in (self.rows, rows)
+        )
         known = {tensor.name: tensor for tensor in was.initializer}
         changed = {t.name: t for t in new.initializer if t != known[t.name]}
         changed |= {value.name: value for value in (*new.input, *new.output)}

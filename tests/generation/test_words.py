@@ -85,6 +85,16 @@ def test_sim_writes_what_the_cpu_does(model: LanguageModel, file: LlamaFile, ste
     assert greedy[0] == greedy[1]
 
 
+@pytest.mark.slow
+def test_a_token_is_that_of_a_block(model: LanguageModel) -> None:
+    """The same logits, behind a full block and without one."""
+    text = model.tokens.encode("The compiler of the accelerator chooses how each operator is made.")
+    for count in (1, ROWS + 3):
+        wanted = model.read_all(text[:count])
+        model.read_all(text[: count - 1] or text[:1])
+        np.testing.assert_array_equal(model.step(text[:count]), wanted)
+
+
 #: Loads a folder in another process, and writes the logits of two blocks.
 LOADED = """
 import sys, numpy as np, vdla

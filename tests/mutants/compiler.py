@@ -28,6 +28,7 @@ from vdla.compiler.graph.passes.merge_transposes import merge_transposes
 from vdla.compiler.graph.passes.split_batch import _is_shared, _split_operator
 from vdla.compiler.partition import assign_targets
 from vdla.compiler.quantize import four_bits
+from vdla.compiler.quantize.plan import _is_of_conditions
 from vdla.compiler.targets.common.fuse_elementwise import _ends, fuse_elementwise
 from vdla.compiler.targets.cpu import core, llvm_functions, micro_kernel_code
 from vdla.compiler.targets.cpu.core import Core
@@ -114,11 +115,13 @@ from vdla.compiler.topi.elements import merged_axes
 from vdla.compiler.tune.together import Together
 from vdla.isa import depend
 from vdla.runtime import layout
+from vdla.runtime.executable import Executable
 
 from .checks import missing_tokens, tests, unordered, wrong_digits
 from .plant import Mutant
 
 PRODUCTS = "compiler/targets/vdla/templates/test_matmul.py::test_products"
+WORDS = "generation/test_words.py"
 PLACES = "compiler/targets/vdla/rewrite/test_matmul_as_convolution.py"
 ADDED = "compiler/targets/vdla/templates/test_convolution_constant.py"
 MASKS = "compiler/graph/passes/test_masks.py"
@@ -437,6 +440,16 @@ COMPILER = (
     Mutant("values of a cache lie as they were", "compiler", _Images.grown_turned,
            "Transpose((0, 2, 1, 3))", "Transpose((0, 1, 2, 3))",
            tests("compiler/frontends/onnx/test_decoders.py::test_int8_is_one_program")),
+    Mutant("channels of queries stay where they were", "compiler", _Images.reorder,
+           "constant.data[channels]", "constant.data", tests(f"{WORDS}::test_a_token_is_that_of_a_block")),
+    Mutant("heads that were rows are read in their order", "compiler", _Images.make_convolution,
+           "weight.data[:, order]", "weight.data", tests(f"{WORDS}::test_a_token_is_that_of_a_block")),
+    Mutant("caches stay with the blocks", "compiler", Executable.take_states,
+           "self._held.update(held)", "held.clear()",
+           tests("generation/test_generate.py::test_greedy_text_is_that_of_the_whole_sequence")),
+    Mutant("a computed mask is rounded", "compiler", _is_of_conditions,
+           '== {"bool"}', "== set()",
+           tests("compiler/quantize/test_quantize_tokens.py::test_masks_that_are_computed_are_not_rounded")),
     Mutant("any image of the right shape", "compiler", _Images.operand,
            "as_it_is = (order == (g // readers * width + c) * positions + p).all()",
            "as_it_is = True",

@@ -174,6 +174,22 @@ def test_masks_are_not_rounded(hidden: float, scaled: bool) -> None:
     assert made.report["outputs"][model.graph.output[0].name]["sqnr_db"] > 30
 
 
+def test_masks_that_are_computed_are_not_rounded() -> None:
+    """Of one head, whose scores have the shape of the mask."""
+    net = FloatNet("masked")
+    rows = net.linear(net.input(1, 16, 32), 32)
+    scores = net.matmul(rows, net.transpose(rows, 0, 2, 1))
+    values = net.constant("seen", np.float32(0)), net.constant("hidden", np.float32(-1e9))
+    seen = net.binary("Less", scores, net.transpose(scores, 0, 2, 1))
+    mask = net._node("Where", [seen, *values], net.shapes[scores])
+    net.output(net.matmul(net.softmax(net.binary("Add", scores, mask)), rows))
+    draft = Draft.load(net.model())
+    prepare(draft)
+    reasons = plan(draft).reasons
+    [added] = [i for i, node in enumerate(draft.nodes) if mask in node.input]
+    assert reasons[added] == "a mask that is computed"
+
+
 @pytest.mark.slow
 def test_a_bias_of_scores_is_added_in_integers() -> None:
     """As in T5, whose scores are added numbers of their distance: on the accelerator."""

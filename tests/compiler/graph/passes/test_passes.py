@@ -74,12 +74,14 @@ def narrow_states(b: Any) -> list[str]:
 
 
 def wrap_repeats(b: Any) -> list[str]:
-    """A tensor joined with itself, and one that is expanded."""
+    """A tensor joined with itself, one that is expanded, and one that gets a dimension by it."""
     b.input("x", [1, 2])
     x = b.qdq("x", 0.1, 3)
     both = b.node("Concat", [x, x], "both", axis=0)
     shape = b.constant("shape", np.array([3, 1, 2], np.int64))
-    return [b.qdq(both, 0.1, 3), b.qdq(b.node("Expand", [x, shape], "three"), 0.1, 3)]
+    once = b.node("Expand", [x, b.constant("same", np.array([1, 1, 2], np.int64))], "once")
+    three = b.node("Expand", [x, shape], "three")
+    return [b.qdq(y, 0.1, 3) for y in (both, three, once)]
 
 
 def sink_conversions(b: Any) -> list[str]:
