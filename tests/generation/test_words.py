@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -93,6 +94,18 @@ def test_a_token_is_that_of_a_block(model: LanguageModel) -> None:
         wanted = model.read_all(text[:count])
         model.read_all(text[: count - 1] or text[:1])
         np.testing.assert_array_equal(model.step(text[:count]), wanted)
+
+
+@pytest.mark.slow
+@pytest.mark.more
+def test_a_mask_without_room(model: LanguageModel, file: LlamaFile, step: QuantisedStep) -> None:
+    """The softmax of a block whose mask does not fit in ``inp`` is the host's."""
+    text = model.tokens.encode("The compiler of the accelerator chooses how each operator is made.")
+    wanted = model.read_all(text)
+    large = replace(model_for("sim", file, step), rows=128)
+    large.blocks = compiled("sim", file, step.with_rows(128))
+    np.testing.assert_array_equal(large.read_all(text), wanted)
+    assert len(large.blocks.compiled.programs) > 1
 
 
 #: Loads a folder in another process, and writes the logits of two blocks.

@@ -187,9 +187,10 @@ class _Images:
             return False
         shape = self.graph.result(node).shape
         fits = shape[-1] <= self.limits.longest_row and shape[-2] % self.limits.tile_step == 0
-        for name in node.inputs[1:]:  # two rows lie in inp then, and one of a mask that is computed
-            in_inp = 2 + (not self.graph[name].is_constant)
-            fits = fits and in_inp * shape[-1] <= self.limits.inp_depth
+        for name in node.inputs[1:]:  # two rows lie in inp then, and the mask if it is computed
+            mask, block = self.graph[name], self.limits.block
+            of_mask = 0 if mask.is_constant else self.whole((1, *mask.shape)[-2]) // block
+            fits = fits and (2 + of_mask) * shape[-1] <= self.limits.inp_depth
         if not (fits and node.op.axis == len(shape) - 1):
             return False
         for name in node.inputs[1:]:
@@ -258,7 +259,8 @@ class _Images:
         if not image:
             image = self.unmoved(self.lay_out_matrix(node.inputs[0], (1, channels, rows, 1)))
         product, inputs = self.make_convolution(node, image, (1, 1), order)
-        moves = [Transpose(TURN), Reshape(self.graph.result(node).shape)]
+        moves: list[Op] = [Transpose(TURN)] if rows > 1 else []
+        moves.append(Reshape(self.graph.result(node).shape))
         self.on_images(node, product, inputs, moves, node.reason)
         return True
 
