@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import onnx
@@ -63,7 +64,7 @@ class QuantisedStep:
             step_model(self.config, weights, n, self.context).graph for n in (self.rows, rows)
         )
         known = {tensor.name: tensor for tensor in was.initializer}
-        changed = {t.name: t for t in new.initializer if t != known[t.name]}
+        changed: dict[str, Any] = {t.name: t for t in new.initializer if t != known[t.name]}
         changed |= {value.name: value for value in (*new.input, *new.output)}
         model = onnx.ModelProto()
         model.CopyFrom(self.model)

@@ -275,7 +275,9 @@ class _Images:
         index = np.full(self[source].shape, -1)
         index.reshape(-1)[origin.T.reshape(-1)] = np.arange(origin.size)
         order = self.find_order(index, channels)
-        return "" if order is None else self.reblocked(source, (1, channels, rows, 1)), order
+        if order is None:
+            return "", slice(None)
+        return self.reblocked(source, (1, channels, rows, 1)), order
 
     def find_order(self, index: np.ndarray, channels: int) -> np.ndarray | None:
         """The order of an image's channels in which it lies in memory as the image ``index`` does,
