@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 
+from ....isa.encoding import VECTOR_EXTENT_BITS
 from ....isa.errors import VdlaError
 from ....isa.memory import MemoryParams
 from ....isa.params import PRESETS, HwParams
@@ -129,3 +130,14 @@ class Context:
     def without(self, entries: Mapping[str, int]) -> Context:
         """The context with a budget less these ``entries``, by scratchpad."""
         return replace(self, budget=self.budget.without(entries))
+
+
+def vector_loops(extent: int) -> tuple[int, ...]:
+    """The extents of loops of a vector instruction that together are one of an extent; none where
+    that has a prime factor beyond their limit."""
+    most = (1 << VECTOR_EXTENT_BITS) - 1
+    if extent <= most:
+        return (extent,)
+    inner = next((n for n in range(most, 1, -1) if extent % n == 0), extent)
+    outer = () if inner == extent else vector_loops(extent // inner)
+    return (*outer, inner) if outer else ()

@@ -19,6 +19,7 @@ from .....isa.errors import VdlaError
 from .....isa.insn import Gemm, Insn, Load, Param, Store, Table, Vector
 from .....isa.params import HwParams
 from ....tir.ir import Buffer
+from ..machine import vector_loops
 
 
 class Loop(NamedTuple):
@@ -332,10 +333,11 @@ class Stream:
     def _vector(self, work: VectorWork, post: str, spatial: list[Loop]) -> None:
         """The instructions of a nest with these loops over results."""
         limit = (1 << VECTOR_EXTENT_BITS) - 1
-        reduction = self._fused(work.reduction)
-        if len(reduction) > 4 or any(loop.extent > limit for loop in reduction):
+        fused = self._fused(work.reduction)
+        reduction = [part for loop in fused for part in _within_limit(loop)]
+        if len(reduction) > 4 or any(not vector_loops(loop.extent) for loop in fused):
             raise VdlaError(
-                f"vector {work.op}: reduction loops {[loop.extent for loop in reduction]} exceed 4 "
+                f"vector {work.op}: reduction loops {[loop.extent for loop in fused]} exceed 4 "
                 f"loops of {limit}"
             )
         for place, loop in enumerate(spatial):
@@ -367,6 +369,15 @@ class Stream:
                 src1_strides=src1_strides,
             )
         )  # fmt: skip
+
+
+def _within_limit(loop: Loop) -> list[Loop]:
+    """A loop as loops of an instruction, the outermost first."""
+    found, step = list[Loop](), 1
+    for extent in reversed(vector_loops(loop.extent)):
+        found.insert(0, Loop(extent, tuple(step * stride for stride in loop.strides)))
+        step *= extent
+    return found
 
 
 def _box_entries(loops: list[Loop], padding: list[Padding]) -> int:

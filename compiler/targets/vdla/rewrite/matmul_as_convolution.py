@@ -75,7 +75,7 @@ from ....graph.ops.rotation import QRotate
 from ....graph.ops.softmax import QTableSoftmax
 from ....graph.passes.dead_code import dead_code
 from ..attention_mask import find_visible_keys
-from ..machine import ACCELERATOR, HOST
+from ..machine import ACCELERATOR, HOST, vector_loops
 from .fold_into_tables import find_table_function
 from .quantise_constant_add import match_constant_add
 
@@ -187,6 +187,7 @@ class _Images:
             return False
         shape = self.graph.result(node).shape
         fits = shape[-1] <= self.limits.longest_row and shape[-2] % self.limits.tile_step == 0
+        fits = fits and bool(vector_loops(shape[-1]))
         for name in node.inputs[1:]:  # two rows lie in inp then, and the mask if it is computed
             mask, block = self.graph[name], self.limits.block
             of_mask = 0 if mask.is_constant else self.whole((1, *mask.shape)[-2]) // block

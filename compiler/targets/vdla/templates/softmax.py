@@ -41,7 +41,7 @@ from ....tir.lower import lower
 from .. import expressions as E
 from ..attention_mask import VisibleKeys, find_visible_keys
 from ..cost.tiling import INSN_CYCLES, even_sizes, read_cycles, row_cycles
-from ..machine import Budget, Context, Machine
+from ..machine import Budget, Context, Machine, vector_loops
 from .base import Tiled, Track, WithinBudget, blocked_shape, uniform_parameters
 from .concat_slice import is_column
 from .masked_softmax_loops import (
@@ -300,6 +300,8 @@ def _refuse_rows(graph: Graph, node: Node, params: HwParams) -> Refusal | None:
         return Refusal("a softmax whose rows are not the places of an image")
     if shape[axis] > (longest := longest_row(params)):
         return Refusal(f"rows of {shape[axis]} elements; there is room for {longest}")
+    if not vector_loops(shape[axis]):
+        return Refusal(f"rows of {shape[axis]} elements, which are no product of two loops")
     return None
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from vdla.compiler.graph.ir import Graph
 from vdla.compiler.graph.ops.softmax import QTableSoftmax
+from vdla.compiler.targets.vdla.machine import vector_loops
 from vdla.compiler.targets.vdla.templates.softmax import longest_row
 from vdla.isa.params import PRESETS, HwParams
 from vdla.isa.program import Program
@@ -33,7 +34,8 @@ CASES = {
     "small probabilities": (softmax(48, 50, 0.1 / 255), HW),
     "tiny probabilities": (softmax(48, 197, 1 / 40_000), HW),
     "another zero point": (softmax(16, 21, 1 / 60, 5), HW),
-    "the longest rows": (softmax(32, 512, 1 / 2000), HW),
+    "rows of 2 loops": (softmax(16, 1500, 1 / 4000), HW),
+    "the longest rows": (softmax(16, 2048, 1 / 4000), HW),
     "blocks of 4": (softmax(12, 9), SMALL),
     "two passes": (softmax(48, 33), replace(HW, vector_passes=2)),
 }
@@ -81,6 +83,13 @@ def test_the_longest_row_fits_and_one_more_does_not(params: HwParams) -> None:
     check_values(softmax(params.block, longest, 1 / 2000), params)
     [layer] = build_for("sim", softmax(params.block, longest + 1), params, VTA).layers
     assert layer.target == "cpu" and f"there is room for {longest}" in layer.reason
+
+
+def test_a_row_is_loops_of_an_instruction() -> None:
+    assert vector_loops(1023) == (1023,) and vector_loops(1024) == (2, 512)
+    assert vector_loops(2048) == (4, 512) and vector_loops(2042) == (2, 1021)
+    [layer] = build_for("sim", softmax(16, 1031), HW, VTA).layers
+    assert layer.target == "cpu" and "no product of two loops" in layer.reason
 
 
 def test_without_a_table_of_16_bits_there_is_no_row() -> None:
