@@ -58,7 +58,8 @@ class GroupsTransposed(Tiled[TransposedWorkload]):
 
     name = "groups transposed"
     ops = (TransposeGroups,)
-    track = Track.TENSOR
+    track = Track.VECTOR
+    multiplies = True
     operand_as_weights = 0
     says = "a product with the identity matrix on the tensor core"
 
