@@ -49,6 +49,9 @@ TEMPLATES: list[type[CpuTemplate]] = [
     plain.General,
 ]
 
+#: How many templates there are but for those that are added, which come first.
+OWN = len(TEMPLATES)
+
 
 def templates_of(processor: Processor) -> tuple[CpuTemplate, ...]:
     """The templates of a processor."""
@@ -67,6 +70,12 @@ def template_of(graph: Graph, node: Node, processor: Processor) -> CpuTemplate:
         for template in templates_of(processor)
         if isinstance(node.op, template.ops) and template.handles(graph, node)
     )
+
+
+def is_added(graph: Graph, node: Node, processor: Processor) -> bool:
+    """Whether a template that was added computes a node."""
+    added = templates_of(processor)[: len(TEMPLATES) - OWN]
+    return any(isinstance(node.op, t.ops) and t.handles(graph, node) for t in added)
 
 
 def new_chooser(processor: Processor, knobs: Given | None = None) -> Chooser:

@@ -65,6 +65,8 @@ EXACT_FLOATS = 1 << 24
 AlgorithmOf = Callable[[Graph, Node], str]
 #: Whether a convolution of int8 is computed by products of matrices.
 UsesMatrices = Callable[[Graph, Node], bool]
+#: Whether an operator stays as it is.
+Keeps = Callable[[Graph, Node], bool]
 
 
 def block_channels(
@@ -73,12 +75,13 @@ def block_channels(
     dots: bool = False,
     algorithm: AlgorithmOf = lambda graph, node: DIRECT,
     uses_matrices: UsesMatrices = lambda graph, node: False,
+    keeps: Keeps = lambda graph, node: False,
 ) -> Graph:
     """The graph with convolutions, and operators that can follow them, on blocks of channels. Float
     convolutions use the ``algorithm`` that is chosen for each. Integer convolutions add products by
     fours where the processor has an instruction for that (``dots``), or as products of matrices
-    where that is chosen."""
-    return _lift(_Blocks(graph, block, dots, algorithm, uses_matrices).run())
+    where that is chosen. What it ``keeps`` stays as it is."""
+    return _lift(_Blocks(graph, block, dots, algorithm, uses_matrices, keeps).run())
 
 
 @dataclass
@@ -90,6 +93,7 @@ class _Blocks(Relayout):
     dots: bool
     algorithm: AlgorithmOf
     uses_matrices: UsesMatrices
+    keeps: Keeps
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -103,6 +107,8 @@ class _Blocks(Relayout):
 
     def add(self, node: Node) -> None:
         match node.op:
+            case _ if self.keeps(self.graph, node):
+                self.keep(node, node.op, *map(self.in_plain, node.inputs))
             case Conv2d() if self._packs(node):
                 self._conv(node, node.op)
             case QConv2d() if self._packs(node) and node.op.requant.rounding == "even":

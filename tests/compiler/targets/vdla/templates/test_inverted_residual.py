@@ -170,7 +170,7 @@ def network(*kernels: tuple[int, int]) -> onnx.ModelProto:
 def test_blocks_on_the_rtl(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside operators of the tensor track: bytes and cycles."""
     fused = ProgramPlan(bound=9.0)
-    monkeypatch.setattr(planner, "find_plan", lambda cycles_of: fused)
+    monkeypatch.setattr(planner, "find_plan", lambda cycles_of, usual: fused)
     model = network((3, 1), (5, 2), (5, 1), (3, 2))
     found = measure(model, SMALL, VTA, ("sim", "rtl"))
     assert any(layer.op == "QConvWindow" for layer in found.compiled.layers)
