@@ -13,6 +13,8 @@ instead:
 - ``wgt_eighths``: the part of ``wgt`` for its weights (``lower/prefetch_weights.py``)
 - ``share_sixteenths``: the part of the scratchpads for an operator of the vector track
 - ``image_chunks``: the number of chunks in which its image is loaded (``lower/split_k.py``)
+- ``track``: ``vector`` for an operator of the tensor core that the vector unit works longest for,
+  where it shall run beside the tensor core's others
 - ``room_times``: how much of the scratchpads it may use at all (:meth:`.machine.Machine.room`)
 """
 
@@ -21,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cache, lru_cache
 
 from ....choose.chooser import Given
 from ....choose.space import Knobs, KnobValue, Refusal, Space, Workload
@@ -31,9 +34,11 @@ from ..templates.base import AcceleratorTemplate, Track
 
 ADDITION, EXPANSION = "addition", "expansion"
 WGT_EIGHTHS, SHARE_SIXTEENTHS, IMAGE_CHUNKS = "wgt_eighths", "share_sixteenths", "image_chunks"
-ROOM_TIMES = "room_times"
+ROOM_TIMES, TRACK = "room_times", "track"
 #: The values of ``addition`` and ``expansion``.
 APART, FUSED = "apart", "fused"
+#: The values of ``track``.
+TRACKS = ON_TENSOR, ON_VECTOR = "tensor", "vector"
 #: What an operator takes of what all share. With more of ``wgt``, its own weights come earlier;
 #: with less, those of the operators behind it do. With a larger share, an operator of the vector
 #: track loads less; its neighbours on the tensor track load more. With more chunks, the first
@@ -44,7 +49,7 @@ SHARES: Mapping[str, Sequence[int]] = {
     ROOM_TIMES: tuple(1 << n for n in range(16)),
 }  # fmt: skip
 _LEGAL: Mapping[str, Sequence[KnobValue]] = {
-    ADDITION: (APART, FUSED), EXPANSION: (APART, FUSED), **SHARES,
+    ADDITION: (APART, FUSED), EXPANSION: (APART, FUSED), TRACK: TRACKS, **SHARES,
 }  # fmt: skip
 #: Parts of an image where no program decides.
 USUAL_CHUNKS = 1
@@ -69,6 +74,7 @@ class ProgramPlan:
         vector track usually takes; negative for a smaller share
     wgt_eighths : eighths of ``wgt`` for an operator's weights
     image_chunks : chunks in which an image is loaded, each with a product of its own
+    track : the track of operators that may be on either
     room_times : times the entries of a preset that operators may use; None: all entries
     """
 
@@ -77,11 +83,13 @@ class ProgramPlan:
     share_steps: int = 0
     wgt_eighths: int = USUAL_EIGHTHS
     image_chunks: int = USUAL_CHUNKS
+    track: str = ON_TENSOR
     room_times: int | None = None
 
     def shares(self, template: AcceleratorTemplate) -> Knobs:
         """What an operator with this template takes of what all share."""
-        knobs: dict[str, KnobValue] = {}
+        knobs: dict[str, KnobValue] = {TRACK: self.track} if template.either_track else {}
+        template = on_track(template, self.track)
         if template.multiplies or template.track is Track.TENSOR:
             knobs |= {WGT_EIGHTHS: self.wgt_eighths, IMAGE_CHUNKS: self.image_chunks}
         if template.track is Track.VECTOR:
@@ -93,6 +101,22 @@ class ProgramPlan:
 
 
 USUAL_PLAN = ProgramPlan()
+
+
+def on_track(template: AcceleratorTemplate, track: object) -> AcceleratorTemplate:
+    """The template whose operators are on a track, if they may be on either."""
+    return _beside(template) if template.either_track and track == ON_VECTOR else template
+
+
+@lru_cache(maxsize=64)
+def _beside(template: AcceleratorTemplate) -> AcceleratorTemplate:
+    """The template on the vector track."""
+    return _beside_kind(type(template))(template.machine)
+
+
+@cache
+def _beside_kind(kind: type[AcceleratorTemplate]) -> type[AcceleratorTemplate]:
+    return type(kind.__name__, (kind,), {"track": Track.VECTOR, "multiplies": True})
 
 
 def find_plan(
@@ -110,6 +134,7 @@ def find_plan(
         before, best = best, min((best, *others), key=cycles_of)
         return best != before
 
+    decide([replace(best, track=ON_VECTOR)])
     decide(replace(best, bound=bound) for bound in BOUNDS)
     decide([replace(best, addition=FUSED)])
     decide([replace(best, image_chunks=SHARES[IMAGE_CHUNKS][-1])])

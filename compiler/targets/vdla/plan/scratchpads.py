@@ -31,7 +31,15 @@ from ..machine import USUAL_EIGHTHS, Context, Machine
 from ..scopes import TENSOR_SCRATCHPADS
 from ..templates.base import AcceleratorTemplate, Track
 from ..templates.searched import find_step_template
-from .program_plan import IMAGE_CHUNKS, ROOM_TIMES, USUAL_CHUNKS, WGT_EIGHTHS, share_of
+from .program_plan import (
+    IMAGE_CHUNKS,
+    ROOM_TIMES,
+    TRACK,
+    USUAL_CHUNKS,
+    WGT_EIGHTHS,
+    on_track,
+    share_of,
+)
 
 #: Scratchpads that both tracks use.
 SHARED = ("inp", "out", "par")
@@ -81,9 +89,12 @@ def share_scratchpads(
     found = {node.output: instructed(graph, node) for node in part.nodes}
     nodes = [node for node in part.nodes if found[node.output] is not None]
     templates = {
-        node.output: template
-        if (times := node.shares.get(ROOM_TIMES)) is None
-        else _estimating(template, template.machine.estimated(times))
+        node.output: on_track(
+            template
+            if (times := node.shares.get(ROOM_TIMES)) is None
+            else _estimating(template, template.machine.estimated(times)),
+            node.shares.get(TRACK),
+        )
         for node in nodes
         if (template := found[node.output]) is not None
     }

@@ -53,6 +53,8 @@ class AcceleratorTemplate(Template[W]):
     says: ClassVar[str]
     #: Whether an operator of the vector track uses the tensor core, too.
     multiplies: ClassVar[bool] = False
+    #: Whether its operators may be on the vector track, too, as most of their work is there.
+    either_track: ClassVar[bool] = False
     #: Bytes of a value of the vector unit's table that its operators need at least.
     table_bytes: ClassVar[int] = 0
     #: The number of the operand whose positions are read as tiles of weights, if there is one.

@@ -72,8 +72,8 @@ class RowFactors(Tiled[RowDigitsWorkload]):
 
     name = "row digits"
     ops = (RowDigits,)
-    track = Track.VECTOR
-    multiplies = True
+    track = Track.TENSOR
+    either_track = True
     operand_as_weights = 0
     says = "sums on the tensor core and by a table, Newton's steps on the vector unit"
 
@@ -231,8 +231,8 @@ class Normalise(Tiled[NormaliseWorkload]):
 
     name = "normalise"
     ops = (QNormalise,)
-    track = Track.VECTOR
-    multiplies = True
+    track = Track.TENSOR
+    either_track = True
     says = "on the vector unit, its factors spread to all lanes by the tensor core"
 
     def workload(self, graph: Graph, node: Node, context: Context) -> NormaliseWorkload:

@@ -58,8 +58,8 @@ class GroupsTransposed(Tiled[TransposedWorkload]):
 
     name = "groups transposed"
     ops = (TransposeGroups,)
-    track = Track.VECTOR
-    multiplies = True
+    track = Track.TENSOR
+    either_track = True
     operand_as_weights = 0
     says = "a product with the identity matrix on the tensor core"
 

@@ -37,22 +37,37 @@ def searched(cycles_of: Callable[[ProgramPlan], float]) -> tuple[ProgramPlan, in
     [
         USUAL, replace(USUAL, bound=BOUNDS[-1]), replace(USUAL, addition="fused"),
         replace(USUAL, wgt_eighths=4), replace(USUAL, share_steps=3),
-        replace(USUAL, image_chunks=8), ProgramPlan(BOUNDS[2], "fused", -2, 1, 8),
+        replace(USUAL, image_chunks=8), replace(USUAL, track="vector"),
+        ProgramPlan(BOUNDS[2], "fused", -2, 1, 8, "vector"),
     ],
     ids=str,
 )  # fmt: skip
 def test_the_fewest_cycles_are_found(best: ProgramPlan) -> None:
     def cycles_of(plan: ProgramPlan) -> float:
-        names = "bound", "addition", "wgt_eighths", "image_chunks"
+        names = "bound", "addition", "wgt_eighths", "image_chunks", "track"
         wrong = sum(getattr(plan, name) != getattr(best, name) for name in names)
         return 1000 + wrong + abs(plan.share_steps - best.share_steps)
 
     found, programs = searched(cycles_of)
-    assert found == best and programs <= 15
+    assert found == best and programs <= 16
 
 
 def test_of_equal_programs_the_usual_one_is_taken() -> None:
-    assert searched(lambda plan: 1000) == (USUAL, 11)
+    assert searched(lambda plan: 1000) == (USUAL, 12)
+
+
+@pytest.mark.slow
+def test_normalisations_may_run_beside_products() -> None:
+    """Where that takes fewer cycles; a knob says otherwise, with the same values."""
+    model, image = DIGITS.with_name("digits_transformer_int8.onnx"), np.full((1, 1, 8, 8), 3.0)
+    found = vdla.compile(model)
+    layers = [layer for layer in found.compiled.layers if "track" in (layer.knobs or {})]
+    assert {layer.op for layer in layers} == {"RowDigits", "QNormalise", "TransposeGroups"}
+    assert found.compiled.plan["track"] == "vector"
+    other = vdla.compile(model, knobs={layer.name: {"track": "tensor"} for layer in layers})
+    outputs = [module.run(image.astype(np.float32))[0] for module in (found, other)]
+    np.testing.assert_array_equal(*outputs)
+    assert found.report["cycles"] < other.report["cycles"]
 
 
 @pytest.mark.parametrize("way", [1, -1])
