@@ -217,15 +217,15 @@ def _of_activations(draft: Draft, node: onnx.NodeProto) -> str:
 def _add(draft: Draft, node: onnx.NodeProto) -> str:
     if any(name in draft.constants for name in node.input):
         return ""
-    if any(_is_of_conditions(draft, name) for name in node.input):
+    is_masked = any(_is_of_conditions(draft, name) for name in node.input)
+    if is_masked and _is_in_softmax(draft, node.output[0]):
         return "a mask that is computed"
     a, b = (draft.shapes[name] for name in node.input)
     return "" if a == b else f"the addends have shapes {list(a)} and {list(b)}"
 
 
 def _is_of_conditions(draft: Draft, name: str) -> bool:
-    """Whether conditions choose a tensor's values, or are them: a mask, whose range would leave no
-    levels for what it is added to."""
+    """Whether conditions choose a tensor's values, or are them."""
     maker = next((node for node in draft.nodes if name in node.output), None)
     operands = set() if maker is None else {*maker.input} - {*draft.constants}
     return {draft.dtypes.get(operand) for operand in operands} == {"bool"}

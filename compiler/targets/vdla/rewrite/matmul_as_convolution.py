@@ -270,10 +270,10 @@ class _Images:
         channels, and which of them each of its channels is; an empty string for any other matrix.
         Heads that were rows of one product become channels so."""
         source, origin, _ = self.origin(name)
-        rows, channels = origin.shape
-        if not self.is_column(source) or self[source].shape[1:3] == (channels, rows):
+        (rows, channels), shape = origin.shape, self[source].shape
+        if not self.is_column(source) or prod(shape) != origin.size or shape[1] == channels:
             return "", slice(None)
-        index = np.full(self[source].shape, -1)
+        index = np.full(shape, -1)
         index.reshape(-1)[origin.T.reshape(-1)] = np.arange(origin.size)
         order = self.find_order(index, channels)
         if order is None:
