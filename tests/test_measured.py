@@ -33,7 +33,7 @@ from vdla.sim.verify.random_programs import random_program
 from .campaign.configurations import PLATFORMS
 from .campaign.networks import DIGITS, IMAGES
 from .compiler.building import build_for
-from .generation.test_smollm2 import MACHINES, ROW
+from .generation.test_smollm2 import MACHINES, PROMPT_ROW, ROW
 
 PAGE = (Path(__file__).resolve().parent.parent / "docs" / "measured.md").read_text()
 VTA = MEMORY_PRESETS["vta"]
@@ -91,7 +91,9 @@ def test_every_figure_in_cycles_is_compared() -> None:
     }
     compared = {DIGITS_ROW, TRANSFORMER_ROW, TOKEN_ROW, BOARD_ROW}
     compared |= {figure_of(name)[0] for name in NETWORKS}
-    compared |= {what for what in rows if what.startswith(tuple(ROW + kind for kind in MACHINES))}
+    compared |= {
+        what for what in rows if what.startswith((PROMPT_ROW, *(ROW + kind for kind in MACHINES)))
+    }
     assert {what for what in rows if not PROGRAMS_ROW.match(what)} == compared
 
 

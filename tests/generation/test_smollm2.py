@@ -23,6 +23,7 @@ PROMPT = "The capital of Germany is Berlin. It lies on the river Spree, and"
 PAGE = (Path(__file__).parents[2] / "docs" / "measured.md").read_text()
 #: How its rows on the page begin.
 ROW = "a token of SmolLM2-135M, "
+PROMPT_ROW = "a block of 64 tokens of a prompt, int8"
 #: Machines that the page has a row of, and the bits of the weights of layers.
 MACHINES = {"int8": ("", 8), "weights of 4 bits": ("packed_weights = 1\n", 4)}
 
@@ -57,9 +58,9 @@ def tokens_of(model: LanguageModel, count: int) -> list[int]:
     return [piece.token for piece in model.write(PROMPT, count)]
 
 
-def told(kind: str) -> str:
-    """What the page says of a machine."""
-    [row] = re.findall(rf"^\| {ROW}{kind}[^|]*\| ([^|]*) \|", PAGE, re.M)
+def told(what: str) -> str:
+    """What the page says in a row that begins so."""
+    [row] = re.findall(rf"^\| {what}[^|]*\| ([^|]*) \|", PAGE, re.M)
     return row
 
 
@@ -73,7 +74,17 @@ def test_cycles_of_a_token(kind: str, path: Path, tmp_path: Path) -> None:
         report = model.module.report
         assert report["programs"] == 1 and report["bound_by"] == "reads"
         found.append(f"{report['cycles']:,} cycles, {percent(report['roofline_fraction'])}")
-    assert told(kind) == "; ".join(found)
+    assert told(f"{ROW}{kind}") == "; ".join(found)
+
+
+def test_cycles_of_a_prompt(path: Path) -> None:
+    """Blocks of 64 tokens, in caches of 128 places."""
+    model = LanguageModel.load(path, context=128, rows=64)
+    model.read_all(model.tokens.encode(PROMPT))
+    report = model.blocks.report
+    assert report["programs"] == 1 and report["bound_by"] == "compute"
+    share = percent(report["utilisation"]["end_to_end"])
+    assert told(PROMPT_ROW) == f"{report['cycles']:,} cycles, {share}"
 
 
 def test_rtl_writes_what_sim_does(path: Path, tmp_path: Path) -> None:
