@@ -13,8 +13,8 @@ instead:
 - ``wgt_eighths``: the part of ``wgt`` for its weights (``lower/prefetch_weights.py``)
 - ``share_sixteenths``: the part of the scratchpads for an operator of the vector track
 - ``image_chunks``: the number of chunks in which its image is loaded (``lower/split_k.py``)
-- ``track``: ``vector`` for an operator of the tensor core that the vector unit works longest for,
-  where it shall run beside the tensor core's others
+- ``track``: ``vector`` if a normalisation or a transposition, which uses both units, runs beside
+  the tensor core's operators, not between them
 - ``room_times``: how much of the scratchpads it may use at all (:meth:`.machine.Machine.room`)
 """
 

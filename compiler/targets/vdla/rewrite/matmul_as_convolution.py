@@ -266,9 +266,9 @@ class _Images:
         return True
 
     def find_reordered(self, name: str) -> tuple[str, np.ndarray | slice]:
-        """The image [1, C, N, 1] that holds the rows of a matrix [N, C] but for the order of its
-        channels, and which of them each of its channels is; an empty string for any other matrix.
-        Heads that were rows of one product become channels so."""
+        """The image [1, C, N, 1] of a matrix [N, C] whose bytes an image of another shape has, but
+        for the order of channels, and that order (:meth:`find_order`); an empty string for any
+        other matrix. So heads that were rows of one product become channels."""
         source, origin, _ = self.origin(name)
         (rows, channels), shape = origin.shape, self[source].shape
         if not self.is_column(source) or prod(shape) != origin.size or shape[1] == channels:
@@ -281,8 +281,11 @@ class _Images:
         return self.reblocked(source, (1, channels, rows, 1)), order
 
     def find_order(self, index: np.ndarray, channels: int) -> np.ndarray | None:
-        """The order of an image's channels in which it lies in memory as the image ``index`` does,
-        whose elements say where in it each lies; None if that is not so for any order."""
+        """The order of channels in which a matrix of so many ``channels``, as an image
+        [1, C, N, 1], has the same bytes in memory as another image; None if no order does.
+
+        ``index`` has the other image's shape: the index in the matrix [C, N] of each element. The
+        result says which channel of the matrix comes at each place."""
         block, rows = self.limits.block, index.size // channels
         if channels % block or index.shape[1] % block:
             return None
