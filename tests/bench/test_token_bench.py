@@ -86,7 +86,7 @@ def test_without_llama_cpp(
     monkeypatch.setattr(
         "vdla.bench.tokens.find_spec", lambda name: None if name == "llama_cpp" else known(name)
     )
-    command = ["bench", "tokens", str(WORDS), "--contexts", "32", "--weight-bits", "8"]
+    command = ["bench", "tokens", str(WORDS), "--contexts", "32", "--weight-bits", "4"]
     assert run_app([*command, "--rounds", "1", "--json", "-"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert "pip install llama-cpp-python" in report["note"]

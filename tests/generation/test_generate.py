@@ -73,8 +73,8 @@ def test_weights_of_four_bits(path: Path, tmp_path: Path) -> None:
     packed = tmp_path / "packed.toml"
     packed.write_text("block_in = 8\nblock_out = 8\npacked_weights = 1\nacc_depth = 1024\n")
     found = [
-        LanguageModel.load(path, target, 32, 8, True, hw=hw, weight_bits=bits)
-        for target, hw, bits in (("sim", packed, 4), ("cpu", packed, 4), ("sim", packed, 8))
+        LanguageModel.load(path, target, 32, rows, True, hw=packed, weight_bits=bits)
+        for target, rows, bits in (("sim", 8, 4), ("cpu", 8, 4), ("sim", 1, 8))
     ]
     texts = [tokens_of(model) for model in found]
     assert texts[0] == texts[1] and len(set(texts[0])) > 6
@@ -250,7 +250,7 @@ def test_outliers_leave_levels_for_the_others(tmp_path: Path) -> None:
     file = tiny.write_llama(tmp_path / "outlier.gguf", with_outliers())
     text = "the sand and the sea in the land of the inn " * 4
     found = [
-        LanguageModel.load(file, "cpu", 64, 8, int8).perplexity(text) for int8 in (True, False)
+        LanguageModel.load(file, "cpu", 64, 1, int8).perplexity(text) for int8 in (True, False)
     ]
     assert abs(found[0] / found[1] - 1) < 0.1
 
@@ -275,17 +275,17 @@ def test_a_compiled_step_is_kept(path: Path, tmp_path: Path, monkeypatch) -> Non
     compiled = []
     real = loop.compile
     monkeypatch.setattr(loop, "compile", lambda *a, **k: compiled.append(1) or real(*a, **k))
-    texts = [tokens_of(LanguageModel.load(path, "cpu", 64, 8)) for _ in range(2)]
-    assert texts[0] == texts[1] and len(compiled) == 2
-    LanguageModel.load(path, "cpu", 32, 8)
-    assert len(compiled) == 4
+    texts = [tokens_of(LanguageModel.load(path, "cpu", 64, 1)) for _ in range(2)]
+    assert texts[0] == texts[1] and len(compiled) == 1
+    LanguageModel.load(path, "cpu", 32, 1)
+    assert len(compiled) == 2
     for manifest in tmp_path.glob("step_*/*.bin"):
         manifest.write_bytes(b"")
-    assert tokens_of(LanguageModel.load(path, "cpu", 64, 8)) == texts[0] and len(compiled) == 6
-    for context in (8, 16, 24):
-        LanguageModel.load(path, "cpu", context, 8)
+    assert tokens_of(LanguageModel.load(path, "cpu", 64, 1)) == texts[0] and len(compiled) == 3
+    for context in (8, 16, 20, 24, 28):
+        LanguageModel.load(path, "cpu", context, 1)
     assert len([*tmp_path.glob("step_*")]) == 6
     (tmp_path / "records.jsonl").touch()
     monkeypatch.setenv("VDLA_RECORDS", str(tmp_path / "records.jsonl"))
-    LanguageModel.load(path, "cpu", 24, 8)
-    assert len(compiled) == 14  # records may say otherwise
+    LanguageModel.load(path, "cpu", 24, 1)
+    assert len(compiled) == 9  # records may say otherwise
