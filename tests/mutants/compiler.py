@@ -94,6 +94,7 @@ from vdla.compiler.targets.vdla.templates.lookup_table import table_words
 from vdla.compiler.targets.vdla.templates.masked_softmax_loops import Loops
 from vdla.compiler.targets.vdla.templates.matmul import Activations, pack_shared, weight_tiles
 from vdla.compiler.targets.vdla.templates.rotation import Rotations
+from vdla.compiler.targets.vdla.templates.transpose import GroupsTransposed
 from vdla.compiler.targets.vdla.templates.windows import Slide, Windows, plan_slide, slid
 from vdla.compiler.te import affine, relations, rfactor
 from vdla.compiler.tir import arrivals, bounds, disjoint, races
@@ -483,6 +484,13 @@ COMPILER = (
     Mutant("inverses rounded down", "compiler", softmax_of_graph.refined,
            "(1 << (bits - 1))", "0",
            tests("compiler/graph/ops/test_softmax.py::test_every_inverse_is_exact_and_fits_int32")),
+    Mutant("a softmax of many equal scores in float32", "compiler", _Softmax.fused,
+           "OUT_SCALES[0] <=", "2.0**-16 <=",
+           tests("compiler/graph/passes/test_passes.py::test_golden")),
+    Mutant("a transposition's instructions cost nothing", "compiler", GroupsTransposed.cost,
+           "+ read_cycles(insns_bytes, self.machine)", "",
+           tests("compiler/targets/vdla/templates/test_matmul.py"
+                 "::test_a_transposition_fetches_few_instructions"), caches=(_find_cheapest,)),
     Mutant("any softmax in integers", "compiler", fuse_softmax,
            "node.output in weights", "True",
            tests("compiler/graph/passes/test_passes.py::test_golden")),

@@ -16,6 +16,7 @@ import numpy as np
 
 from .....runtime.layout import blocks
 from ....choose.space import Knobs, KnobValue
+from ....choose.template import Plan
 from ....graph.arithmetic.requant import Requant
 from ....graph.ir import Graph, Node
 from ....graph.ops.group_matmul import TransposeGroups
@@ -101,12 +102,22 @@ class GroupsTransposed(Tiled[TransposedWorkload]):
         entries = w.groups * w.tiles * w.channel_blocks * params.block
         size = tiles * channel_blocks * params.block
         row = row_cycles(entries, size, 1, 1, int(knobs["vthreads"]), self.machine)
+        read_bytes = entries * params.entry_bytes("inp") + self._insns_bytes(w, knobs)
+        return max(row, read_cycles(read_bytes, self.machine))
+
+    def cost(self, workload: TransposedWorkload, plan: Plan) -> float:
+        """Its cycles, and those in which the bus brings its instructions: what runs beside it
+        wants the bus, too."""
+        insns_bytes = self._insns_bytes(workload, plan.knobs)
+        return super().cost(workload, plan) + read_cycles(insns_bytes, self.machine)
+
+    def _insns_bytes(self, workload: TransposedWorkload, knobs: Knobs) -> int:
+        w, tiles, channel_blocks = workload, int(knobs["tiles"]), int(knobs["channel_blocks"])
         steps = w.groups * -(-w.tiles // tiles) * -(-w.channel_blocks // channel_blocks)
         # Each block of results has a load, and a VECTOR and a STORE, if not all blocks together
         # have these; a tile has three more.
-        insns_bytes = (tiles + 2 * (1 if w.is_whole else tiles) + 3) * params.insn_bytes
-        read_bytes = entries * params.entry_bytes("inp") + steps * insns_bytes
-        return max(row, read_cycles(read_bytes, self.machine))
+        insns = tiles + 2 * (1 if w.is_whole else tiles) + 3
+        return steps * insns * self.machine.params.insn_bytes
 
     def schedule(self, workload: TransposedWorkload, knobs: Knobs, name: str) -> PrimFunc:
         """The bias in ``param`` is the zero point with the opposite sign, so that values stay."""

@@ -144,10 +144,11 @@ def fuse_qdq(b: Any) -> list[str]:
 
 
 def fuse_softmax(b: Any) -> list[str]:
-    """Two softmaxes whose results weight values; one along the values stays, and so do one along
-    another axis and one whose result is read as it is."""
+    """Two softmaxes whose results weight values, one of them with steps for rows of 2,048 equal
+    scores; one along the values stays, and so do one along another axis and one whose result is
+    read as it is."""
     x, y = (b.qdq(b.input(name, [2, 3, 3]), 0.1, 3) for name in "xy")
-    first = b.qdq(b.node("Softmax", [x], "p", axis=-1), 1 / 16, -128)
+    first = b.qdq(b.node("Softmax", [x], "p", axis=-1), 1 / 2048 / 255, -128)
     second = b.qdq(b.node("Softmax", [y], "q", axis=1), 1 / 16, -128)
     alone = b.qdq(b.node("Softmax", [y], "r", axis=-1), 1 / 16, -128)
     products = [b.qdq(b.node("MatMul", [p, y], f"{p}_y"), 0.1, 0) for p in (first, second)]

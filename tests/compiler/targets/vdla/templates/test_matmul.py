@@ -92,6 +92,19 @@ def cycles_of(compiled: CompiledModel, graph: Graph) -> int:
     return cycles[0]
 
 
+def test_a_transposition_fetches_few_instructions() -> None:
+    """Of shares of three heads and 297 places: in tiles of more than 5 blocks, which take as many
+    predicted cycles, but fewer instructions."""
+    graph = transposition(3, 304, 297, 0, 16)
+    target = find_target("sim", Options(PRESETS["16x16"], VTA, 2, 1))
+    found, fixed = (
+        build(graph, target, knobs=knobs) for knobs in (None, {"node": {"channel_blocks": 5}})
+    )
+    [layer] = [layer for layer in found.layers if layer.op == "TransposeGroups"]
+    assert layer.knobs["channel_blocks"] > 5
+    assert cycles_of(found, graph) < cycles_of(fixed, graph)
+
+
 def varied(values: np.ndarray) -> bool:
     """Whether values are few, or not all alike."""
     return values.size < 100 or len(np.unique(values)) > 4
