@@ -487,6 +487,11 @@ COMPILER = (
     Mutant("a softmax of many equal scores in float32", "compiler", _Softmax.fused,
            "OUT_SCALES[0] <=", "2.0**-16 <=",
            tests("compiler/graph/passes/test_passes.py::test_golden")),
+    Mutant("an operator that lacks one scratchpad gets all of them", "compiler",
+           sharing.share_scratchpads,
+           "([], *([m] for m in lacking), lacking)", "([], lacking)",
+           tests("compiler/targets/vdla/plan/test_shares.py"
+                 "::test_what_lacks_one_scratchpad_leaves_its_neighbours_the_others")),
     Mutant("a transposition's instructions cost nothing", "compiler", GroupsTransposed.cost,
            "+ read_cycles(insns_bytes, self.machine)", "",
            tests("compiler/targets/vdla/templates/test_matmul.py"

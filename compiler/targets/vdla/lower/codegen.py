@@ -64,6 +64,8 @@ IMAGE_SOURCES = ("acc", "tmp")
 NO_PADDING = 1 << 40
 #: An instruction is split only into instructions of at least this many cycles.
 MIN_INSN_CYCLES = 64
+#: Steps of longer loop programs are worked out again rather than kept: each is a few kilobytes.
+MOST_KEPT_STEPS = 20_000
 
 
 _Shape = TypeVar("_Shape")
@@ -87,6 +89,8 @@ class Code:
         if image_chunks not in self._made:
             stream = Stream(self.params)
             write_steps(early_products(self._steps, image_chunks), stream)
+            if len(self._steps) > MOST_KEPT_STEPS:
+                del self.__dict__["_steps"]
             self._made[image_chunks] = ObjectCode.of(stream)
         return self._made[image_chunks]
 

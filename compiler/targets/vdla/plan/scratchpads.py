@@ -75,8 +75,8 @@ def share_scratchpads(
 
     An operator of the vector track gets its node's share, or its template's. An operator
     of the tensor track gets what its neighbours on the vector track leave. Where that is too
-    little, an operator gets everything, and its neighbours wait. Where that is too little, too, it
-    gets ``fewer_vthreads``, if it may.
+    little, an operator gets all of one scratchpad, or else of all, and its neighbours wait. Where
+    that is too little, too, it gets ``fewer_vthreads``, if it may.
 
     Raises
     ------
@@ -127,12 +127,14 @@ def share_scratchpads(
         context = replace(
             whole(node), rows_first=orders.get(node.output), maker_cycles=maker_cycles(node)
         )
-        template, found = usual, None
-        workload = usual.workload(graph, node, context.without(taken))
-        if any(taken.values()):
-            template, found = _attempt(chooser, usual, workload, node.name)
-        if not isinstance(found, Choice):
-            workload = usual.workload(graph, node, context)
+        template: AcceleratorTemplate = usual
+        found: Choice | Refusal = Refusal("")
+        lacking = [m for m, entries in taken.items() if entries]
+        for spared in ([], *([m] for m in lacking), lacking):
+            if isinstance(found, Choice):
+                break
+            left = {m: 0 if m in spared else entries for m, entries in taken.items()}
+            workload = usual.workload(graph, node, context.without(left))
             template, found = _attempt(chooser, usual, workload, node.name)
         given = bool(chooser.given.get(node.name))
         for vthreads in range((machine.vthreads - 1) * (fewer_vthreads and not given), 0, -1):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 import numpy as np
 import onnx
 import pytest
+import vdla
 from vdla.bench.net import Net
 from vdla.compiler.build import CompiledModel, build
 from vdla.compiler.targets.base import Options
@@ -23,8 +25,10 @@ from vdla.compiler.targets.vdla.plan.program_plan import (
 )
 from vdla.isa.errors import VdlaError
 from vdla.isa.memory import MEMORY_PRESETS
-from vdla.isa.params import HwParams
+from vdla.isa.params import PRESETS, HwParams
 from vdla.sim.model.core import simulate
+
+from ..rewrite.test_matmul_as_convolution import softmax_attention
 
 VTA = MEMORY_PRESETS["vta"]
 WINDOWS = HwParams(vector_window=3)
@@ -144,3 +148,16 @@ def test_what_is_legal_of_shares_is_named() -> None:
     expected = "'conv_10': knob share_sixteenths: expected 1 to 15, got 16"
     with pytest.raises(VdlaError, match=expected):
         compiled({"conv_10": {SHARE_SIXTEENTHS: 16}}, model=depthwise())
+
+
+@pytest.mark.slow
+def test_what_lacks_one_scratchpad_leaves_its_neighbours_the_others() -> None:
+    """A row of 400 keys is more than 9 sixteenths of ``inp``, which it gets alone; the products
+    beside it share ``out`` with it."""
+    hw = replace(PRESETS["16x16"], inp_depth=512)
+    model = softmax_attention(400, 1, 16, 400, 1 / 255, -128, True)
+    [name] = [node.name for node in model.graph.node if node.op_type == "Softmax"]
+    module = vdla.compile(model, hw=hw, knobs={name: {"share_sixteenths": 9}})
+    [softmax] = [layer for layer in module.compiled.layers if layer.op == "QTableSoftmax"]
+    assert softmax.name == name and softmax.knobs["share_sixteenths"] == 9
+    assert 2 * int(softmax.knobs["positions"]) <= hw.out_depth * 9 // 16
