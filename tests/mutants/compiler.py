@@ -489,13 +489,14 @@ COMPILER = (
            tests("compiler/graph/passes/test_passes.py::test_golden")),
     Mutant("an operator that lacks one scratchpad gets all of them", "compiler",
            sharing.share_scratchpads,
-           "([], *([m] for m in lacking), lacking)", "([], lacking)",
+           "([], *([m] for m in limited), limited)", "([], limited)",
            tests("compiler/targets/vdla/plan/test_shares.py"
                  "::test_what_lacks_one_scratchpad_leaves_its_neighbours_the_others")),
     Mutant("a transposition's instructions cost nothing", "compiler", GroupsTransposed.cost,
-           "+ read_cycles(insns_bytes, self.machine)", "",
+           "+ price * self.insns(workload, plan.knobs)", "",
            tests("compiler/targets/vdla/templates/test_matmul.py"
-                 "::test_a_transposition_fetches_few_instructions"), caches=(_find_cheapest,)),
+                 "::test_a_transposition_fetches_few_instructions_beside_scarce_loads"),
+           caches=(_find_cheapest,)),
     Mutant("any softmax in integers", "compiler", fuse_softmax,
            "node.output in weights", "True",
            tests("compiler/graph/passes/test_passes.py::test_golden")),

@@ -64,7 +64,7 @@ IMAGE_SOURCES = ("acc", "tmp")
 NO_PADDING = 1 << 40
 #: An instruction is split only into instructions of at least this many cycles.
 MIN_INSN_CYCLES = 64
-#: Steps of longer loop programs are worked out again rather than kept: each is a few kilobytes.
+#: Steps of longer loop programs are worked out again rather than kept: they take gigabytes.
 MOST_KEPT_STEPS = 20_000
 
 

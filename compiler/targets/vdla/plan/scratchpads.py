@@ -129,12 +129,12 @@ def share_scratchpads(
         )
         template: AcceleratorTemplate = usual
         found: Choice | Refusal = Refusal("")
-        lacking = [m for m, entries in taken.items() if entries]
-        for spared in ([], *([m] for m in lacking), lacking):
+        limited = [m for m, entries in taken.items() if entries]
+        for freed in ([], *([m] for m in limited), limited):
             if isinstance(found, Choice):
                 break
-            left = {m: 0 if m in spared else entries for m, entries in taken.items()}
-            workload = usual.workload(graph, node, context.without(left))
+            still = {m: 0 if m in freed else entries for m, entries in taken.items()}
+            workload = usual.workload(graph, node, context.without(still))
             template, found = _attempt(chooser, usual, workload, node.name)
         given = bool(chooser.given.get(node.name))
         for vthreads in range((machine.vthreads - 1) * (fewer_vthreads and not given), 0, -1):

@@ -24,7 +24,7 @@ from ....te import create_schedule, placeholder
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
 from .. import expressions as E
-from ..cost.tiling import VTHREADS, even_sizes, read_cycles, row_cycles
+from ..cost.tiling import VTHREADS, even_sizes, insn_price, read_cycles, row_cycles
 from ..machine import Context
 from .base import Tiled, Track, WithinBudget, tile_bytes
 from .matmul import (
@@ -102,22 +102,19 @@ class GroupsTransposed(Tiled[TransposedWorkload]):
         entries = w.groups * w.tiles * w.channel_blocks * params.block
         size = tiles * channel_blocks * params.block
         row = row_cycles(entries, size, 1, 1, int(knobs["vthreads"]), self.machine)
-        read_bytes = entries * params.entry_bytes("inp") + self._insns_bytes(w, knobs)
+        read_bytes = entries * params.entry_bytes("inp") + self.insns(w, knobs) * params.insn_bytes
         return max(row, read_cycles(read_bytes, self.machine))
 
     def cost(self, workload: TransposedWorkload, plan: Plan) -> float:
-        """Its cycles, and those in which the bus brings its instructions: what runs beside it
-        wants the bus, too."""
-        insns_bytes = self._insns_bytes(workload, plan.knobs)
-        return super().cost(workload, plan) + read_cycles(insns_bytes, self.machine)
+        price = insn_price(workload.context, self.machine)
+        return super().cost(workload, plan) + price * self.insns(workload, plan.knobs)
 
-    def _insns_bytes(self, workload: TransposedWorkload, knobs: Knobs) -> int:
+    def insns(self, workload: TransposedWorkload, knobs: Knobs) -> int:
+        """Each block of results has a load, and a VECTOR and a STORE, if not all blocks together
+        have these; a tile has three more."""
         w, tiles, channel_blocks = workload, int(knobs["tiles"]), int(knobs["channel_blocks"])
         steps = w.groups * -(-w.tiles // tiles) * -(-w.channel_blocks // channel_blocks)
-        # Each block of results has a load, and a VECTOR and a STORE, if not all blocks together
-        # have these; a tile has three more.
-        insns = tiles + 2 * (1 if w.is_whole else tiles) + 3
-        return steps * insns * self.machine.params.insn_bytes
+        return steps * (tiles + 2 * (1 if w.is_whole else tiles) + 3)
 
     def schedule(self, workload: TransposedWorkload, knobs: Knobs, name: str) -> PrimFunc:
         """The bias in ``param`` is the zero point with the opposite sign, so that values stay."""

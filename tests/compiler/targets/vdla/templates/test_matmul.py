@@ -10,6 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from vdla.compiler.build import CompiledModel, build
 from vdla.compiler.choose.space import Knobs
+from vdla.compiler.choose.template import Plan
 from vdla.compiler.graph.arithmetic.requant import Requant
 from vdla.compiler.graph.interpret import interpret
 from vdla.compiler.graph.ir import Graph, Node, Tensor, infer
@@ -18,6 +19,8 @@ from vdla.compiler.graph.ops.group_matmul import QAddChannels, QGroupMatMul, Tra
 from vdla.compiler.graph.ops.linear import QMatMul
 from vdla.compiler.targets.base import Options
 from vdla.compiler.targets.registry import find_target
+from vdla.compiler.targets.vdla.machine import Budget, Context, Machine
+from vdla.compiler.targets.vdla.templates.transpose import GroupsTransposed
 from vdla.isa.insn import Load, Param
 from vdla.isa.memory import MEMORY_PRESETS
 from vdla.isa.params import PRESETS, HwParams
@@ -92,17 +95,18 @@ def cycles_of(compiled: CompiledModel, graph: Graph) -> int:
     return cycles[0]
 
 
-def test_a_transposition_fetches_few_instructions() -> None:
-    """Of shares of three heads and 297 places: in tiles of more than 5 blocks, which take as many
-    predicted cycles, but fewer instructions."""
-    graph = transposition(3, 304, 297, 0, 16)
-    target = find_target("sim", Options(PRESETS["16x16"], VTA, 2, 1))
-    found, fixed = (
-        build(graph, target, knobs=knobs) for knobs in (None, {"node": {"channel_blocks": 5}})
-    )
-    [layer] = [layer for layer in found.layers if layer.op == "TransposeGroups"]
-    assert layer.knobs["channel_blocks"] > 5
-    assert cycles_of(found, graph) < cycles_of(fixed, graph)
+def test_a_transposition_fetches_few_instructions_beside_scarce_loads() -> None:
+    """Of shares of three heads and 297 places: larger tiles, whose own cycles are a few more."""
+    template = GroupsTransposed(Machine(PRESETS["16x16"], VTA, 2))
+    budget = Budget.whole(PRESETS["16x16"])
+    graph, plans = transposition(3, 304, 297, 0, 16), []
+    for scarce in (False, True):
+        context = Context(budget, beside=True, scarce_loads=scarce)
+        workload = template.workload(graph, graph.nodes[0], context)
+        plan = template.plan(workload, {})
+        assert isinstance(plan, Plan)
+        plans.append((plan.cycles or 0, -template.insns(workload, plan.knobs)))
+    assert plans[0][0] < plans[1][0] and plans[0][1] < plans[1][1]
 
 
 def varied(values: np.ndarray) -> bool:

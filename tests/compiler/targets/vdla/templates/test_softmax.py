@@ -57,7 +57,7 @@ def test_tiles(knobs: tuple[int, int]) -> None:
 
 @pytest.mark.more
 @pytest.mark.slow
-@pytest.mark.parametrize("out_scale", [1 / 255, 1 / 2048 / 255])
+@pytest.mark.parametrize("out_scale", [1 / 255, 0.1 / 255, 1 / 2048 / 255])
 def test_the_rtl_takes_the_same_cycles(out_scale: float) -> None:
     check_rtl(softmax(24, 19, out_scale), RTL_TABLES)
 
