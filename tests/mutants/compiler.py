@@ -261,6 +261,22 @@ COMPILER = (
            "SHARES[IMAGE_CHUNKS][-1]", "SHARES[IMAGE_CHUNKS][0]",
            tests("compiler/targets/vdla/plan/test_shares.py"
                  "::test_images_come_in_parts_where_that_saves_cycles")),
+    Mutant("additions are fused without chunks first", "compiler", program_plan.find_plan,
+           "for plan in (best, fused)", "for plan in (best,)",
+           tests("compiler/targets/vdla/plan/test_program_plan.py"
+                 "::test_fused_additions_may_want_chunks")),
+    Mutant("only the very next operator runs beside", "compiler", dram_layout._last_beside,
+           "return step if waits else later", "return later if later == step + 1 else step",
+           tests("compiler/targets/vdla/plan/test_dram_layout.py"
+                 "::test_the_next_operator_of_the_other_track_may_be_farther_away")),
+    Mutant("an operator runs beside one that it waits for", "compiler", dram_layout._last_beside,
+           "return step if waits else later", "return later",
+           tests("compiler/targets/vdla/plan/test_dram_layout.py"
+                 "::test_the_next_operator_of_the_other_track_may_be_farther_away")),
+    Mutant("a softmax waits for all of its scores", "compiler", softmax.Softmax.schedule,
+           "s[x_tile].unroll(chunk)", "pass",
+           tests("compiler/targets/vdla/templates/test_softmax.py"
+                 "::test_a_tile_that_fills_inp_comes_in_chunks")),
     Mutant("instructions of means cost nothing", "compiler", Means.cost,
            "price * self.insns(workload, plan.knobs)", "0",
            tests("compiler/targets/vdla/test_squeeze.py"

@@ -238,10 +238,11 @@ class _Walker:
                     self.emit(nest)
 
     def is_around_several(self, loop: For) -> bool:
-        """Whether a loop is no part of a nest: it has several statements, or a buffer."""
+        """Whether a loop is no part of a nest: it has several statements, or a buffer, or is
+        unrolled."""
         if id(loop) not in self.around_several:
             found = any(isinstance(s, Seq | Allocate) for s in walk_stmt(loop.body))
-            self.around_several[id(loop)] = found
+            self.around_several[id(loop)] = found or loop.kind == "unrolled"
         return self.around_several[id(loop)]
 
     # ---- recognising nests ----

@@ -29,7 +29,7 @@ def place_activations(
     as does an image whose end is replaced, and the operands of a concatenation of channels lie in
     its result.
 
-    A tensor also stays while the operator after its reader runs beside that reader
+    A tensor also stays while the next operator of the other track may run beside its reader
     (``scratchpads.py``). Tokens would keep reuse of its memory correct, but one of the two would
     wait.
     """
@@ -75,12 +75,16 @@ def _homes(graph: Graph, nodes: Sequence[Node], params: HwParams) -> dict[str, t
 
 
 def _last_beside(nodes: Sequence[Node], tracks: Mapping[str, Track], step: int) -> int:
-    """The next step that has instructions, if it is on another track and so may run at the same
-    time; else this step.
+    """The next step on the other track, if it may run at the same time, because it reads no result
+    of what comes between; else this step.
     """
     mine = tracks.get(nodes[step].output)
-    for later in range(step + 1, len(nodes)):
-        track = tracks.get(nodes[later].output)
-        if track is not None:
-            return later if mine is not None and track != mine else step
+    between: set[str] = set()
+    for later in range(step + 1, len(nodes) if mine is not None else 0):
+        node, track = nodes[later], tracks.get(nodes[later].output)
+        waits = not between.isdisjoint(node.inputs)
+        if track is not None and track != mine:
+            return step if waits else later
+        if waits or track is not None:
+            between.add(node.output)
     return step

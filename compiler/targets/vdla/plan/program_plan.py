@@ -136,8 +136,9 @@ def find_plan(
 
     decide([replace(best, track=ON_VECTOR)])
     decide(replace(best, bound=bound) for bound in BOUNDS)
-    decide([replace(best, addition=FUSED)])
-    decide([replace(best, image_chunks=SHARES[IMAGE_CHUNKS][-1])])
+    fused = replace(best, addition=FUSED)
+    decide([fused])
+    decide(replace(plan, image_chunks=SHARES[IMAGE_CHUNKS][-1]) for plan in (best, fused))
     for step in (1, -1):
         saves = True
         while saves and abs(best.share_steps) < MOST_STEPS:

@@ -165,6 +165,10 @@ class Softmax(Tiled[SoftmaxWorkload]):
         s[local].double_buffer()
         if _tiles_in_inp(w.places, int(knobs["blocks"]), params) > 1:
             s[x_tile].double_buffer()
+        else:  # each chunk is loaded where one has been used
+            chunk, _ = s[x_tile].split(x_tile.axes[1], int(knobs["positions"]))
+            s[x_tile].reorder(chunk, x_tile.axes[0])
+            s[x_tile].unroll(chunk)
         return lower(s, [x, table.words, par, out], name)
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:

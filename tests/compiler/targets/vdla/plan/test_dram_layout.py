@@ -122,6 +122,23 @@ def test_operators_side_by_side_do_not_share(on: str, places: int) -> None:
         assert a == b or offsets[read] != offsets[written]
 
 
+@pytest.mark.parametrize(("reads", "places"), [("first", 5), ("second", 4)])
+def test_the_next_operator_of_the_other_track_may_be_farther_away(reads: str, places: int) -> None:
+    """The last of three reads the result of one of the two before it: of the first one, while that
+    and then the second still read ``x``; or of the second, when the first has ended."""
+    pool = QMaxPool((1, 1), (1, 1), (0, 0, 0, 0))
+    names = ("x", "first", "z", "second", "y")
+    tensors = {n: Tensor(n, (1, 16, 4, 4), "int8") for n in names}
+    nodes = (
+        Node("0", pool, ("x",), "first"), Node("1", pool, ("z",), "second"),
+        Node("2", pool, (reads,), "y"),
+    )  # fmt: skip
+    graph = Graph("apart", ("x", "z"), ("first", "second", "y"), nodes, tensors)
+    tracks = {"first": Track.TENSOR, "second": Track.TENSOR, "y": Track.VECTOR}
+    _, plan = place_activations(Part(graph, nodes, graph.outputs), tracks, HW)
+    assert plan.planned_bytes == plan.bound_bytes == places * 256
+
+
 def test_a_program_with_reused_memory_computes_what_the_host_does() -> None:
     """Chained pools whose tensors take turns in two places."""
     pool = QMaxPool((3, 3), (1, 1), (1, 1, 1, 1))

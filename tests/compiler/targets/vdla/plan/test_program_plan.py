@@ -52,8 +52,15 @@ def test_the_fewest_cycles_are_found(best: ProgramPlan) -> None:
     assert found == best and programs <= 16
 
 
+def test_fused_additions_may_want_chunks() -> None:
+    """Each of the two by itself costs cycles."""
+    best = replace(USUAL, addition="fused", image_chunks=8)
+    wrong = {USUAL: 1, replace(USUAL, addition="fused"): 2, replace(USUAL, image_chunks=8): 2}
+    assert searched(lambda plan: 0 if plan == best else wrong.get(plan, 3))[0] == best
+
+
 def test_of_equal_programs_the_usual_one_is_taken() -> None:
-    assert searched(lambda plan: 1000) == (USUAL, 12)
+    assert searched(lambda plan: 1000) == (USUAL, 13)
 
 
 @pytest.mark.slow

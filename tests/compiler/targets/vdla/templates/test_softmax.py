@@ -5,10 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from vdla.compiler.build import build
 from vdla.compiler.graph.ir import Graph
 from vdla.compiler.graph.ops.softmax import QTableSoftmax
+from vdla.compiler.targets.base import Options
+from vdla.compiler.targets.registry import find_target
 from vdla.compiler.targets.vdla.machine import vector_loops
 from vdla.compiler.targets.vdla.templates.softmax import longest_row
+from vdla.isa.insn import Load
 from vdla.isa.params import PRESETS, HwParams
 from vdla.isa.program import Program
 
@@ -53,6 +57,18 @@ def test_tiles(knobs: tuple[int, int]) -> None:
     """Also tiles with a remainder in both dimensions."""
     graph = softmax(112, 39, 0.2 / 255)
     check_values(graph, HW, {"blocks": knobs[0], "positions": knobs[1]})
+
+
+@pytest.mark.parametrize(("positions", "chunks"), [(13, 3), (20, 2)])
+def test_a_tile_that_fills_inp_comes_in_chunks(positions: int, chunks: int) -> None:
+    """Where ``inp`` has no room for two tiles; of 20 positions, the last chunk has 19."""
+    graph, params = softmax(48, 39), replace(HW, inp_depth=64)
+    knobs = {"blocks": 1, "positions": positions}
+    check_values(graph, params, knobs)
+    target = find_target("sim", Options(params, VTA, 2, 1))
+    [program] = build(graph, target, knobs={"node": knobs}).programs
+    loads = [insn for insn in program.insns if isinstance(insn, Load) and insn.memory == "inp"]
+    assert len(loads) == 3 * chunks and sum(insn.entries for insn in loads) == 3 * 39
 
 
 @pytest.mark.more
