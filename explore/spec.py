@@ -71,7 +71,7 @@ class Spec:
     objectives: tuple[str, ...]
     limits: Mapping[str, float]
     knobs: Mapping[str, tuple[int, ...]]
-    hw: str = "8x8-plain"
+    hw: str = "8x8"
     memory: str = "vta"
     board: str = "ulx3s-85f"
     records: str | None = None

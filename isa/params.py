@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from pathlib import Path
 
@@ -338,20 +338,12 @@ class HwParams:
 #: ``tmp`` for the results that pass it.
 _FEATURES = {"vector_table": 2, "vector_window": 3}
 _ROOMY = {**_FEATURES, "tmp_depth": 512}
-#: Presets without the features, of which the explorer's tables and samples of synthesis are, and
-#: with which the others are compared.
-_PLAIN = {
-    "16x16": HwParams(),
-    "8x8": HwParams(block_in=8, block_out=8, wgt_depth=2048, acc_depth=1024),
-    "ecp5-85f": HwParams(wgt_depth=512, acc_depth=1024, vector_passes=2),
-}
 #: The machine where nobody says another one, and the knobs that a TOML file leaves out.
 DEFAULT = "16x16"
 PRESETS: dict[str, HwParams] = {
-    "16x16": replace(_PLAIN["16x16"], **_ROOMY),
+    "16x16": HwParams(**_ROOMY),
     "32x32": HwParams(block_in=32, block_out=32, wgt_depth=512, **_ROOMY),
-    "8x8": replace(_PLAIN["8x8"], **_FEATURES),
+    "8x8": HwParams(block_in=8, block_out=8, wgt_depth=2048, acc_depth=1024, **_FEATURES),
     "4x4": HwParams(block_in=4, block_out=4, wgt_depth=2048, acc_depth=1024),
-    "ecp5-85f": replace(_PLAIN["ecp5-85f"], **_FEATURES),
-    **{f"{name}-plain": params for name, params in _PLAIN.items()},
+    "ecp5-85f": HwParams(wgt_depth=512, acc_depth=1024, vector_passes=2, **_FEATURES),
 }

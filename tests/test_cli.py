@@ -64,7 +64,7 @@ def test_config_as_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_config_shows_features_that_are_off(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_app(["config", "16x16-plain"]) == 0
+    assert run_app(["config", "4x4"]) == 0
     shown = {line.split()[1]: line.split()[3] for line in capsys.readouterr().out.splitlines()
              if line.startswith("│")}  # fmt: skip
     assert (shown["vector_table"], shown["vector_window"]) == ("0", "0")

@@ -208,7 +208,7 @@ def test_what_the_host_does_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """The steps of the host alone, and their seconds of a batch, not of all batches."""
     ticks = count()
     monkeypatch.setattr("vdla.runtime.executable.time.perf_counter", lambda: float(next(ticks)))
-    module = vdla.compile(TRANSFORMER, hw="16x16-plain")  # several programs
+    module = vdla.compile(TRANSFORMER, hw=HwParams())  # several programs
     (x,) = random_inputs(module.inputs)
     for batches in (1, 3):
         module.run(np.concatenate([x] * batches))
@@ -263,16 +263,11 @@ def test_networks_and_sweeps_say_what_the_host_does(
     assert "2 of 7" in out and "coverage" not in out
     results = str(tmp_path / "results.jsonl")
     page, table = tmp_path / "page.html", tmp_path / "table.csv"
+    plain = tmp_path / "plain.toml"
+    plain.write_text("tmp_depth = 128\nvector_table = 0\nvector_window = 0\n")
     command = [
-        "sweep",
-        str(TRANSFORMER),
-        "--hw",
-        "16x16-plain",
-        "--results",
-        results,
-        "--html",
-        str(page),
-    ]
+        "sweep", str(TRANSFORMER), "--hw", str(plain), "--results", results, "--html", str(page),
+    ]  # fmt: skip
     assert run_app([*command, "--set", "vector_table=0,2"]) == 0
     out = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert out.count("not the same") == 1 and "4 of 34" in out

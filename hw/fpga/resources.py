@@ -11,11 +11,11 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.optimize import nnls
 
 from ...isa.encoding import widest_layout_bits
 from ...isa.errors import VdlaError
@@ -114,6 +114,10 @@ def features(params: HwParams, device: Device) -> dict[str, float]:
         "pairs that share a multiplier": packed,
         "products without": params.peak_macs_per_cycle - narrow - 2 * packed,
         "bits of queues": queued,
+        "instructions that are fetched": params.fetch_depth,
+        "values of windows": params.batch * params.block * params.vector_window,
+        "block RAMs": core_rams(params),
+        "unpacking of weights": params.packed_weights,
     }
 
 
@@ -317,19 +321,8 @@ def _within(value: int, bounds: tuple[int, int]) -> bool:
 
 
 def _fitted(table: np.ndarray, true: np.ndarray) -> np.ndarray:
-    """Coefficients, none of them negative, with the least squares of relative errors: the best of
-    those of every choice of features, which are few.
-    """
-    parts = table / true[:, None]
-    best, found = float("inf"), np.zeros(table.shape[1])
-    for count in range(1, table.shape[1] + 1):
-        for chosen in map(list, combinations(range(table.shape[1]), count)):
-            values, *_ = np.linalg.lstsq(parts[:, chosen], np.ones(len(true)), rcond=None)
-            off = float(((parts[:, chosen] @ values - 1) ** 2).sum())
-            if values.min() >= 0 and off < best:
-                best, found = off, np.zeros(table.shape[1])
-                found[chosen] = values
-    return found
+    """Coefficients, none of them negative, with the least squares of relative errors."""
+    return nnls(table / true[:, None], np.ones(len(true)))[0]
 
 
 def _left_out(table: np.ndarray, true: np.ndarray, index: int) -> float:

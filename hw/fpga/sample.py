@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from math import inf
 from pathlib import Path
 from random import Random
@@ -15,7 +16,7 @@ from random import Random
 import numpy as np
 
 from ...isa.errors import VdlaError
-from ...isa.params import FEATURES, LEGAL, MEMORIES, HwParams
+from ...isa.params import LEGAL, MEMORIES, HwParams
 from ...runtime.files import write_text
 from .devices import Board, Device
 from .resources import Sample, core_rams, load_samples, multipliers
@@ -36,7 +37,7 @@ def design(count: int, device: Device, largest_block: int, bus_bits: int = 64) -
     the knobs, each over its range. So the design depends on no model.
     """
     candidates = _candidates(device, largest_block, bus_bits)
-    places = np.log2([list(params.to_dict().values()) for params in candidates])
+    places = np.log1p([list(asdict(params).values()) for params in candidates])
     places = places / np.maximum(np.ptp(places, axis=0), 1)
     nearest = np.linalg.norm(places - np.median(places, axis=0), axis=1)
     # The first is the most ordinary one.
@@ -60,7 +61,7 @@ def _candidates(device: Device, largest_block: int, bus_bits: int) -> list[HwPar
         for name, legal in LEGAL.items():
             if name.removesuffix("_depth") in MEMORIES:
                 knobs[name] = round(2 ** rng.uniform(*_LOG2_DEPTHS))
-            elif name not in knobs and name not in ("token_bits", *FEATURES):
+            elif name not in knobs and name != "token_bits":
                 knobs[name] = rng.choice([value for value in legal if value <= _LARGEST])
         try:
             params = HwParams(**knobs)

@@ -55,7 +55,7 @@ PLATFORMS = (
                       vector_passes=4, **ODD),
              WIDE),
     Platform("8x8, bus 256, 2 outstanding",
-             replace(PRESETS["8x8-plain"], bus_bits=256, fetch_depth=32),
+             replace(PRESETS["8x8"], bus_bits=256, fetch_depth=32),
              MemoryParams(256, read_latency_cycles=30, write_latency_cycles=7, outstanding=2)),
     Platform("8x8, ulx3s", PRESETS["8x8"], ULX3S),
     Platform("8x8 odd, packed weights, window, table of int16, vta",

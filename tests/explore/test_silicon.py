@@ -117,8 +117,8 @@ def test_a_design_that_cannot_be_made(
     assert failed and {one.design.machine[0].block for one in failed} == {16}
     assert all(one.reason == "yosys: no cell for a flip-flop" for one in failed)
     assert "yosys" not in (tmp_path / "r.jsonl").read_text(), "the next run tries again"
-    with pytest.raises(VdlaError, match="the first design, 16x16-plain: yosys: no cell"):
-        explored(replace(CELLS, hw="16x16-plain"), tmp_path / "other.jsonl")
+    with pytest.raises(VdlaError, match="the first design, 16x16: yosys: no cell"):
+        explored(replace(CELLS, hw="16x16"), tmp_path / "other.jsonl")
 
 
 def test_ctrl_c_while_cells_are_made(

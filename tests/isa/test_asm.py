@@ -12,9 +12,13 @@ from vdla.isa.opcodes import Units
 from vdla.isa.params import PRESETS, HwParams
 from vdla.isa.program import Program
 
+CONFIG = (
+    '{"block_in": 8, "block_out": 8, "wgt_depth": 2048, "acc_depth": 1024,'
+    ' "vector_table": 2, "vector_window": 3}'
+)
 LISTING = """\
 ; configuration {hash}, 5 instructions
-.config {{"block_in": 8, "block_out": 8, "wgt_depth": 2048, "acc_depth": 1024}}
+.config {config}
 .program 0x1000
 .meta {{"dram_bytes": 16384, "layers": [{{"name": "c;1", "op": "QConv2d", "runs": [[2, 4]]}}]}}
 .data 0x0
@@ -34,7 +38,7 @@ store base=0 dram_addr=0x3000 x_size=1
 
 
 def _program() -> Program:
-    params = PRESETS["8x8-plain"]
+    params = PRESETS["8x8"]
     uops = b"".join(
         encode_uop(uop, params)
         for uop in (Uop(acc=1, inp=2, wgt=3, first=1), Uop(acc=4, inp=5, wgt=6))
@@ -58,9 +62,9 @@ def _program() -> Program:
 def test_a_listing_reads_as_expected_and_returns_the_program() -> None:
     program = _program()
     text = disassemble(program)
-    assert text == LISTING.format(hash=program.params.hash)
+    assert text == LISTING.format(hash=program.params.hash, config=CONFIG)
     assert assemble(text) == program
-    assert assemble(text, PRESETS["8x8-plain"]) == program
+    assert assemble(text, PRESETS["8x8"]) == program
 
 
 @settings(max_examples=200, deadline=None)

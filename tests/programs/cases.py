@@ -43,7 +43,8 @@ ON_ACCELERATOR: Mapping[str, Callable[[], onnx.ModelProto]] = {
     },
 }  # fmt: skip
 MACHINES: Mapping[str, HwParams] = {
-    name: PRESETS[name] for name in ("16x16", "8x8", "4x4", "16x16-plain", "8x8-plain")
+    **{name: PRESETS[name] for name in ("16x16", "8x8", "4x4")},
+    "16x16 without features": HwParams(),
 }
 #: A processor whose code does not depend on the one that compiles it.
 PROCESSOR = Processor(

@@ -18,7 +18,7 @@ def test_only_cases_are_written_down() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", ["digits on 16x16-plain", "digits on 4x4", "dqn, int8, on the CPU"]
+    "name", ["digits on 16x16 without features", "digits on 4x4", "dqn, int8, on the CPU"]
 )
 def test_the_compiler_writes_what_it_wrote(name: str) -> None:
     """The others take minutes: ``make programs``."""

@@ -47,7 +47,7 @@ def test_on_the_accelerator(hw: HwParams | str, shape: tuple[int, ...], vthreads
 
 
 def test_a_configuration_without_a_table_leaves_it_to_the_host() -> None:
-    module = vdla.compile(tanh((1, 20)), hw="16x16-plain")
+    module = vdla.compile(tanh((1, 20)), hw=HwParams())
     x = np.arange(-10, 10, dtype=np.int8).reshape(1, 20)
     np.testing.assert_array_equal(module.run(x)[0], vdla.compile(tanh((1, 20)), "cpu").run(x)[0])
     (row,) = module.report["layers"]
