@@ -292,7 +292,7 @@ def test_limits_that_no_design_keeps_are_one_line(
 def test_the_command(tmp_path: Path) -> None:
     """Real cycles: the command, its JSON, its page, and that it measures nothing twice."""
     (tmp_path / "spec.toml").write_text(
-        f'objectives = ["cycles", "bram"]\nhw = "16x16"\n[networks]\n"{DIGITS}" = 1\n'
+        f'objectives = ["cycles", "bram"]\nhw = "ecp5-85f"\n[networks]\n"{DIGITS}" = 1\n'
         "[limits]\nbram = 190\n[knobs]\nacc_depth = [512, 2048]\nwgt_depth = [256, 512]\n"
     )
     command = [
@@ -302,7 +302,7 @@ def test_the_command(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert run_app(command) == 0
     report = json.loads((tmp_path / "r.json").read_text())
-    assert report["first"]["rung"] == "limit" and report["first"]["values"]["cycles"] == 6248
+    assert report["first"]["rung"] == "limit" and report["first"]["values"]["cycles"] == 6407
     assert report["evaluated"] == 3 and report["front"]
     for design in report["front"]:
         assert design["values"]["bram"] <= 190
