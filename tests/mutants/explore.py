@@ -22,7 +22,7 @@ EXPLORE = (
            "points[:count]", "points[:1]",
            tests("explore/test_front.py")),
     Mutant("a bound that a run beats", "explore", Ladder.bound,
-           "weight * self._macs", "4 * weight * self._macs",
+           "weight * self._macs", "2 * weight * self._macs",
            tests("explore/test_exploration.py::test_no_run_is_below_its_bound")),
     Mutant("the host is free", "explore", Ladder.exact,
            "if covered < self._macs.get(name, 0):", "if False:",
