@@ -75,8 +75,8 @@ def _homes(graph: Graph, nodes: Sequence[Node], params: HwParams) -> dict[str, t
 
 
 def _last_beside(nodes: Sequence[Node], tracks: Mapping[str, Track], step: int) -> int:
-    """The next step on the other track, if it may run at the same time, because it reads no result
-    of what comes between; else this step.
+    """The last step that may run at the same time as this one: the next one on the other track,
+    unless it waits for a step between them; else this step itself.
     """
     mine = tracks.get(nodes[step].output)
     between: set[str] = set()

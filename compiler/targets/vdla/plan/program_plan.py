@@ -136,6 +136,7 @@ def find_plan(
 
     decide([replace(best, track=ON_VECTOR)])
     decide(replace(best, bound=bound) for bound in BOUNDS)
+    # Fused additions may save cycles only where images come in chunks.
     fused = replace(best, addition=FUSED)
     decide([fused])
     decide(replace(plan, image_chunks=SHARES[IMAGE_CHUNKS][-1]) for plan in (best, fused))
