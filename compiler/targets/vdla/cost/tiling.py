@@ -348,7 +348,7 @@ class ProductShape(Shape):
             # With sums of both kinds, products with one of them wait for the other one in tmp.
             waiting = of_inputs if self.sums_weights else 0
             needs["tmp"] = (of_weights + of_inputs + waiting) * vthreads
-            needs["uop"] = uop + tile.oc_blocks * tile.ic_blocks
+            needs["uop"] = uop + 2 * tile.oc_blocks
         return needs
 
     def work(self, tile: Tiling, machine: Machine) -> Work:

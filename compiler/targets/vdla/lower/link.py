@@ -66,20 +66,47 @@ class Place:
 
 
 @dataclass
+class MicroOpRing:
+    """Entries ``begin`` to ``end`` - 1 of the memory of micro-ops, and which sequences are in them.
+    They fill from the bottom; when they are full, they start again empty (tokens order each load
+    behind the last reader).
+    """
+
+    begin: int
+    end: int
+    slots: dict[bytes, int] = field(default_factory=dict)
+    _next: int = 0
+
+    def take(self, data: bytes, entries: int) -> int:
+        """Let a sequence have entries in a row. Returns the first one."""
+        if self.begin + self._next + entries > self.end:
+            self.slots.clear()
+            self._next = 0
+        self.slots[data] = self.begin + self._next
+        self._next += entries
+        return self.slots[data]
+
+
+@dataclass
 class Linker:
     """Instructions in program order (without tokens), each with a note; micro-op memory and DRAM
-    plan. ``micro_ops`` has the data of the loads of micro-ops, in order.
+    plan. ``micro_ops`` has the data of the loads of micro-ops, in order. Layers that are ``beside``
+    others have the last ``beside_uops`` entries for their micro-ops, the others those before them.
     """
 
     params: HwParams
+    beside_uops: int = 0
     dram: DramPlan = field(default_factory=DramPlan)
     notes: list[Note] = field(default_factory=list)
     count: int = 0
     micro_ops: list[bytes] = field(default_factory=list)
     _rows: list[np.ndarray] = field(default_factory=list)
     _note_of: list[np.ndarray] = field(default_factory=list)
-    _uop_slots: dict[bytes, int] = field(default_factory=dict)
-    _uop_end: int = 0
+
+    def __post_init__(self) -> None:
+        depth = self.params.uop_depth
+        first = MicroOpRing(0, depth - self.beside_uops)
+        self._rings = first, MicroOpRing(first.end, depth) if self.beside_uops else first
 
     def add(
         self,
@@ -89,6 +116,7 @@ class Linker:
         firsts: Mapping[str, int] | None = None,
         numbers: Mapping[int, int] | None = None,
         packed: Collection[Buffer] = (),
+        beside: bool = False,
     ) -> int:
         """Append the instructions of a layer, and return how many.
 
@@ -98,6 +126,7 @@ class Linker:
         firsts : the first entries of its buffers, by scratchpad; 0 where nothing is said
         numbers : the loop program's numbers by slot; else those that it was made with
         packed : parameters that are packed weights in DRAM, whose loads were made for others
+        beside : whether its micro-ops are those of a layer beside others
         """
         first_of = firsts or {}
         rows = code.insns.rows.copy()
@@ -115,7 +144,8 @@ class Linker:
             tensors = [places[buffer].name for buffer in buffers if buffer in places]
             self.notes.append(Note(layer, stage, tensors[0] if tensors else ""))
         uops = code.encoded_micro_ops([first_of.get(m, 0) for m in ("acc", "inp", "wgt")])
-        loads, before = self._place_micro_ops(rows, code.insns.opcodes, uops, layer)
+        ring = self._rings[beside]
+        loads, before = self._place_micro_ops(rows, code.insns.opcodes, uops, layer, ring)
         if loads:
             rows = np.insert(rows, before, InsnTable.of(loads, self.params).rows, axis=0)
             notes = np.insert(notes, before, len(self.notes))
@@ -139,29 +169,28 @@ class Linker:
             rows[which, place] = rows[which, place] // plain * packed
 
     def _place_micro_ops(
-        self, rows: np.ndarray, opcodes: np.ndarray, uops: list[bytes], layer: str
+        self,
+        rows: np.ndarray,
+        opcodes: np.ndarray,
+        uops: list[bytes],
+        layer: str,
+        ring: MicroOpRing,
     ) -> tuple[list[Load], list[int]]:
         """Let the GEMMs of some rows begin with the entries where their micro-ops are. Returns the
-        loads of those that are not there, and before which row each one comes. The memory fills
-        from the bottom; when it is full, it starts again empty (tokens order each load behind the
-        last reader)."""
+        loads of those that are not there, and before which row each one comes."""
         column = column_of(Opcode.GEMM, "uop_begin", self.params)
         gemms = np.flatnonzero(opcodes == Opcode.GEMM)
-        entry_bytes, depth = self.params.entry_bytes("uop"), self.params.uop_depth
+        entry_bytes = self.params.entry_bytes("uop")
         begins, loads, before = [], [], []
         for row, number in zip(gemms.tolist(), rows[gemms, column].tolist(), strict=True):
             data = uops[number]
-            begin = self._uop_slots.get(data)
+            begin = ring.slots.get(data)
             if begin is None:
                 count = len(data) // entry_bytes
-                if self._uop_end + count > depth:
-                    self._uop_slots.clear()
-                    self._uop_end = 0
                 address = self.dram.constant(data, f"{layer}.micro-ops")
-                begin = self._uop_slots[data] = self._uop_end
+                begin = ring.take(data, count)
                 loads.append(Load(memory="uop", base=begin, dram_addr=address, x_size=count))
                 before.append(row)
-                self._uop_end += count
                 self.micro_ops.append(data)
             begins.append(begin)
         rows[gemms, column] = begins

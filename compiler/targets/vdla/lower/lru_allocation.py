@@ -12,11 +12,13 @@ class Rotation:
         #: For each entry, the number of the last operator that used it.
         self.last = np.zeros(depth, np.int64)
 
-    def take(self, entries: int) -> int:
+    def take(self, entries: int, kept: int = 0) -> int:
         """Take entries in a row for the next operator: those that have been left alone for longest,
-        of equals the first ones. Returns the first entry.
+        of equals the first ones; none of the last ``kept``, unless it needs them. Returns the first
+        entry.
         """
-        windows = np.lib.stride_tricks.sliding_window_view(self.last, max(entries, 1))
+        end = max(self.last.size - kept, entries)
+        windows = np.lib.stride_tricks.sliding_window_view(self.last[:end], max(entries, 1))
         first = int(windows.max(axis=1).argmin())
         self.last[first : first + entries] = self.last.max() + 1
         return first

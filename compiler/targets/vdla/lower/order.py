@@ -38,7 +38,8 @@ LOAD_CYCLES = 3
 #: For each track, the unit that does most of its work.
 ARITHMETIC = (Unit.GEMM, Unit.VECTOR)
 TRACKS = len(ARITHMETIC)
-_UNITS, _LOAD, _VECTOR, _STORE = len(Unit), int(Unit.LOAD), int(Unit.VECTOR), int(Unit.STORE)
+_UNITS, _LOAD, _GEMM = len(Unit), int(Unit.LOAD), int(Unit.GEMM)
+_VECTOR, _STORE = int(Unit.VECTOR), int(Unit.STORE)
 _PARAM, _TABLE, _VECTOR_INSN = int(Opcode.PARAM), int(Opcode.TABLE), int(Opcode.VECTOR)
 #: Queues for loads of weights, and as many for loads of other constants: operators of the tensor
 #: track have them in turn.
@@ -215,8 +216,9 @@ def _find_order(
                 # ready for longer goes before them.
                 if unit == other and unit == _VECTOR and pass_tmp[waiting[fronts[best]]]:
                     better = ready[queue] < ready[best]
-                # Else a track may hold up the other one while stores are what both wait for.
-                if unit == other and unit == _STORE:
+                # Else a track may hold up the other one while stores are what both wait for, or
+                # products that read what the other ones make.
+                if unit == other and (unit == _STORE or unit == _GEMM):
                     better = members[bounds[group]] < members[bounds[waiting[fronts[best]]]]
             if better:
                 best, best_begin, best_reserve, best_wanted = queue, begin, reserve, wanted

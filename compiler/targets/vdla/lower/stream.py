@@ -142,6 +142,12 @@ class Mark(NamedTuple):
     buffer: Buffer | None = None
 
 
+def _is_sum(loops: list[Loop]) -> bool:
+    """Whether a nest is one loop of many steps, all of which add to the same entry."""
+    fused = fuse_loops(loops)
+    return len(fused) == 1 and not fused[0].strides[0] and fused[0].extent > 4
+
+
 @dataclass
 class Stream:
     """The instructions of a loop program in program order, each with a mark; ``mark`` is that of
@@ -270,7 +276,14 @@ class Stream:
         """Run a nest on the tensor core. ``bases`` and strides are (acc, inp, wgt) entries. A loop
         with acc stride 0 is a reduction. The two longest loops become the instruction's loops, the
         others become micro-ops. ``init``: the first reduction step overwrites the accumulators;
-        then no reduction becomes one of the instruction's loops."""
+        then no reduction becomes one of the instruction's loops. A reduction to one entry is two
+        instructions, of the first step and of the others, whose loop is the second one's."""
+        if init and _is_sum(loops):
+            (steps,) = fuse_loops(loops)
+            self.gemm(bases, [], init)
+            acc, inp, wgt = (base + stride for base, stride in zip(bases, steps.strides, strict=True))
+            self.gemm((acc, inp, wgt), [Loop(steps.extent - 1, steps.strides)], False)
+            return
         key = bases, tuple(loops), init
         if key not in self._gemms:
             self._gemms[key] = self._micro_ops(bases, loops, init)

@@ -145,7 +145,7 @@ class LinkedPart:
     dumps: InitVar[Dumps]
 
     def __post_init__(self, dumps: Dumps) -> None:
-        self.linker = Linker(self.machine.params)
+        self.linker = Linker(self.machine.params, self._beside_uops())
         self.placed, self.memory_plan = self._place()
         #: The track and the turn of each instruction, by operator.
         self.tracks: list[np.ndarray] = []
@@ -163,6 +163,19 @@ class LinkedPart:
         times = [operator.node.shares.get(ROOM_TIMES) for operator in self.made.values()]
         limits = [limit for limit in times if limit is not None]
         return self.machine.room(max(limits) if limits and len(limits) == len(times) else None)
+
+    def _beside_uops(self) -> int:
+        """The micro-ops for which operators of the vector track have entries of their own: the most
+        of one of them, if that leaves enough for each sequence of the others."""
+        total, longest = 0, 0
+        for operator in self.made.values():
+            lengths = [len(u) for u in operator.code.object_code(operator.image_chunks).micro_ops]
+            if operator.template.track is Track.VECTOR:
+                total = max(total, sum(lengths))
+            else:
+                longest = max(longest, *lengths, 0)
+        depth = self.machine.params.uop_depth
+        return total if total <= min(depth - longest, depth // 4) else 0
 
     def _place(self) -> tuple[dict[str, int], dict]:
         """The address of every activation, and how they share memory."""
@@ -227,7 +240,10 @@ class LinkedPart:
         by_buffer = dict(zip(buffers, places, strict=True))
         code = operator.code.object_code(operator.image_chunks)
         firsts = self._firsts(operator)
-        return self.linker.add(code, node.name, by_buffer, firsts, operator.numbers, packed)
+        beside = operator.template.track is Track.VECTOR
+        return self.linker.add(
+            code, node.name, by_buffer, firsts, operator.numbers, packed, beside
+        )
 
     def _firsts(self, operator: Operator) -> Mapping[str, int]:
         """The first entries of an operator's buffers, by scratchpad. Operators of the vector track
@@ -238,7 +254,16 @@ class LinkedPart:
         used = operator.code.used
         if operator.template.track is Track.VECTOR:
             return {name: self.room.of(name) - entries for name, entries in used.items()}
-        return {name: self.turn_taking[name].take(used[name]) for name in TENSOR_SCRATCHPADS}
+        nodes = self.part.nodes
+        at = nodes.index(operator.node)
+        beside = [
+            next((o for n in near if (o := self.made.get(n.output)) and o.template.track is Track.VECTOR), None)
+            for near in (nodes[at::-1], nodes[at:])
+        ]
+        return {
+            name: self.turn_taking[name].take(used[name], max((o.code.used.get(name, 0) for o in beside if o), default=0))
+            for name in TENSOR_SCRATCHPADS
+        }
 
     @cached_property
     def digest(self) -> bytes:
