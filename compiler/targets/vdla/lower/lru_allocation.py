@@ -14,8 +14,8 @@ class Rotation:
 
     def take(self, entries: int, kept: int = 0) -> int:
         """Take entries in a row for the next operator: those that have been left alone for longest,
-        of equals the first ones; none of the last ``kept``, unless it needs them. Returns the first
-        entry.
+        of equals the first ones. The last ``kept`` are for others, unless there are too few.
+        Returns the first entry.
         """
         end = max(self.last.size - kept, entries)
         windows = np.lib.stride_tricks.sliding_window_view(self.last[:end], max(entries, 1))

@@ -51,6 +51,8 @@ from .dram_layout import place_activations
 from .program_plan import ROOM_TIMES
 from .scratchpads import Operator
 
+#: The micro-ops of operators of the vector track have this part of their memory, at most.
+BESIDE_SHARE = 4
 #: A column without rows: a part may have no instructions.
 _EMPTY = np.zeros(0, np.int64)
 
@@ -165,17 +167,18 @@ class LinkedPart:
         return self.machine.room(max(limits) if limits and len(limits) == len(times) else None)
 
     def _beside_uops(self) -> int:
-        """The micro-ops for which operators of the vector track have entries of their own: the most
-        of one of them, if that leaves enough for each sequence of the others."""
-        total, longest = 0, 0
+        """How many entries operators of the vector track have for their micro-ops alone: as many as
+        one of them needs at most, if that leaves enough for the others. Else they share all.
+        """
+        depth, needed, longest = self.machine.params.uop_depth, 0, 0
         for operator in self.made.values():
-            lengths = [len(u) for u in operator.code.object_code(operator.image_chunks).micro_ops]
+            code = operator.code.object_code(operator.image_chunks)
+            lengths = [len(sequence) for sequence in code.micro_ops]
             if operator.template.track is Track.VECTOR:
-                total = max(total, sum(lengths))
+                needed = max(needed, sum(lengths))
             else:
-                longest = max(longest, *lengths, 0)
-        depth = self.machine.params.uop_depth
-        return total if total <= min(depth - longest, depth // 4) else 0
+                longest = max([longest, *lengths])
+        return needed if needed <= min(depth // BESIDE_SHARE, depth - longest) else 0
 
     def _place(self) -> tuple[dict[str, int], dict]:
         """The address of every activation, and how they share memory."""
@@ -249,19 +252,13 @@ class LinkedPart:
         """The first entries of an operator's buffers, by scratchpad. Operators of the vector track
         have theirs at the end. Operators of the tensor track have those that are theirs alone where
         the longest time has passed since the last use, so that an operator's first weights are
-        loaded while others before it still use theirs.
+        loaded while others before it still use theirs; but none that a neighbour has at the end.
         """
         used = operator.code.used
         if operator.template.track is Track.VECTOR:
             return {name: self.room.of(name) - entries for name, entries in used.items()}
-        nodes = self.part.nodes
-        at = nodes.index(operator.node)
-        beside = [
-            next((o for n in near if (o := self.made.get(n.output)) and o.template.track is Track.VECTOR), None)
-            for near in (nodes[at::-1], nodes[at:])
-        ]
         return {
-            name: self.turn_taking[name].take(used[name], max((o.code.used.get(name, 0) for o in beside if o), default=0))
+            name: self.turn_taking[name].take(used[name], operator.beside.get(name, 0))
             for name in TENSOR_SCRATCHPADS
         }
 

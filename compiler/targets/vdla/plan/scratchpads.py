@@ -10,7 +10,7 @@ results shall come rows first: its :class:`~.machine.Context`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from functools import lru_cache, partial
 from math import prod
@@ -49,6 +49,7 @@ SHARED = ("inp", "out", "par")
 class Operator:
     """A node that has instructions, with its choice and its loop program, whose images are loaded
     in ``image_chunks`` chunks, and whose ``numbers`` by slot may be others than those of its code.
+    Its neighbours on the vector track use the last ``beside`` entries, by scratchpad.
     """
 
     node: Node
@@ -58,6 +59,7 @@ class Operator:
     code: Code
     image_chunks: int = USUAL_CHUNKS
     numbers: Mapping[int, int] | None = None
+    beside: Mapping[str, int] = field(default_factory=dict)
 
 
 def share_scratchpads(
@@ -153,7 +155,7 @@ def share_scratchpads(
         schedule = partial(template.schedule, workload, found.knobs, node.name)
         made_of = ready.code(same, schedule, eighths, dumps)
         made[node.output] = Operator(
-            node, template, workload, found, made_of.code, parts, made_of.numbers
+            node, template, workload, found, made_of.code, parts, made_of.numbers, taken
         )
         dumps.step()
         return made[node.output]
@@ -199,7 +201,7 @@ def _attempt(
 
 def _values(workload: Workload) -> tuple:
     """All that a workload says but for its context, also what does not decide about speed."""
-    names = (field.name for field in fields(workload))
+    names = (known.name for known in fields(workload))
     return tuple(getattr(workload, name) for name in names if name != "context")
 
 

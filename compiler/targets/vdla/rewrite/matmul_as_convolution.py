@@ -732,8 +732,10 @@ class _Images:
         rows = np.arange(channels)[:, None] * positions + np.arange(first, first + count)
         if first + count > positions or (order.reshape(channels, count) != rows).any():
             return ""
-        some = Slice((0, 0, first, 0), (1, 1, 1, 1), (1, channels, count, 1))
-        found = self.once(f"{name}.places", some, source, "some places of an image")
+        found = source
+        if count < positions:
+            some = Slice((0, 0, first, 0), (1, 1, 1, 1), (1, channels, count, 1))
+            found = self.once(f"{name}.places", some, source, "some places of an image")
         if self[found].shape == shape:
             return found
         return self.once(f"{name}.flat", Reshape(shape), found, "no data moves")
