@@ -431,6 +431,8 @@ class WindowShape(Shape):
     sums: int = 1
     #: Whether the weights and parameters of all channels stay in par, and are loaded once.
     resident: bool = False
+    #: Whether results pass tmp, block by block of channels, and are looked up in a table there.
+    looked_up: bool = False
 
     noun = "a window of"
 
@@ -459,6 +461,7 @@ class WindowShape(Shape):
             "inp": blocks * inputs * vthreads,
             "out": blocks * tile.rows * tile.cols * vthreads,
             "par": par if self.weighted else 3,
+            "tmp": tile.rows * tile.cols * self.looked_up,
         }
 
     def work(
@@ -478,9 +481,11 @@ class WindowShape(Shape):
         loaded = self.weighted and not self.resident
         par = _load_cycles(1, par_bytes, machine) + INSN_CYCLES if loaded else 0.0
         iterations = self.taps * tile.rows * slide_cols(tile.cols, self.sums)
-        compute = tile.oc_blocks * (iterations + insn_cycles)
+        again = (tile.rows * tile.cols + insn_cycles) * self.looked_up
+        compute = tile.oc_blocks * (iterations + insn_cycles + again)
         store = _store_cycles(tile, self, machine)
-        fetch = (1 + 2 * loaded + 3 * tile.oc_blocks) * _fetch_cycles(machine)
+        insns = 1 + 2 * loaded + (3 + self.looked_up) * tile.oc_blocks
+        fetch = insns * _fetch_cycles(machine)
         stay = tile.order == "weights"
         changes, tiles = np.where(stay, channel_tiles, 1), channel_tiles * pixel_tiles
         loads = np.where(stay, par, 0.0), inp, np.where(stay, 0.0, par)

@@ -13,7 +13,7 @@ from ....choose.space import Workload
 from ....graph.ir import Graph, Node
 from ...base import Part
 from ..machine import ACCELERATOR, Machine
-from ..rewrite.fuse_epilogues import fuse_epilogues
+from ..rewrite.fuse_epilogues import fuse_epilogues, fuse_window_tables
 from ..rewrite.fuse_inverted_residuals import fuse_inverted_residuals
 from ..rewrite.fuse_tables_into_readers import fuse_tables_into_readers
 from ..rewrite.order_by_first_use import order_by_first_use
@@ -118,6 +118,7 @@ class Planner:
         graph = self._fuse_epilogues(chooser, plan.addition)
         graph = fuse_tables_into_readers(graph, Means(self.machine).sums)
         graph = self._fuse_expansions(chooser, order_by_first_use(graph), plan)
+        graph = fuse_window_tables(graph)
         nodes = []
         for node in graph.nodes:
             template = self.template_of(graph, node) if node.target == ACCELERATOR else None

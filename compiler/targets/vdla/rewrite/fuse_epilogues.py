@@ -9,6 +9,11 @@ image to it::
     h = QConv2d(x, w, b);  y = QAdd(h, z)           ->      y = QConvAdd(x, w, b, z)
 
 The result of the convolution is still rounded to int8, but it does not go to DRAM.
+
+A depthwise convolution fuses with a table only, also where a reshape that moves no data stands
+between them::
+
+    h = QConv2d(x, w, b);  r = Reshape(h);  y = QTable(r)      ->      y = Reshape(QConvTable(..))
 """
 
 from __future__ import annotations
@@ -16,10 +21,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from ....graph.ir import Graph, Node
+from ....graph.ir import Graph, Node, Tensor
 from ....graph.ops.convolution import QConv2d
-from ....graph.ops.fused_pairs import EPILOGUES
-from ....graph.ops.integer import QAdd
+from ....graph.ops.fused_pairs import EPILOGUES, QConvTable
+from ....graph.ops.integer import QAdd, QTable
+from ....graph.ops.movement import Reshape
 from ....graph.passes.dead_code import dead_code
 from ..machine import ACCELERATOR
 
@@ -51,6 +57,35 @@ def fuse_epilogues(graph: Graph, adds_image: AddsImage) -> Graph:
                 fused[node.output] = made
                 break
     return dead_code(graph.with_nodes(fused.get(n.output, n) for n in graph.nodes))
+
+
+def fuse_window_tables(graph: Graph) -> Graph:
+    """Fuse each table on the accelerator into the depthwise convolution that it alone reads. Where
+    the readers of a table look it up themselves, that costs less: this pass comes behind."""
+    before = {node.output: source for source, node in graph.links()}
+    changed: dict[str, Node] = {}
+    made: list[Tensor] = []
+    for node in graph.nodes:
+        source, moved = before.get(node.output), None
+        if source is not None and isinstance(source.op, Reshape):
+            source, moved = before.get(source.output), source
+        if not isinstance(node.op, QTable) or source is None:
+            continue
+        nodes, conv = [source, node, *([moved] if moved else [])], source.op
+        if not isinstance(conv, QConv2d) or {n.target for n in nodes} != {ACCELERATOR}:
+            continue
+        if not conv.is_depthwise(graph[source.inputs[1]].shape):
+            continue
+        fused = replace(source, op=QConvTable(conv, node.op), output=node.output)
+        if moved is not None:
+            image = replace(graph[source.output], name=f"{node.output}.windows")
+            made.append(image)
+            fused = replace(fused, output=image.name)
+            changed[node.output] = replace(moved, inputs=(image.name,), output=node.output)
+            changed[moved.output] = fused
+        else:
+            changed[node.output] = fused
+    return dead_code(graph.with_nodes((changed.get(n.output, n) for n in graph.nodes), *made))
 
 
 def _fuse(graph: Graph, source: Node, node: Node, adds_image: AddsImage) -> Node | None:

@@ -130,7 +130,7 @@ class FusedProducts(Products):
     ops = tuple(EPILOGUES)
 
     def handles(self, graph: Graph, node: Node) -> bool:
-        return True
+        return super().handles(graph, _products_of(node))
 
     def takes(self, graph: Graph, node: Node) -> str | Refusal:
         return f"convolution on the tensor core, {_kind(node).says}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -15,6 +15,8 @@ from ....choose.space import Knobs, Refusal
 from ....graph.arithmetic.requant import INT8_MIN
 from ....graph.ir import Graph, Node
 from ....graph.ops.convolution import QConv2d
+from ....graph.ops.fused_pairs import QConvTable
+from ....graph.ops.integer import QTable
 from ....graph.ops.pooling import QAvgPool, QMaxPool
 from ....te.expr import Expr
 from ....te.schedule import Schedule, create_schedule
@@ -33,6 +35,7 @@ from .base import (
     uniform_parameters,
 )
 from .convolution import folded_bias, split_int8
+from .lookup_table import table_words
 
 Kind = Literal["max", "sum", "weighted sum"]
 
@@ -105,7 +108,7 @@ def plan_slide(
 class WindowWorkload(PlannedWorkload):
     """Channels reduced over a window: pooling, or ("weighted sum") depthwise convolution, where
     each weight is the sum of ``parts`` int8 values. The image is padded with ``pad_value``. The
-    windows ``slide``, or make one product after the other.
+    windows ``slide``, or make one product after the other. Results may be ``looked_up`` in a table.
     """
 
     kind: Kind
@@ -118,13 +121,14 @@ class WindowWorkload(PlannedWorkload):
     pad_value: int = field(compare=False)
     epilogue: E.Epilogue = field(compare=False)
     slide: Slide | None = field(default=None, compare=False)
+    looked_up: bool = False
 
     @property
     def shape(self) -> WindowShape:
         """The windows as the planner sees them."""
         shape = WindowShape(
             oc_blocks=self.blocks, parts=self.parts, weighted=self.weighted,
-            **self.window.sizes(self.height, self.width),
+            looked_up=self.looked_up, **self.window.sizes(self.height, self.width),
         )  # fmt: skip
         if self.slide is None:
             return shape
@@ -142,7 +146,7 @@ class Windows(PlannedTiles[WindowWorkload]):
     """Windows on the vector unit: a maximum, a sum, or a sum of products."""
 
     name = "windows"
-    ops = (QConv2d, QMaxPool, QAvgPool)
+    ops = (QConv2d, QConvTable, QMaxPool, QAvgPool)
     track = Track.VECTOR
 
     @property
@@ -152,12 +156,11 @@ class Windows(PlannedTiles[WindowWorkload]):
         return Fraction(7, 16) if self.machine.params.vector_window else super().share
 
     def handles(self, graph: Graph, node: Node) -> bool:
-        if not isinstance(node.op, QConv2d):
-            return True
-        return node.op.is_depthwise(graph[node.inputs[1]].shape)
+        op = split_epilogue(node)[0].op
+        return not isinstance(op, QConv2d) or op.is_depthwise(graph[node.inputs[1]].shape)
 
     def takes(self, graph: Graph, node: Node) -> str | Refusal:
-        if isinstance(node.op, QConv2d):
+        if isinstance(node.op, QConv2d | QConvTable):
             return "depthwise convolution on the vector unit"
         assert isinstance(node.op, QMaxPool | QAvgPool)
         height, width = node.op.kernel
@@ -182,6 +185,10 @@ class Windows(PlannedTiles[WindowWorkload]):
                 window = E.Window(op.kernel, op.strides, op.pads)
                 epilogue = E.Epilogue.from_requant(op.requant)
                 return WindowWorkload("sum", *image, window, 1, context, op.x_zero_point, epilogue)
+        node, table = split_epilogue(node)
+        if table is not None:
+            par = context.budget.par - self.machine.params.table_entries
+            context = replace(context, budget=replace(context.budget, par=par))
         op, weight = node.op_as(QConv2d), graph[node.inputs[1]]
         assert weight.data is not None
         kernel = weight.shape[2], weight.shape[3]
@@ -191,6 +198,7 @@ class Windows(PlannedTiles[WindowWorkload]):
             "weighted sum", *image, window, parts, context, op.x_zero_point,
             E.Epilogue.from_requant(op.requant),
             plan_slide(window, *image[1:], self.machine.params.vector_window, parts),
+            table is not None,
         )  # fmt: skip
 
     def context_used(self, workload: WindowWorkload, knobs: Knobs) -> Hashable:
@@ -200,7 +208,8 @@ class Windows(PlannedTiles[WindowWorkload]):
         """Parameters of the program: data; for a weighted sum the weights, int8 [blocks, KH, KW,
         block], or [blocks, parts, KH, KW, block] where a weight has several parts, and those of a
         window that slides int32 [.., KH, phases, block]; par, [blocks, 3, block] for a weighted
-        sum, else [1, 3, block] for all channels; out.
+        sum, else [1, 3, block] for all channels; the table, if there is one, in which results are
+        looked up that wait in ``tmp``, block by block of channels; out.
         """
         params, blocks, weighted = self.machine.params, workload.blocks, workload.weighted
         size = (blocks, workload.height, workload.width, params.batch, params.block)
@@ -214,9 +223,13 @@ class Windows(PlannedTiles[WindowWorkload]):
         sets = (blocks if weighted else 1, E.REQUANT_ENTRIES, params.block)
         par = placeholder(sets, "int32", "param")
         reduced, image = _reduced(workload, data, wide, part)
-        out = E.requantized(reduced, par, workload.epilogue, per_channel=weighted)
-        s = _schedule(workload, out, reduced, image, par, wide, make_tiling(knobs))
-        return lower(s, [data, *([weight] if weighted else []), par, out], name)
+        first = E.requantized(reduced, par, workload.epilogue, per_channel=weighted)
+        looked_up = _LookedUp.of(first, params) if workload.looked_up else None
+        s = _schedule(workload, first, looked_up, reduced, image, par, wide, make_tiling(knobs))
+        constants = [*([weight] if weighted else []), par]
+        if looked_up is not None:
+            return lower(s, [data, *constants, looked_up.words, looked_up.out], name)
+        return lower(s, [data, *constants, first], name)
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
         match node.op:
@@ -227,6 +240,7 @@ class Windows(PlannedTiles[WindowWorkload]):
                 count = op.kernel[0] * op.kernel[1]
                 bias = np.full(self.machine.params.block, -op.x_zero_point * count, np.int32)
                 return {"requantisation": requant_parameters(bias, op.requant, self.machine)}
+        node, table = split_epilogue(node)
         op, (weight, bias) = node.op_as(QConv2d), (graph[name].data for name in node.inputs[1:])
         assert weight is not None and bias is not None
         params = self.machine.params
@@ -239,7 +253,15 @@ class Windows(PlannedTiles[WindowWorkload]):
         return {
             "weight": packed[0] if len(packed) == 1 else np.stack(packed, 1),
             "requantisation": requant_parameters(folded, op.requant, self.machine),
+            **({} if table is None else {"table": table_words(table, self.machine)}),
         }
+
+
+def split_epilogue(node: Node) -> tuple[Node, QTable | None]:
+    """A node without the table of its results, and this table, if it has one."""
+    if isinstance(node.op, QConvTable):
+        return replace(node, op=node.op.first), node.op.last
+    return node, None
 
 
 def _reduced(
@@ -288,15 +310,35 @@ def slid(
     return compute((image.shape[0], *size, *image.shape[3:]), rule, "reduced")
 
 
+class _LookedUp(NamedTuple):
+    """The rounded results in ``tmp``, a table of them, and what is looked up in it."""
+
+    rounded: Tensor
+    words: Tensor
+    out: Tensor
+
+    @classmethod
+    def of(cls, first: Tensor, params: HwParams) -> _LookedUp:
+        table = E.LookupTable(params)
+        rounded = compute(first.shape, lambda *i: first[i].astype("int32"), "rounded")
+        out = compute(first.shape, lambda *i: table.int8(rounded[i]), "out")
+        return cls(rounded, table.words, out)
+
+
 def _schedule(
-    workload: WindowWorkload, out: Tensor, reduced: Tensor, image: Tensor, par: Tensor,
-    wide: Tensor, tiling: Tiling,
+    workload: WindowWorkload, first: Tensor, looked_up: _LookedUp | None, reduced: Tensor,
+    image: Tensor, par: Tensor, wide: Tensor, tiling: Tiling,
 ) -> Schedule:  # fmt: skip
     """Tiles of channels, rows and columns; weights, if there are any, with their channels, or
     resident: those of all channels before all tiles."""
+    out = first if looked_up is None else looked_up.out
     s = create_schedule(out)
     local = s.cache_write(out, "out")
-    constants = [s.cache_read(par, "par", [local])]
+    constants = [s.cache_read(par, "par", [local if looked_up is None else first])]
+    if looked_up is not None:
+        s.cache_read(looked_up.words, "par", [local])  # once, for all tiles
+        s[first].compute_inline()
+        E.attach(s, dict.fromkeys((reduced, looked_up.rounded), "tmp"), s[local], local.axes[0])
     if workload.weighted:
         s[wide].set_scope("par")
         constants.append(wide)
@@ -311,7 +353,9 @@ def _schedule(
         case _:
             passing = [channels, rows, cols]
     tile = E.vthread_tiles(s[out], passing, tiling.vthreads)
-    E.attach(s, {reduced: "tmp", image: "inp", local: "out"}, s[out], tile)
+    E.attach(s, {image: "inp", local: "out"}, s[out], tile)
+    if looked_up is None:
+        E.attach(s, {reduced: "tmp"}, s[out], tile)
     s[reduced].reorder(*reduced.reduce_axes, *reduced.axes)
     # Parameters that all channels share are loaded once, so they are not attached to a tile.
     for tensor in constants if workload.weighted and not workload.shape.resident else ():
