@@ -179,7 +179,8 @@ def mean_to_pool(draft: Draft) -> None:
 
 def flatten_products(draft: Draft) -> None:
     """``MatMul(x, w)`` of more than two dimensions by a constant matrix becomes a Gemm of all rows
-    between two Reshapes, and takes over a constant per channel that is added to it."""
+    between two Reshapes, and takes over constants per channel that are added to it and that it is
+    multiplied by."""
     rows: dict[str, str] = {}
     sizes = draft.written_shapes()
     for node in list(draft.nodes):
@@ -195,14 +196,20 @@ def flatten_products(draft: Draft) -> None:
             rows[x] = draft.fresh(f"{x}.rows")
             flat = draft.constant(f"{rows[x]}.shape", np.array([-1, weight.shape[0]]))
             made.append(helper.make_node("Reshape", [x, flat], [rows[x]], rows[x]))
-        inputs = [rows[x], node.input[1]]
-        added = _added_constant(draft, node)
-        if added is not None:
-            sum_, bias = added
+        inputs, merged, bias = [rows[x], node.input[1]], [node], None
+        if (added := _reader_with_constant(draft, node, "Add")) is not None:
+            merged.append(added[0])
+            bias = added[1]
+        if (scaled := _reader_with_constant(draft, merged[-1], "Mul")) is not None:
+            merged.append(scaled[0])
+            inputs[1] = draft.constant(f"{result}.scaled", weight * scaled[1].astype(weight.dtype))
+            bias = None if bias is None else bias * scaled[1]
+        if bias is not None:
             inputs.append(draft.constant(f"{result}.bias", bias.astype(np.float32)))
-            result = sum_.output[0]
-            draft.nodes.remove(sum_)
-            draft.fused.append(label(sum_))
+        for other in merged[1:]:
+            result = other.output[0]
+            draft.nodes.remove(other)
+            draft.fused.append(label(other))
         product = draft.fresh(f"{result}.rows")
         made.append(helper.make_node("Gemm", inputs, [product], label(node)))
         shape = draft.constant(f"{result}.shape", back)
@@ -375,16 +382,21 @@ def _is_of_tokens(draft: Draft, node: onnx.NodeProto) -> bool:
     return known is not None and known.ndim == 2 and len(draft.shapes.get(x, ())) > 2
 
 
-def _added_constant(draft: Draft, node: onnx.NodeProto) -> tuple[onnx.NodeProto, np.ndarray] | None:
-    """The Add that alone reads a product and adds a constant, as one number [C] per channel."""
+def _reader_with_constant(
+    draft: Draft, node: onnx.NodeProto, kind: str
+) -> tuple[onnx.NodeProto, np.ndarray] | None:
+    """The Add or Mul that alone reads a result, and its constant, as one number [C] per channel.
+    One number for all that a result is multiplied by is :func:`scale_weights`' matter."""
     result = node.output[0]
     if draft.readers()[result] != 1:
         return None
     reader = next((other for other in draft.nodes if result in other.input), None)
-    if reader is None or reader.op_type != "Add":
+    if reader is None or reader.op_type != kind:
         return None
     value = draft.constants.get(next((name for name in reader.input if name != result), ""))
-    channels = None if value is None else _per_channel(draft, node, value)
+    if value is None or (kind == "Mul" and value.size == 1):
+        return None
+    channels = _per_channel(draft, node, value)
     return None if channels is None else (reader, channels)
 
 

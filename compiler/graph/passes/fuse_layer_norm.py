@@ -10,7 +10,6 @@ import numpy as np
 from ...te.expr import Binary, Call, Const, Expr, Var, substitute
 from ..ir import Graph, Node, Tensor
 from ..ops.elementwise import Add, Map
-from ..ops.linear import QMatMul
 from ..ops.movement import Reshape, Slice
 from ..ops.normalisation import Numbers, QLayerNorm
 from ..ops.quantisation import Dequantize, Quantize
@@ -23,15 +22,11 @@ MOST_GAIN = 2.0**30
 
 def fuse_layer_norm(graph: Graph) -> Graph:
     """``Quantize(normalised(Dequantize(x)) * gain + bias)`` becomes ``QLayerNorm(x)``, where it
-    runs along the last axis of a graph that multiplies activations, as attention does. A Reshape
-    before the Quantize, which makes rows of tokens, comes behind it then, and so does a Slice,
-    which takes the class token.
+    runs along the last axis. A Reshape before the Quantize, which makes rows of tokens, comes
+    behind it then, and so does a Slice, which takes the class token.
 
-    It does for every target, so that a model's values are the same on all of them. Normalisation in
-    any other graph stays in float32.
+    It does for every target, so that a model's values are the same on all of them.
     """
-    if not any(isinstance(node.op, QMatMul) for node in graph.nodes):
-        return graph
     producers = graph.producers()
     nodes: list[Node] = []
     tensors: list[Tensor] = []

@@ -37,7 +37,7 @@ from .....isa.params import HwParams
 from ....choose.space import KnobValue
 from ....graph.ops.base import Pair
 from ..expressions import Window
-from ..machine import Budget, Context, Machine
+from ..machine import LONG_SUM, Budget, Context, Machine
 from .pipeline_model import replayed
 
 #: Loads are scarce where what must be read takes at least this share of the products' cycles. In
@@ -348,7 +348,7 @@ class ProductShape(Shape):
             # With sums of both kinds, products with one of them wait for the other one in tmp.
             waiting = of_inputs if self.sums_weights else 0
             needs["tmp"] = (of_weights + of_inputs + waiting) * vthreads
-            needs["uop"] = uop + 2 * tile.oc_blocks
+            needs["uop"] = uop + tile.oc_blocks * np.where(tile.ic_blocks < LONG_SUM, tile.ic_blocks, 2)
         return needs
 
     def work(self, tile: Tiling, machine: Machine) -> Work:

@@ -19,7 +19,7 @@ from .....isa.errors import VdlaError
 from .....isa.insn import Gemm, Insn, Load, Param, Store, Table, Vector
 from .....isa.params import HwParams
 from ....tir.ir import Buffer
-from ..machine import vector_loops
+from ..machine import LONG_SUM, vector_loops
 
 
 class Loop(NamedTuple):
@@ -142,10 +142,11 @@ class Mark(NamedTuple):
     buffer: Buffer | None = None
 
 
-def _is_sum(loops: list[Loop]) -> bool:
+def _is_long_sum(loops: list[Loop]) -> bool:
     """Whether a nest is one loop of many steps, all of which add to the same entry."""
-    fused = fuse_loops(loops)
-    return len(fused) == 1 and not fused[0].strides[0] and fused[0].extent > 4
+    if len(loops) != 1 or loops[0].extent < LONG_SUM:
+        return False
+    return not loops[0].strides[0]
 
 
 @dataclass
@@ -276,13 +277,14 @@ class Stream:
         """Run a nest on the tensor core. ``bases`` and strides are (acc, inp, wgt) entries. A loop
         with acc stride 0 is a reduction. The two longest loops become the instruction's loops, the
         others become micro-ops. ``init``: the first reduction step overwrites the accumulators;
-        then no reduction becomes one of the instruction's loops. A reduction to one entry is two
-        instructions, of the first step and of the others, whose loop is the second one's."""
-        if init and _is_sum(loops):
-            (steps,) = fuse_loops(loops)
+        then no reduction becomes one of the instruction's loops. A long sum of a single entry is
+        two instructions: its first step, and a loop over the others."""
+        if init and _is_long_sum(fused := fuse_loops(loops)):
+            [(steps, (of_acc, of_inp, of_wgt))] = fused
+            acc, inp, wgt = bases
+            others = [Loop(steps - 1, (of_acc, of_inp, of_wgt))]
             self.gemm(bases, [], init)
-            acc, inp, wgt = (base + stride for base, stride in zip(bases, steps.strides, strict=True))
-            self.gemm((acc, inp, wgt), [Loop(steps.extent - 1, steps.strides)], False)
+            self.gemm((acc + of_acc, inp + of_inp, wgt + of_wgt), others, init=False)
             return
         key = bases, tuple(loops), init
         if key not in self._gemms:

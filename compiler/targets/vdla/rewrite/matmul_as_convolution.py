@@ -123,14 +123,12 @@ def matmul_as_convolution(graph: Graph, limits: Limits) -> Graph:
     """Rewrite the dense layers and the products of two activations that are on the accelerator, and
     what is around them."""
     images = _Images(graph, limits)
-    rules = [images.absorb_flatten, images.rewrite_dense, images.rewrite_elementwise]
-    if images.are_multiplied:
-        rules += [
-            images.product, images.rewrite_channel_bias, images.rewrite_softmax, images.normalise,
-            images.rotate, images.concatenate, images.flatten, images.read_directly,
-        ]  # fmt: skip
-    for node in graph.nodes:
-        node = images.fold_table(node) if images.are_multiplied else node
+    rules = [
+        images.absorb_flatten, images.rewrite_dense, images.rewrite_elementwise, images.product,
+        images.rewrite_channel_bias, images.rewrite_softmax, images.normalise, images.rotate,
+        images.concatenate, images.flatten, images.read_directly,
+    ]  # fmt: skip
+    for node in map(images.fold_table, graph.nodes):
         if not any(rule(node) for rule in rules):
             images.append(node)
     return dead_code(graph.with_nodes(images.nodes, *images.made.values()))
@@ -173,11 +171,15 @@ class _Images:
     grown: dict[str, tuple[str, tuple[int, int, int], str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        #: Whether there are products of two activations.
-        self.are_multiplied = any(map(_is_product, self.graph.nodes))
+        #: Whether there are products of two activations, or dense layers of several rows.
+        self.has_matrices = any(_is_product(n) or self.is_tall(n) for n in self.graph.nodes)
         self.before = self.graph.producers()
         softmaxes = filter(self.is_softmax_of_rows, self.graph.nodes)
         self.exchanged = set(map(self.find_scores, softmaxes))
+
+    def is_tall(self, node: Node) -> bool:
+        """Whether a node is a dense layer of more rows than the batch."""
+        return isinstance(node.op, QDense) and self[node.inputs[0]].shape[0] > self.limits.batch
 
     def is_softmax_of_rows(self, node: Node) -> bool:
         """Whether a node is a softmax that the vector unit can compute: along the last axis of
@@ -238,7 +240,7 @@ class _Images:
         is_flattened = moves and self.is_made(image) and (np.diff(order.reshape(-1)) == 1).all()
         if not (is_flattened and len(shape) == 4 and shape[0] == len(order)):
             return False
-        if self.are_multiplied and shape[2:] == (1, 1):
+        if self.has_matrices and shape[2:] == (1, 1):
             return False  # a matrix of one row
         if shape[2] * shape[3] > self.limits.most_pixels:
             return False
@@ -313,7 +315,7 @@ class _Images:
         """Whether a node on the accelerator makes a matrix of more rows than the batch, or of as
         many between products of two activations."""
         shape = self.graph.result(node).shape
-        least = self.limits.batch + (not self.are_multiplied)
+        least = self.limits.batch + (not self.has_matrices)
         return node.target == ACCELERATOR and len(shape) == 2 and shape[0] >= least
 
     def product(self, node: Node) -> bool:
@@ -397,7 +399,10 @@ class _Images:
         it does."""
         if not isinstance(node.op, QLayerNorm):
             return False
-        source, order, moves = self.origin(node.inputs[0])
+        image, order, moves = self.origin(node.inputs[0])
+        source = self.as_column(image)
+        if source != image:
+            moves.insert(0, Reshape(self[image].shape))
         shape = self[source].shape
         if not (moves and self.is_column(source) and _is_matrix(order, shape)):
             return False
@@ -553,7 +558,7 @@ class _Images:
             return False
         if len({self[name].shape for name in node.inputs}) > 1:
             return False  # a value for each channel
-        lays_out = self.are_multiplied and len(self.graph.result(node).shape) > 2
+        lays_out = self.has_matrices and len(self.graph.result(node).shape) > 2
         if not (lays_out or self.has_rows(node)):
             return False
         found = [self.origin(name) for name in node.inputs]
@@ -622,6 +627,15 @@ class _Images:
         """Whether a tensor is an image [1, C, N, 1] that the accelerator makes."""
         shape = self[name].shape
         return self.is_made(name) and len(shape) == 4 and shape[0] == shape[3] == 1
+
+    def as_column(self, name: str) -> str:
+        """The image [1, C, N, 1] of all places of an image that the accelerator makes, or the
+        tensor itself if it is anything else."""
+        shape = self[name].shape
+        if not (self.is_made(name) and len(shape) == 4 and shape[0] == 1 < shape[3]):
+            return name
+        column = Reshape((1, shape[1], shape[2] * shape[3], 1))
+        return self.once(f"{name}.column", column, name, "no data moves")
 
     def operand(
         self, node: Node, name: str, shape: tuple[int, int, int], zero_point: int, rows: bool,
@@ -774,7 +788,7 @@ class _Images:
         """The result of an operator of the accelerator on one image, appended unless it is there:
         several products may have one operand."""
         for node in self.nodes:
-            if node.op == op and node.inputs == (source,):
+            if (node.op, node.inputs, node.target) == (op, (source,), ACCELERATOR):
                 return node.output
         return self.add(name, op, (source,), f"{name}.image", ACCELERATOR, reason)
 

@@ -22,3 +22,8 @@ def test_then_those_that_were_left_alone_for_longest() -> None:
 def test_an_operator_may_take_everything_or_nothing() -> None:
     rotation = Rotation(4)
     assert [rotation.take(entries) for entries in (2, 0, 4, 4, 0)] == [0, 2, 0, 0, 0]
+
+
+def test_the_last_entries_are_left_to_others_unless_there_are_too_few() -> None:
+    rotation = Rotation(8)
+    assert [rotation.take(entries, kept=3) for entries in (3, 2, 4, 6, 3)] == [0, 3, 0, 0, 0]

@@ -20,7 +20,7 @@ from vdla.compiler.targets.vdla.lower.order import (
 )
 from vdla.isa.check import check
 from vdla.isa.depend import deadlines, dependencies, find_tokens
-from vdla.isa.insn import Insn, Load, Param, Table, Vector
+from vdla.isa.insn import Gemm, Insn, Load, Param, Table, Vector
 from vdla.isa.insn_table import InsnTable
 from vdla.isa.memory import MEMORY_PRESETS
 from vdla.isa.opcodes import Unit, Units
@@ -219,6 +219,15 @@ def test_a_depthwise_convolution_follows_a_table_closely(depth: int, size: int) 
         for layer in program.meta["layers"]
     )
     assert sum(index < first[-1] for index in second) > len(second) // 4
+
+
+def test_of_two_products_that_are_ready_the_earlier_one_goes_first() -> None:
+    """Whichever track it is on: the other one may wait for what it makes."""
+    insns = InsnTable.of([Gemm(uop_begin=0, uop_count=1, outer=9, inner=9)] * 4, PARAMS)
+    tracks = np.array([1, 1, 0, 0])
+    needs = dependencies(Footprints.of(insns, {}), tracks)
+    needs = replace(needs, latest=np.full_like(needs.latest, -1))
+    assert dispatch_order(insns, tracks, needs, VTA, (0,), 0).tolist() == [0, 1, 2, 3]
 
 
 def kept_settings(insns: Sequence[Insn], params: HwParams) -> list[int]:

@@ -8,7 +8,7 @@ from vdla.compiler.targets.vdla.cost.tiling import ProductShape, plan_tiles
 from vdla.compiler.targets.vdla.lower.link import Linker
 from vdla.compiler.targets.vdla.lower.object_code import ObjectCode
 from vdla.compiler.targets.vdla.lower.stream import Loop, Padding, Stream, VectorWork, fuse_loops
-from vdla.compiler.targets.vdla.machine import Budget, Context, Machine
+from vdla.compiler.targets.vdla.machine import LONG_SUM, Budget, Context, Machine
 from vdla.isa.insn import Gemm, Load, Vector, decode_uop, validate
 from vdla.isa.memory import MEMORY_PRESETS
 from vdla.isa.params import HwParams
@@ -107,6 +107,31 @@ def test_micro_ops_are_loaded_once_until_the_memory_is_full():
         stream.gemm((0, 0, wgt), [Loop(4, (1, 1, 0)), Loop(9, (0, 4, 1))], init=True)
     kinds = [type(insn).__name__ for insn in linked(stream).insns().insns()]
     assert kinds == ["Load", "Gemm", "Gemm", "Load", "Gemm", "Load", "Gemm"]
+
+
+def test_a_long_sum_of_one_entry_has_two_micro_ops():
+    """Its first step, and a loop over the others."""
+    stream = Stream(PARAMS)
+    for steps in (LONG_SUM - 1, LONG_SUM):
+        stream.gemm((5, 6, 7), [Loop(1, (1, 1, 0)), Loop(steps, (0, 2, 3))], init=True)
+    short, first, others = (insn for insn in stream.insns if isinstance(insn, Gemm))
+    assert short.uop_count == short.iterations == LONG_SUM - 1
+    assert (first.iterations, others.iterations) == (1, LONG_SUM - 1)
+    assert (first.init, others.init, others.inp_inner, others.wgt_inner) == (1, 0, 2, 3)
+    assert [np.array(uops).tolist() for uops in list(stream.micro_ops)[1:]] == [
+        [[5, 6, 7, 1]], [[5, 8, 10, 1]],
+    ]  # fmt: skip
+
+
+def test_layers_beside_others_have_micro_ops_of_their_own():
+    """They are in the last entries, and stay there when the others start again at the bottom."""
+    linker = Linker(HwParams(uop_depth=16), beside_uops=6)
+    for wgt, beside in ((0, False), (50, True), (9, False), (18, False), (50, True)):
+        stream = Stream(linker.params)
+        stream.gemm((0, 0, wgt), [Loop(4, (1, 1, 0)), Loop(5, (0, 4, 1))], init=True)
+        linker.add(ObjectCode.of(stream), "layer", {}, beside=beside)
+    loads = [insn for insn in linker.insns().insns() if isinstance(insn, Load)]
+    assert [load.base for load in loads] == [0, 10, 5, 0]
 
 
 def test_vector_with_too_many_loops_is_unrolled():

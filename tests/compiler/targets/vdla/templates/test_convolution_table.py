@@ -1,4 +1,5 @@
-"""Convolutions whose results are looked up in a table, on the tensor core and the vector unit."""
+"""Convolutions whose results are looked up in a table, on the tensor core and the vector unit; and
+depthwise convolutions, on the vector unit alone."""
 
 from __future__ import annotations
 
@@ -6,19 +7,25 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from vdla.bench.modern import FloatNet
 from vdla.compiler.choose.space import Knobs
+from vdla.compiler.graph.interpret import interpret
 from vdla.compiler.graph.ir import Graph, Node, Tensor
 from vdla.compiler.graph.ops.convolution import QConv2d
 from vdla.compiler.graph.ops.fused_pairs import QConvTable
 from vdla.compiler.graph.ops.integer import QTable
+from vdla.compiler.graph.ops.movement import Reshape
+from vdla.compiler.graph.passes.fuse_tables import EVERY_INT8
 from vdla.compiler.targets.vdla.machine import ACCELERATOR, HOST
-from vdla.compiler.targets.vdla.rewrite.fuse_epilogues import fuse_epilogues
+from vdla.compiler.targets.vdla.rewrite.fuse_epilogues import fuse_epilogues, fuse_window_tables
 from vdla.isa.insn import Table
 from vdla.isa.params import PRESETS, HwParams
 from vdla.sim.model.core import simulate
 
 from ....building import build_for
 from ..machines import RTL_TABLES
+from ..test_squeeze import quantised
+from .test_grouped import grouped
 from .test_matmul import VTA, check_rtl, check_values, inputs_of, requant_for
 
 DEFAULT = HwParams(vector_table=2)
@@ -48,6 +55,13 @@ def activated(
     return Graph("one", ("x",), ("y",), nodes, {t.name: t for t in tensors})
 
 
+def windowed(channels: int, size: tuple[int, int], kernel: int, stride: int = 1) -> Graph:
+    """An image, its depthwise convolution, and a table in which neighbours differ."""
+    plain = grouped(channels, (1, 1), size, (kernel, kernel), (stride, stride))
+    [node], table = plain.nodes, QTable(np.random.default_rng(2).permutation(EVERY_INT8))
+    return plain.with_nodes([replace(node, op=QConvTable(node.op_as(QConv2d), table))])
+
+
 CASES = {
     "whole blocks": (activated(64, 128, (6, 8)), DEFAULT),
     "channels that fill no blocks": (activated(37, 50, (3, 7)), DEFAULT),
@@ -58,6 +72,11 @@ CASES = {
     "blocks of 4": (activated(24, 9, (5, 6)), SMALL),
     "little room": (activated(24, 9, (5, 6)), replace(SMALL, tmp_depth=8)),
     "two passes": (activated(40, 40, (5, 8)), replace(DEFAULT, vector_passes=2)),
+    "depthwise": (windowed(40, (9, 11), 3), DEFAULT),
+    "windows that slide": (windowed(70, (14, 15), 3), replace(DEFAULT, vector_window=3)),
+    "in steps of two": (windowed(40, (14, 15), 5, 2), replace(DEFAULT, vector_window=3)),
+    "windows in little room": (windowed(24, (20, 9), 3), replace(SMALL, tmp_depth=8)),
+    "windows in two passes": (windowed(40, (9, 9), 3), replace(DEFAULT, vector_passes=2)),
 }
 
 
@@ -97,6 +116,7 @@ def test_nothing_goes_to_dram_in_between_and_the_table_is_set_once() -> None:
 @pytest.mark.slow
 def test_the_rtl_takes_the_same_cycles() -> None:
     check_rtl(activated(10, 9, (5, 6), 3), RTL_TABLES)
+    check_rtl(windowed(10, (5, 6), 3), RTL_TABLES)
 
 
 @pytest.mark.parametrize("reader", ["none", "the host", "another node"])
@@ -114,3 +134,41 @@ def test_which_tables_are_fused(reader: str) -> None:
     nodes = fuse_epilogues(graph, lambda *_: False).nodes
     found = [node.op.name for node in nodes]
     assert found == (["QConvTable"] if reader == "none" else [n.op.name for n in graph.nodes])
+
+
+@pytest.mark.parametrize("reader", ["none", "a reshape", "another node"])
+def test_which_tables_are_fused_into_windows(reader: str) -> None:
+    """Also those of a reshape that moves nothing, but none that is not alone."""
+    plain = grouped(32, (1, 1), (4, 5), (3, 3))
+    [conv], image = plain.nodes, plain["y"]
+    conv = replace(conv, target=ACCELERATOR)
+    row = replace(image, name="row", shape=(1, 32, image.shape[2] * image.shape[3], 1))
+    looked_up = replace(row if reader == "a reshape" else image, name="z")
+    before = "row" if reader == "a reshape" else "y"
+    nodes = [conv, Node("table", QTable(EVERY_INT8), (before,), "z", ACCELERATOR)]
+    if reader == "a reshape":
+        nodes.insert(1, Node("rows", Reshape(row.shape), ("y",), "row", ACCELERATOR))
+    if reader == "another node":
+        nodes.append(Node("other", QTable(EVERY_INT8[::-1]), ("y",), "other", ACCELERATOR))
+    graph = plain.with_nodes(nodes, row, looked_up, replace(image, name="other"))
+    outputs = ("z", "other") if reader == "another node" else ("z",)
+    graph = replace(graph, outputs=outputs)
+    found = fuse_window_tables(graph)
+    expected = {"none": ["QConvTable"], "a reshape": ["QConvTable", "Reshape"]}
+    usual = [node.op.name for node in nodes]
+    assert [node.op.name for node in found.nodes] == expected.get(reader, usual)
+    for x, y in zip(interpret(graph, *inputs_of(graph)), interpret(found, *inputs_of(graph))):
+        np.testing.assert_array_equal(x, y)
+
+
+def test_a_feed_forward_network_with_windows_in_it() -> None:
+    """SegFormer's: tokens become an image for a depthwise convolution, and tokens again, whose GELU
+    comes next. All of the image is taken, so that nothing is copied."""
+    net = FloatNet("mixed")
+    x = net.transpose(net.reshape(net.input(1, 16, 8, 8), 1, 16, 64), 0, 2, 1)
+    h = net.reshape(net.transpose(net.linear(x, 32), 0, 2, 1), 1, 32, 8, 8)
+    h = net.reshape(net.conv(h, 32, 3, groups=32, relu=False), 1, 32, 64)
+    net.output(net.linear(net.gelu(net.transpose(h, 0, 2, 1)), 16))
+    compiled = build_for("sim", quantised(net.model()), DEFAULT, VTA)
+    found = [layer.op for layer in compiled.layers if layer.target == ACCELERATOR]
+    assert "QConvTable" in found and not {"Slice", "QTable"} & {*found}
