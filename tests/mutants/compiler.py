@@ -59,7 +59,7 @@ from vdla.compiler.targets.vdla.lower import (
     vector_patterns as patterns,
 )
 from vdla.compiler.targets.vdla.lower.codegen import _Walker
-from vdla.compiler.targets.vdla.lower.link import Linker
+from vdla.compiler.targets.vdla.lower.link import Linker, MicroOpRing
 from vdla.compiler.targets.vdla.lower.lru_allocation import Rotation
 from vdla.compiler.targets.vdla.lower.prefetch_weights import _Copies
 from vdla.compiler.targets.vdla.lower.stream import Stream
@@ -125,6 +125,8 @@ PRODUCTS = "compiler/targets/vdla/templates/test_matmul.py::test_products"
 WORDS = "generation/test_words.py"
 PLACES = "compiler/targets/vdla/rewrite/test_matmul_as_convolution.py"
 ADDED = "compiler/targets/vdla/templates/test_convolution_constant.py"
+TABLES = "compiler/targets/vdla/templates/test_convolution_table.py"
+TOKENS = "compiler/targets/vdla/test_without_attention.py"
 MASKS = "compiler/graph/passes/test_masks.py"
 WARPGROUPS = tests("compiler/targets/gpu/test_warpgroups.py")
 DEPTHWISE = tests("compiler/targets/gpu/test_depthwise.py")
@@ -236,13 +238,17 @@ COMPILER = (
     Mutant("an operator has another one's numbers", "compiler", Linker.add,
            "= numbers[slot]", "+= 0", tests("compiler/targets/vdla/lower/test_numbers.py")),
     Mutant("all weights lie at the beginning", "compiler", LinkedPart._firsts,
-           "self.turn_taking[name].take(used[name])", "0",
+           "self.turn_taking[name].take(used[name], operator.beside.get(name, 0))", "0",
            tests("compiler/targets/vdla/lower/test_order.py"
                  "::test_weights_are_loaded_before_the_results_that_they_are_multiplied_by")),
     Mutant("entries are taken that were used last", "compiler", Rotation.take,
            "argmin()", "argmax()",
            tests("compiler/targets/vdla/lower/test_lru_allocation.py"
                  "::test_operators_have_other_entries_while_there_are_any")),
+    Mutant("entries of a neighbour are taken", "compiler", Rotation.take,
+           "self.last.size - kept", "self.last.size",
+           tests("compiler/targets/vdla/lower/test_lru_allocation.py"
+                 "::test_the_last_entries_are_left_to_others_unless_there_are_too_few")),
     Mutant("parameters hold up weights", "compiler", order.constants_apart,
            'TURNS * (insns.column("memory") != LOADABLE.index("wgt"))', "0",
            tests("compiler/targets/vdla/lower/test_order.py"
@@ -522,6 +528,19 @@ COMPILER = (
     Mutant("a sum that others read is fused", "compiler", fusing.fuse_epilogues,
            "len(readers[name]) == 1 and name not in graph.outputs", "True",
            tests(f"{ADDED}::test_which_additions_are_fused")),
+    Mutant("a table is fused into windows that others read", "compiler",
+           fusing.fuse_window_tables, "source for source, node in graph.links()",
+           "graph.producers().get(node.inputs[0]) for node in graph.nodes",
+           tests(f"{TABLES}::test_which_tables_are_fused_into_windows")),
+    Mutant("results of windows have no room in tmp", "compiler", planner.WindowShape.needs,
+           "tile.rows * tile.cols * self.looked_up", "0",
+           tests(f"{TABLES}::test_it_equals_the_interpreter"), (planner.plan_tiles,)),
+    Mutant("a move of the host is read as one of the accelerator", "compiler", _Images.once,
+           "node.inputs, node.target)", "node.inputs, ACCELERATOR)",
+           tests(f"{TOKENS}::test_it_is_one_program")),
+    Mutant("channels that fill no blocks are transposed", "compiler", _Images.unmoved,
+           "channels % self.limits.block ==", "0 ==",
+           tests(f"{TOKENS}::test_what_fills_no_blocks_is_transposed_by_the_host")),
     Mutant("a sum with the product's zero point", "compiler",
            fused_products._add_constants,
            "requantized(scaled, par, last)", "requantized(scaled, par, Epilogue())",
@@ -775,8 +794,15 @@ COMPILER = (
     Mutant("first at every innermost reduction's start", "compiler", Stream._micro_ops,
            "first * (i < once)", "int(i < once)",
            tests("compiler/targets/vdla/lower/test_stream.py")),
-    Mutant("forgotten micro-ops are reused", "compiler", Linker._place_micro_ops,
-           "self._uop_slots.clear()", "pass", tests("compiler/targets/vdla/lower/test_stream.py")),
+    Mutant("forgotten micro-ops are reused", "compiler", MicroOpRing.take,
+           "self.slots.clear()", "pass", tests("compiler/targets/vdla/lower/test_stream.py")),
+    Mutant("micro-ops beside others are where these are", "compiler", Linker.__post_init__,
+           "MicroOpRing(first.end, depth)", "MicroOpRing(0, depth)",
+           tests("compiler/targets/vdla/lower/test_stream.py")),
+    Mutant("a long sum begins anew at its second step", "compiler", Stream.gemm,
+           "others, init=False", "others, init=True",
+           tests("compiler/targets/vdla/lower/test_stream.py"
+                 "::test_a_long_sum_of_one_entry_has_two_micro_ops")),
     Mutant("guard cuts one too many", "compiler", _Walker.bounds,
            "slack // -k + 1", "slack // -k", wrong_digits),
     Mutant("kernel columns before rows", "compiler", layout.pack_weight,

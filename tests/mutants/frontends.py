@@ -40,7 +40,7 @@ from vdla.compiler.quantize import damage, smooth
 from vdla.compiler.quantize import functions as steps
 from vdla.compiler.quantize.calibrate import Range
 from vdla.compiler.quantize.plan import _is_addend
-from vdla.compiler.quantize.prepare import _gemm_of
+from vdla.compiler.quantize.prepare import _gemm_of, flatten_products
 from vdla.compiler.quantize.weights import Scale
 from vdla.runtime.executable import Executable
 
@@ -197,6 +197,9 @@ _ROWS = (
      "False for", tests(f"{_QUANTIZE}_tokens.py::test_functions_of_one_tensor")),
     ("a number goes into weights that others read", _gemm_of, "readers[name] == 1 and", "True and",
      tests(f"{_QUANTIZE}_tokens.py::test_a_number_goes_into_weights")),
+    ("a factor for each channel leaves the bias as it is", flatten_products,
+     "bias * scaled[1]", "bias",
+     tests(f"{_QUANTIZE}_tokens.py::test_a_factor_for_each_channel_goes_into_the_weights")),
     ("a balanced range has no zero point 0", Range.balanced, " * 128 / 127", "",
      tests(f"{_QUANTIZE}_tokens.py::test_a_range_is_balanced_where_that_widens_it_little")),
     ("a constant for each channel is rounded to int8", _is_addend,

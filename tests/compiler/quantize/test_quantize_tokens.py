@@ -126,6 +126,22 @@ def test_a_number_goes_into_weights(kind: str, number: float) -> None:
         np.testing.assert_allclose(after, before, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("width", [8, 1])
+def test_a_factor_for_each_channel_goes_into_the_weights(width: int) -> None:
+    """And into the bias; one number for all stays, where no product of activations is behind it.
+    The float function stays the same."""
+    net = FloatNet("scaled")
+    net.output(net.times(net.linear(net.input(1, 4, 8), 8), net.random("scale", width)))
+    model = net.model()
+    draft = Draft.load(model)
+    prepare(draft)
+    assert ("Mul" in {node.op_type for node in draft.nodes}) == (width == 1)
+    given = np.random.default_rng(2).standard_normal((1, 4, 8)).astype(np.float32)
+    name = model.graph.input[0].name
+    before, after = (peer(m, **{name: given}) for m in (model, draft.finish()))
+    np.testing.assert_allclose(after, before, rtol=1e-5, atol=1e-5)
+
+
 def test_positions_of_a_batch() -> None:
     """They are repeated for each image; one number for each channel stays float32."""
     rng = np.random.default_rng(7)

@@ -575,7 +575,7 @@ class _Images:
                 image.reshape(-1)[first[1]] = data
                 inputs.append(self.constant(f"{node.output}.{name}.image", image))
             elif lays_out and _is_matrix(first[1], self[first[0]].shape):
-                inputs.append(self.lay_out_matrix(name, self[first[0]].shape))
+                inputs.append(self.unmoved(self.lay_out_matrix(name, self[first[0]].shape)))
             else:
                 return False
         self.on_images(node, node.op, tuple(inputs), first[2], node.reason)
@@ -729,12 +729,18 @@ class _Images:
 
     def unmoved(self, name: str) -> str:
         """The image of the accelerator that holds exactly an operand, or a slice of such an image,
-        or the operand itself."""
+        or its transposition, or the operand itself."""
         source, origin, _ = self.origin(name)
         shape, image = self[name].shape, self[source].shape
         if self.is_made(source) and image == shape and (np.diff(origin.reshape(-1)) == 1).all():
             return source
-        if self.is_column(source) and shape[:2] == image[:2] and origin.size:
+        if not self.is_column(source):
+            return name
+        _, channels, positions, _ = image
+        whole = channels % self.limits.block == positions % self.limits.tile_step == 0
+        if whole and shape == (1, positions, channels, 1) and _is_matrix(origin, image):
+            return self.once(f"{name}.turned", TransposeGroups(1, positions, 0), source)
+        if shape[:2] == image[:2] and origin.size:
             return self.slice_positions(name, source, origin.reshape(-1)) or name
         return name
 

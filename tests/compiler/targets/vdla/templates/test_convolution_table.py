@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from vdla.bench.modern import FloatNet
 from vdla.compiler.choose.space import Knobs
 from vdla.compiler.graph.interpret import interpret
 from vdla.compiler.graph.ir import Graph, Node, Tensor
@@ -24,7 +23,6 @@ from vdla.sim.model.core import simulate
 
 from ....building import build_for
 from ..machines import RTL_TABLES
-from ..test_squeeze import quantised
 from .test_grouped import grouped
 from .test_matmul import VTA, check_rtl, check_values, inputs_of, requant_for
 
@@ -159,16 +157,3 @@ def test_which_tables_are_fused_into_windows(reader: str) -> None:
     assert [node.op.name for node in found.nodes] == expected.get(reader, usual)
     for x, y in zip(interpret(graph, *inputs_of(graph)), interpret(found, *inputs_of(graph))):
         np.testing.assert_array_equal(x, y)
-
-
-def test_a_feed_forward_network_with_windows_in_it() -> None:
-    """SegFormer's: tokens become an image for a depthwise convolution, and tokens again, whose GELU
-    comes next. All of the image is taken, so that nothing is copied."""
-    net = FloatNet("mixed")
-    x = net.transpose(net.reshape(net.input(1, 16, 8, 8), 1, 16, 64), 0, 2, 1)
-    h = net.reshape(net.transpose(net.linear(x, 32), 0, 2, 1), 1, 32, 8, 8)
-    h = net.reshape(net.conv(h, 32, 3, groups=32, relu=False), 1, 32, 64)
-    net.output(net.linear(net.gelu(net.transpose(h, 0, 2, 1)), 16))
-    compiled = build_for("sim", quantised(net.model()), DEFAULT, VTA)
-    found = [layer.op for layer in compiled.layers if layer.target == ACCELERATOR]
-    assert "QConvTable" in found and not {"Slice", "QTable"} & {*found}
