@@ -802,7 +802,7 @@ COMPILER = (
     Mutant("a long sum begins anew at its second step", "compiler", Stream.gemm,
            "others, init=False", "others, init=True",
            tests("compiler/targets/vdla/lower/test_stream.py"
-                 "::test_a_long_sum_of_one_entry_has_two_micro_ops")),
+                 "::test_a_long_sum_has_two_micro_ops")),
     Mutant("guard cuts one too many", "compiler", _Walker.bounds,
            "slack // -k + 1", "slack // -k", wrong_digits),
     Mutant("kernel columns before rows", "compiler", layout.pack_weight,

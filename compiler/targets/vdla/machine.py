@@ -14,8 +14,8 @@ from ..cpu.target import Cpu
 
 #: Values of ``Node.target``: the accelerator, and the host, which runs what it refuses.
 ACCELERATOR, HOST = "accel", Cpu.name
-#: Steps from which a sum of one entry is two instructions, the second one a loop, and not as many
-#: micro-ops.
+#: Steps from which a sum of weights or inputs is two instructions, the second one a loop, and not
+#: as many micro-ops.
 LONG_SUM = 33
 #: Eighths of ``wgt`` for weights that are prefetched, where no program-level option says another.
 USUAL_EIGHTHS = 2

@@ -143,10 +143,12 @@ class Mark(NamedTuple):
 
 
 def _is_long_sum(loops: list[Loop]) -> bool:
-    """Whether a nest is one loop of many steps, all of which add to the same entry."""
+    """Whether a nest adds many entries of one operand, each times the same entry of the other one,
+    to one entry."""
     if len(loops) != 1 or loops[0].extent < LONG_SUM:
         return False
-    return not loops[0].strides[0]
+    of_acc, of_inp, of_wgt = loops[0].strides
+    return not of_acc and not of_inp * of_wgt
 
 
 @dataclass
@@ -277,8 +279,8 @@ class Stream:
         """Run a nest on the tensor core. ``bases`` and strides are (acc, inp, wgt) entries. A loop
         with acc stride 0 is a reduction. The two longest loops become the instruction's loops, the
         others become micro-ops. ``init``: the first reduction step overwrites the accumulators;
-        then no reduction becomes one of the instruction's loops. A long sum of a single entry is
-        two instructions: its first step, and a loop over the others."""
+        then no reduction becomes one of the instruction's loops. A long sum is two instructions: its
+        first step, and a loop over the others."""
         if init and _is_long_sum(fused := fuse_loops(loops)):
             [(steps, (of_acc, of_inp, of_wgt))] = fused
             acc, inp, wgt = bases

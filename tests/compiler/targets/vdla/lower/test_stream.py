@@ -109,18 +109,17 @@ def test_micro_ops_are_loaded_once_until_the_memory_is_full():
     assert kinds == ["Load", "Gemm", "Gemm", "Load", "Gemm", "Load", "Gemm"]
 
 
-def test_a_long_sum_of_one_entry_has_two_micro_ops():
-    """Its first step, and a loop over the others."""
-    stream = Stream(PARAMS)
-    for steps in (LONG_SUM - 1, LONG_SUM):
-        stream.gemm((5, 6, 7), [Loop(1, (1, 1, 0)), Loop(steps, (0, 2, 3))], init=True)
-    short, first, others = (insn for insn in stream.insns if isinstance(insn, Gemm))
-    assert short.uop_count == short.iterations == LONG_SUM - 1
-    assert (first.iterations, others.iterations) == (1, LONG_SUM - 1)
-    assert (first.init, others.init, others.inp_inner, others.wgt_inner) == (1, 0, 2, 3)
-    assert [np.array(uops).tolist() for uops in list(stream.micro_ops)[1:]] == [
-        [[5, 6, 7, 1]], [[5, 8, 10, 1]],
-    ]  # fmt: skip
+def test_a_long_sum_has_two_micro_ops():
+    """Of its first step, and of a loop over the others; but a long product has as many as steps."""
+    stream, (short, long) = Stream(PARAMS), (LONG_SUM - 1, LONG_SUM)
+    for steps, of_inp in ((short, 0), (long, 2), (long, 0)):
+        stream.gemm((5, 6, 7), [Loop(1, (1, 1, 0)), Loop(steps, (0, of_inp, 3))], init=True)
+    *others, first, last = (insn for insn in stream.insns if isinstance(insn, Gemm))
+    assert [insn.uop_count for insn in (*others, first, last)] == [short, long, 1, 1]
+    assert (first.iterations, last.iterations) == (1, short)
+    assert (first.init, last.init, last.inp_inner, last.wgt_inner) == (1, 0, 0, 3)
+    found = [np.array(uops).tolist() for uops in stream.micro_ops]
+    assert found[-2:] == [[[5, 6, 7, 1]], [[5, 6, 10, 1]]]
 
 
 def test_layers_beside_others_have_micro_ops_of_their_own():
