@@ -348,7 +348,9 @@ class ProductShape(Shape):
             # With sums of both kinds, products with one of them wait for the other one in tmp.
             waiting = of_inputs if self.sums_weights else 0
             needs["tmp"] = (of_weights + of_inputs + waiting) * vthreads
-            needs["uop"] = uop + tile.oc_blocks * np.where(tile.ic_blocks < LONG_SUM, tile.ic_blocks, 2)
+            needs["uop"] = uop + tile.oc_blocks * np.where(
+                tile.ic_blocks < LONG_SUM, tile.ic_blocks, 2
+            )
         return needs
 
     def work(self, tile: Tiling, machine: Machine) -> Work:

@@ -216,10 +216,13 @@ def _find_order(
                 # ready for longer goes before them.
                 if unit == other and unit == _VECTOR and pass_tmp[waiting[fronts[best]]]:
                     better = ready[queue] < ready[best]
-                # Else a track may hold up the other one while stores are what both wait for, or
-                # products that read what the other ones make.
-                if unit == other and (unit == _STORE or unit == _GEMM):
-                    better = members[bounds[group]] < members[bounds[waiting[fronts[best]]]]
+                is_earlier = members[bounds[group]] < members[bounds[waiting[fronts[best]]]]
+                # Else a track may hold up the other one while stores are what both wait for.
+                if unit == other and unit == _STORE:
+                    better = is_earlier
+                # Products of one track may read what those of the other one make.
+                if unit == other and unit == _GEMM:
+                    better = is_earlier
             if better:
                 best, best_begin, best_reserve, best_wanted = queue, begin, reserve, wanted
         group, unit, begin = waiting[fronts[best]], best % _UNITS, best_begin

@@ -279,8 +279,8 @@ class Stream:
         """Run a nest on the tensor core. ``bases`` and strides are (acc, inp, wgt) entries. A loop
         with acc stride 0 is a reduction. The two longest loops become the instruction's loops, the
         others become micro-ops. ``init``: the first reduction step overwrites the accumulators;
-        then no reduction becomes one of the instruction's loops. A long sum is two instructions: its
-        first step, and a loop over the others."""
+        then no reduction becomes one of the instruction's loops. A long sum is two instructions:
+        its first step, and a loop over the others."""
         if init and _is_long_sum(fused := fuse_loops(loops)):
             [(steps, (of_acc, of_inp, of_wgt))] = fused
             acc, inp, wgt = bases

@@ -244,9 +244,7 @@ class LinkedPart:
         code = operator.code.object_code(operator.image_chunks)
         firsts = self._firsts(operator)
         beside = operator.template.track is Track.VECTOR
-        return self.linker.add(
-            code, node.name, by_buffer, firsts, operator.numbers, packed, beside
-        )
+        return self.linker.add(code, node.name, by_buffer, firsts, operator.numbers, packed, beside)
 
     def _firsts(self, operator: Operator) -> Mapping[str, int]:
         """The first entries of an operator's buffers, by scratchpad. Operators of the vector track

@@ -1,4 +1,4 @@
-"""Networks of tokens without attention are one program: their tokens are the places of images, which
+"""Networks of tokens without attention are one program: tokens are the places of images, which
 become images of several rows for convolutions, or are transposed on the accelerator."""
 
 from __future__ import annotations

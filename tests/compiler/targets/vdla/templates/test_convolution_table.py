@@ -155,5 +155,5 @@ def test_which_tables_are_fused_into_windows(reader: str) -> None:
     expected = {"none": ["QConvTable"], "a reshape": ["QConvTable", "Reshape"]}
     usual = [node.op.name for node in nodes]
     assert [node.op.name for node in found.nodes] == expected.get(reader, usual)
-    for x, y in zip(interpret(graph, *inputs_of(graph)), interpret(found, *inputs_of(graph))):
-        np.testing.assert_array_equal(x, y)
+    x = inputs_of(graph)
+    np.testing.assert_array_equal(interpret(found, *x)[0], interpret(graph, *x)[0])
