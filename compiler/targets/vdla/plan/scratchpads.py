@@ -49,7 +49,8 @@ SHARED = ("inp", "out", "par")
 class Operator:
     """A node that has instructions, with its choice and its loop program, whose images are loaded
     in ``image_chunks`` chunks, and whose ``numbers`` by slot may be others than those of its code.
-    Its neighbours on the vector track use the last ``beside`` entries, by scratchpad.
+    The last ``beside`` entries, by scratchpad, were not for it: on the tensor track, because its
+    neighbours on the vector track use them.
     """
 
     node: Node

@@ -31,9 +31,8 @@ values, which a model repeats for them. Where its channels and positions have ch
 transposed on the accelerator (TransposeGroups). Any other operand is laid out by the host.
 
 Additions, products of elements, rotary embeddings and tables of images work on them, too, so that
-nothing moves between two products. In a network with products of two activations, so does the
-addition of a constant for each channel, which has no integer form elsewhere (QAddChannels). What is
-a function of one int8 tensor becomes one table.
+nothing moves between two products. So does the addition of a constant for each channel, which has
+no integer form elsewhere (QAddChannels). What is a function of one int8 tensor becomes one table.
 
 A softmax between two products, where the vector unit has a table of 16 bits, wants its rows along
 positions: the product before it is that of its operands exchanged, and the one behind it transposes
