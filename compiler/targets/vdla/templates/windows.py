@@ -37,7 +37,7 @@ from .base import (
 from .convolution import folded_bias, split_int8
 from .lookup_table import table_words
 
-Kind = Literal["max", "sum", "weighted sum"]
+Kind = Literal["max", "sum", "weighted sum", "weighted sum, looked up"]
 
 #: A requantisation that changes nothing: multiplier / 2**shift = 1.
 IDENTITY_MULTIPLIER, IDENTITY_SHIFT = 1 << 30, 30
@@ -107,8 +107,9 @@ def plan_slide(
 @dataclass(frozen=True)
 class WindowWorkload(PlannedWorkload):
     """Channels reduced over a window: pooling, or ("weighted sum") depthwise convolution, where
-    each weight is the sum of ``parts`` int8 values. The image is padded with ``pad_value``. The
-    windows ``slide``, or make one product after the other. Results may be ``looked_up`` in a table.
+    each weight is the sum of ``parts`` int8 values, and perhaps its results looked up in a table.
+    The image is padded with ``pad_value``. The windows ``slide``, or make one product after the
+    other.
     """
 
     kind: Kind
@@ -121,7 +122,6 @@ class WindowWorkload(PlannedWorkload):
     pad_value: int = field(compare=False)
     epilogue: E.Epilogue = field(compare=False)
     slide: Slide | None = field(default=None, compare=False)
-    looked_up: bool = False
 
     @property
     def shape(self) -> WindowShape:
@@ -139,7 +139,12 @@ class WindowWorkload(PlannedWorkload):
     @property
     def weighted(self) -> bool:
         """Whether elements are multiplied by weights."""
-        return self.kind == "weighted sum"
+        return self.kind.startswith("weighted sum")
+
+    @property
+    def looked_up(self) -> bool:
+        """Whether results are looked up in a table."""
+        return self.kind == "weighted sum, looked up"
 
 
 class Windows(PlannedTiles[WindowWorkload]):
@@ -195,10 +200,9 @@ class Windows(PlannedTiles[WindowWorkload]):
         window = E.Window(kernel, op.strides, op.pads, op.dilations)
         parts = len(split_int8(weight.data))
         return WindowWorkload(
-            "weighted sum", *image, window, parts, context, op.x_zero_point,
-            E.Epilogue.from_requant(op.requant),
+            "weighted sum" if table is None else "weighted sum, looked up", *image, window, parts,
+            context, op.x_zero_point, E.Epilogue.from_requant(op.requant),
             plan_slide(window, *image[1:], self.machine.params.vector_window, parts),
-            table is not None,
         )  # fmt: skip
 
     def context_used(self, workload: WindowWorkload, knobs: Knobs) -> Hashable:
