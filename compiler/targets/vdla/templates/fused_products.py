@@ -58,7 +58,8 @@ def _add_constants(rounded: Tensor, numbers: Any, blocks: int, machine: Machine)
     return FusedEpilogue(out, par, (rounded,), inlined=scaled, once=False)
 
 
-def _look_up(rounded: Tensor, numbers: Any, blocks: int, machine: Machine) -> FusedEpilogue:
+def look_up(rounded: Tensor, numbers: Any, blocks: int, machine: Machine) -> FusedEpilogue:
+    """A table of rounded results (int32, in ``tmp``), for every channel the same."""
     table = LookupTable(machine.params)
     out = compute(rounded.shape, lambda *i: table.int8(rounded[i]), "out")
     return FusedEpilogue(out, table.words, (rounded,))
@@ -87,7 +88,7 @@ EPILOGUES: dict[type[FusedPair], FusedKind] = {
         "a table of its results", "table",
         lambda last: (),
         lambda par, params: par - params.table_entries,
-        _look_up, table_words,
+        look_up, table_words,
     ),
     QConvAdd: FusedKind(
         "an image added to its results", "addition",

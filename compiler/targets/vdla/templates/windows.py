@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 
@@ -34,7 +34,8 @@ from .base import (
     requant_parameters,
     uniform_parameters,
 )
-from .convolution import folded_bias, split_int8
+from .convolution import FusedEpilogue, folded_bias, split_int8
+from .fused_products import look_up
 from .lookup_table import table_words
 
 Kind = Literal["max", "sum", "weighted sum", "weighted sum, looked up"]
@@ -228,12 +229,14 @@ class Windows(PlannedTiles[WindowWorkload]):
         par = placeholder(sets, "int32", "param")
         reduced, image = _reduced(workload, data, wide, part)
         first = E.requantized(reduced, par, workload.epilogue, per_channel=weighted)
-        looked_up = _LookedUp.of(first, params) if workload.looked_up else None
-        s = _schedule(workload, first, looked_up, reduced, image, par, wide, make_tiling(knobs))
+        last = None
+        if workload.looked_up:
+            rounded = compute(first.shape, lambda *i: first[i].astype("int32"), "rounded")
+            last = look_up(rounded, (), blocks, self.machine)
+        s = _schedule(workload, first, last, reduced, image, par, wide, make_tiling(knobs))
         constants = [*([weight] if weighted else []), par]
-        if looked_up is not None:
-            return lower(s, [data, *constants, looked_up.words, looked_up.out], name)
-        return lower(s, [data, *constants, first], name)
+        results = [first] if last is None else [last.par, last.out]
+        return lower(s, [data, *constants, *results], name)
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
         match node.op:
@@ -314,35 +317,21 @@ def slid(
     return compute((image.shape[0], *size, *image.shape[3:]), rule, "reduced")
 
 
-class _LookedUp(NamedTuple):
-    """The rounded results in ``tmp``, a table of them, and what is looked up in it."""
-
-    rounded: Tensor
-    words: Tensor
-    out: Tensor
-
-    @classmethod
-    def of(cls, first: Tensor, params: HwParams) -> _LookedUp:
-        table = E.LookupTable(params)
-        rounded = compute(first.shape, lambda *i: first[i].astype("int32"), "rounded")
-        out = compute(first.shape, lambda *i: table.int8(rounded[i]), "out")
-        return cls(rounded, table.words, out)
-
-
 def _schedule(
-    workload: WindowWorkload, first: Tensor, looked_up: _LookedUp | None, reduced: Tensor,
+    workload: WindowWorkload, first: Tensor, last: FusedEpilogue | None, reduced: Tensor,
     image: Tensor, par: Tensor, wide: Tensor, tiling: Tiling,
 ) -> Schedule:  # fmt: skip
     """Tiles of channels, rows and columns; weights, if there are any, with their channels, or
-    resident: those of all channels before all tiles."""
-    out = first if looked_up is None else looked_up.out
+    resident: those of all channels before all tiles. ``first`` has the rounded results, which a
+    fused epilogue ``last`` reads in ``tmp``, block by block of channels."""
+    out = first if last is None else last.out
     s = create_schedule(out)
     local = s.cache_write(out, "out")
-    constants = [s.cache_read(par, "par", [local if looked_up is None else first])]
-    if looked_up is not None:
-        s.cache_read(looked_up.words, "par", [local])  # once, for all tiles
+    constants = [s.cache_read(par, "par", [local if last is None else first])]
+    if last is not None:
+        s.cache_read(last.par, "par", [local])  # once, for all tiles
         s[first].compute_inline()
-        E.attach(s, dict.fromkeys((reduced, looked_up.rounded), "tmp"), s[local], local.axes[0])
+        E.attach(s, dict.fromkeys((reduced, *last.in_tmp), "tmp"), s[local], local.axes[0])
     if workload.weighted:
         s[wide].set_scope("par")
         constants.append(wide)
@@ -358,7 +347,7 @@ def _schedule(
             passing = [channels, rows, cols]
     tile = E.vthread_tiles(s[out], passing, tiling.vthreads)
     E.attach(s, {image: "inp", local: "out"}, s[out], tile)
-    if looked_up is None:
+    if last is None:
         E.attach(s, {reduced: "tmp"}, s[out], tile)
     s[reduced].reorder(*reduced.reduce_axes, *reduced.axes)
     # Parameters that all channels share are loaded once, so they are not attached to a tile.
