@@ -515,11 +515,11 @@ class _Images:
     def with_room(self, node: Node, name: str, shape: tuple[int, int, int], positions: int) -> str:
         """The image of an operand by the host, with room for more positions behind its own."""
         groups, count, channels = shape
-        x = self.moved(node, Reshape(shape), name, "part0")
-        fill = self.constant(f"{node.output}.part0.room", np.array(0, np.int8))
+        x = self.moved(node, Reshape(shape), name, "before")
+        fill = self.constant(f"{node.output}.before.room", np.array(0, np.int8))
         pad = Pad("constant", (0, 0, 0, 0, positions - count, 0))
-        x = self.moved(node, pad, x, "part0.with room", fill)
-        return self.lay_out(node, x, (groups, positions, channels), 0, True, "part0.laid out")
+        x = self.moved(node, pad, x, "before.with room", fill)
+        return self.lay_out(node, x, (groups, positions, channels), 0, True, "before.laid out")
 
     def flatten(self, node: Node) -> bool:
         """Append what makes one row of positions of an image's rows, for a Reshape by the host that
