@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from ..generation import ROWS
+from ..generation.calibration import TEXT
 from ..generation.llama import check_context
 from ..generation.loop import LanguageModel
-from ..generation.quantised import TEXT
 from ..isa.errors import VdlaError
 from .cpu import ROUNDS, Rival, alternate
 from .measure import Progress, told

@@ -20,7 +20,7 @@ READERS = {"attn_norm": ("attn_q", "attn_k", "attn_v"), "ffn_norm": ("ffn_gate",
 #: Products whose results are added to the residual stream.
 WRITERS = ("attn_output", "ffn_down")
 #: How often the median of all channels the largest one before ``ffn_down`` may be.
-MOST_OF_MEDIAN = 6.0
+MOST_OF_MEDIAN = 4.0
 
 
 def rotated(config: LlamaConfig, weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -23,7 +23,7 @@ from . import CONTEXT, ROWS
 from .gguf import read_llama
 from .kept import kept_step
 from .llama import cache_names, check_context, step_model
-from .quantised import QuantisedStep, block_at, places_ahead, quantised_step
+from .quantised import QuantisedStep, block_at, quantised_step, tokens_ahead
 from .sampling import sampler
 from .tokens import Tokens, read_tokens
 
@@ -69,8 +69,7 @@ class LanguageModel:
     blocks : the step of a block, with the same weights and caches
     rows, context : tokens of a block, and of the caches
     int8 : whether the step is quantised
-    first : the position of a text's first token: 1 where the caches begin with the token for a
-        start
+    first : the position of a text's first token, behind :func:`.quantised.tokens_ahead`
     measured : what the last text took
     """
 
@@ -115,7 +114,7 @@ class LanguageModel:
             wanted = "4 or 8" if int8 else "8 where products are in float32"
             raise VdlaError(f"weight bits: expected {wanted}, got {weight_bits!r}")
         group = max(GROUP, params.block)
-        first = places_ahead(tokens) if int8 else 0
+        first = len(tokens_ahead(tokens)) if int8 else 0
         if prompt is not None:
             _encoded(tokens, prompt, first, context)
 
@@ -239,10 +238,10 @@ class LanguageModel:
 
 
 def _encoded(tokens: Tokens, prompt: str, first: int, context: int) -> list[int]:
-    """The tokens of a prompt, but for one that the ``first`` place of the caches has. Raises
-    VdlaError for none, and for more than the context has room for."""
+    """The tokens of a prompt, but for that of a start which the caches begin with, as they do where
+    ``first`` is not 0. Raises VdlaError for none, and for more than the context has room for."""
     text = tokens.encode(prompt)
-    text = text[first:] if text[:1] == [tokens.start] else text
+    text = text[1:] if first and text[:1] == [tokens.start] else text
     if not text:
         raise VdlaError("prompt: expected at least one token, got an empty text")
     _check_room(len(text), context - first)

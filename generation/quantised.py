@@ -14,30 +14,15 @@ import onnx.helper
 from ..compiler.quantize import quantize
 from ..compiler.quantize.four_bits import GROUP
 from ..module import compile
+from .calibration import TEXT
 from .evened import evened, rotated
 from .gguf import LlamaConfig
 from .llama import cache_names, gated_name, layer_products, product_name, step_model
 from .tokens import Tokens
 
-#: Text that every step is calibrated on.
-TEXT = """\
-Once upon a time there was a small machine in a quiet house by the sea. Every morning it counted \
-the boats, and every evening it told the children how many had come home. "Seven," it said, \
-"and one of them is red." The children laughed, because they had painted it themselves.
-
-A computer stores numbers as bits. To add two numbers, it adds their lowest bits first and carries \
-what is left; that takes 1 cycle here, 2 or 3 there, and in 1948 it took much longer. Programs are \
-lists of instructions: load, compute, store. If a result is needed before it is ready, the machine \
-waits. Most of the art is to let it wait for as little as possible.
-
-def mean(values):
-    total = sum(values)
-    return total / len(values)  # raises ZeroDivisionError for an empty list
-
-What is the capital of France? The capital of France is Paris, a city of two million people on the \
-river Seine. It is known for its museums, its bread and its bridges. Is it far from London? It is \
-about 340 kilometres, or two hours and sixteen minutes by train.
-"""
+#: Share of the values of each tensor, in percent, that have levels of their own: in SmolLM2 the
+#: others are few tokens, which would leave all others fewer levels.
+PERCENTILE = 99.999
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +32,7 @@ class QuantisedStep:
     Attributes
     ----------
     model : as :func:`.llama.step_model` makes it, with products on integers (:func:`vdla.quantize`)
-    caches : before the first run, float32 by name; their first :func:`places_ahead` are filled
+    caches : before the first run, float32 by name, with those of :func:`tokens_ahead`
     rows, context : tokens of a block, and of the caches
     """
 
@@ -75,9 +60,12 @@ class QuantisedStep:
         return replace(self, model=model, rows=rows)
 
 
-def places_ahead(tokens: Tokens) -> int:
-    """The places of the caches before a text: one, if there is a token for a text's start."""
-    return int(tokens.start is not None)
+def tokens_ahead(tokens: Tokens) -> list[int]:
+    """The tokens before a text, whose keys and values the caches begin with: that for a text's
+    start and a space, if the file names the former."""
+    if tokens.start is None:
+        return []
+    return [tokens.start, *(token for token in tokens.encode(" ") if token != tokens.start)]
 
 
 def block_of(text: Sequence[int], start: int, rows: int) -> np.ndarray:
@@ -111,20 +99,21 @@ def quantised_step(
     latter with a scale for each ``weight_group`` of inputs (:func:`vdla.quantize`); the head's have
     8.
 
-    The first token of a text gathers attention, and its values are hundreds of times those of all
-    others. So a text stands behind one token for its start, where the file names one, whose keys
-    and values are those of the float step. Source: attention sinks (Xiao et al. 2023).
+    The first tokens of a text gather attention, and have values that are hundreds of times those of
+    all others. So a text stands behind :func:`tokens_ahead`, whose keys and values are those of the
+    float step. Behind one token the first of the text would still have such values. Source:
+    attention sinks (Xiao et al. 2023), outliers in a prefix (PrefixQuant, Chen et al. 2024).
     """
     weights = rotated(config, weights)
     trial = _Trial(config, weights, rows, context)
-    text = tokens.encode(TEXT)
-    caches = trial.caches([] if tokens.start is None else [tokens.start])
-    samples, gated = trial.run(text, caches, places_ahead(tokens))
+    ahead = tokens_ahead(tokens)
+    caches = trial.caches(ahead)
+    samples, gated = trial.run(tokens.encode(TEXT), caches, len(ahead))
     even = evened(config, weights, gated)
     bits = {product_name(name): weight_bits for name in layer_products(config)}
     made = quantize(
-        step_model(config, even, rows, context), samples, measures_error=False, weight_bits=bits,
-        weight_group=weight_group,
+        step_model(config, even, rows, context), samples, "percentile", percentile=PERCENTILE,
+        measures_error=False, weight_bits=bits, weight_group=weight_group,
     )  # fmt: skip
     return QuantisedStep(made.model, caches, config, rows, context)
 
@@ -143,15 +132,16 @@ class _Trial:
         self.module = compile(model, "cpu")
 
     def caches(self, text: Sequence[int]) -> dict[str, np.ndarray]:
-        """The caches behind a text of at most a block, zeros elsewhere."""
+        """The caches behind a text, zeros elsewhere."""
         found = {
             tensor.name: np.zeros(tensor.shape, np.float32)
             for tensor in self.module.inputs if tensor.name in self.next_names
         }  # fmt: skip
-        if text:
-            made = self.step(block_of(text, 0, self.rows), 0, found)
+        for place in range(0, len(text), self.rows):
+            made = self.step(block_of(text, place, self.rows), place, found)
+            new = slice(place, min(place + self.rows, len(text)))
             for name, after in self.next_names.items():
-                found[name][:, :, : len(text)] = made[after][:, :, : len(text)]
+                found[name][:, :, new] = made[after][:, :, new]
         return found
 
     def run(

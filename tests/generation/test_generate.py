@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import vdla
 from vdla.cli import run_app
-from vdla.generation import loop
+from vdla.generation import loop, quantised
 from vdla.generation.evened import evened, rotated
 from vdla.generation.gguf import read_llama
 from vdla.generation.loop import LanguageModel
-from vdla.generation.quantised import block_of
+from vdla.generation.quantised import block_of, quantised_step, tokens_ahead
 from vdla.generation.sampling import sampler
-from vdla.generation.tokens import read_tokens
+from vdla.generation.tokens import Tokens, read_tokens
 
 from . import tiny
 
@@ -240,8 +240,27 @@ def test_rotated_and_evened_weights_are_the_same_decoder(tmp_path: Path) -> None
     even = evened(config, turned, [np.ones(tiny.FFN), most])
     np.testing.assert_allclose(tiny.forward(even, text), wanted, rtol=1e-3, atol=1e-3)
     ratio = turned["blk.1.ffn_up.weight"] / even["blk.1.ffn_up.weight"]
-    np.testing.assert_allclose(ratio[5], 100 / 6, rtol=1e-5)
+    np.testing.assert_allclose(ratio[5], 100 / 4, rtol=1e-5)
     assert (np.delete(ratio, 5, 0) == 1).all()
+
+
+def with_start(tokens: Tokens, start: int | None) -> Tokens:
+    tokens.start = start
+    return tokens
+
+
+def test_a_text_stands_behind_its_start_and_a_space(path: Path, monkeypatch) -> None:
+    """The caches begin with their keys, whatever the rows of a block."""
+    monkeypatch.setattr(quantised, "TEXT", PROMPT)
+    file = read_llama(path)
+    tokens = with_start(read_tokens(file.fields), 3)
+    ahead = tokens_ahead(tokens)
+    assert ahead == [3, *tokens.encode(" ")] and len(ahead) == 2
+    assert tokens_ahead(with_start(read_tokens(file.fields), None)) == []
+    found = [quantised_step(file.config, file.weights, n, 32, tokens).caches for n in (1, 8)]
+    for name, cache in found[0].items():
+        np.testing.assert_allclose(cache, found[1][name], atol=1e-5)
+        assert cache[:, :, :2].any(-1).all() and not cache[:, :, 2:].any()
 
 
 @pytest.mark.slow

@@ -16,8 +16,8 @@ from vdla.generation.loop import LanguageModel
 from vdla.generation.quantised import (
     QuantisedStep,
     block_of,
-    places_ahead,
     quantised_step,
+    tokens_ahead,
 )
 from vdla.generation.tokens import read_tokens
 from vdla.isa.program import Program
@@ -51,7 +51,7 @@ def compiled(target: str, file: LlamaFile, step: QuantisedStep) -> vdla.Module:
 def model_for(target: str, file: LlamaFile, step: QuantisedStep) -> LanguageModel:
     module, blocks = (compiled(target, file, step.with_rows(rows)) for rows in (1, ROWS))
     tokens = read_tokens(file.fields)
-    return LanguageModel(module, blocks, tokens, ROWS, CONTEXT, True, places_ahead(tokens))
+    return LanguageModel(module, blocks, tokens, ROWS, CONTEXT, True, len(tokens_ahead(tokens)))
 
 
 def tokens_of(model: LanguageModel, prompt: str, count: int) -> list[int]:

@@ -114,6 +114,7 @@ from vdla.compiler.tir.passes.vthread import _Interleaver
 from vdla.compiler.topi import winograd
 from vdla.compiler.topi.elements import merged_axes
 from vdla.compiler.tune.together import Together
+from vdla.generation.quantised import _Trial
 from vdla.isa import depend
 from vdla.runtime import layout
 from vdla.runtime.executable import Executable
@@ -538,6 +539,9 @@ COMPILER = (
     Mutant("a move of the host is read as one of the accelerator", "compiler", _Images.once,
            "node.inputs, node.target)", "node.inputs, ACCELERATOR)",
            tests(f"{TOKENS}::test_it_is_one_program")),
+    Mutant("of the tokens ahead only the first block", "compiler", _Trial.caches,
+           "range(0, len(text), self.rows)", "range(1)",
+           tests("generation/test_generate.py::test_a_text_stands_behind_its_start_and_a_space")),
     Mutant("room behind a constant has the constant's name", "compiler", _Images.with_room,
            'name, "before")', 'name, "part0")',
            tests("compiler/targets/vdla/test_vision_transformers.py::test_one_program")),
