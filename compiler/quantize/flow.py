@@ -88,7 +88,8 @@ def quantize(
         How the range of a tensor follows from its values on the samples: ``minmax``, ``percentile``
         or ``entropy`` (the least Kullback-Leibler divergence).
     percentile : float
-        The share of values, in percent, that method ``percentile`` keeps.
+        The share of values, in percent, that method ``percentile`` keeps; of the model's outputs
+        it keeps all.
     bias_correction : bool
         Correct the biases by what rounding the weights adds to the mean of each channel.
     least_sqnr : float, optional

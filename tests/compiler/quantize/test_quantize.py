@@ -296,6 +296,20 @@ def test_percentile_keeps_a_full_end() -> None:
     assert found.lo == 0 and 7 < found.hi < 8
 
 
+def test_percentile_leaves_outputs_their_extremes() -> None:
+    """Of a tensor before it, which has the same values, the largest are cut."""
+    nodes = [helper.make_node("Relu", ["x"], ["h"]), helper.make_node("Conv", ["h", "w"], ["y"])]
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 1, 8, 8]) for n in "xy")
+    w = numpy_helper.from_array(np.ones((1, 1, 1, 1), np.float32), "w")
+    model = helper.make_model(helper.make_graph(nodes, "g", [x], [y], [w]))
+    images = np.linspace(0, 1, 640, dtype=np.float32).reshape(10, 1, 8, 8)
+    images[3, 0, 2, 2] = 9
+    made = vdla.quantize(model, images, "percentile", percentile=99.0).model
+    stored = {t.name: numpy_helper.to_array(t) for t in made.graph.initializer}
+    assert 255 * stored["h.scale"] < 1
+    assert 255 * stored["y.scale"] == pytest.approx(9)
+
+
 def test_entropy_cuts_outliers_only() -> None:
     rng = np.random.default_rng(2)
     normal = rng.normal(0, 1, 1_000_000)
