@@ -1,7 +1,7 @@
 """The text that steps are calibrated on."""
 
-#: Prose, documentation, code and numbers; of others, the begins of "Alice's Adventures in
-#: Wonderland" (1865) and of the Gettysburg Address (1863).
+#: Prose, documentation, code and numbers; the beginnings of "Alice's Adventures in
+#: Wonderland" (1865) and of the Gettysburg Address (1863) among them.
 TEXT = r'''
 Once upon a time there was a small machine in a quiet house by the sea. Every morning it counted
 the boats, and every evening it told the children how many had come home. "Seven," it said, "and

@@ -115,6 +115,7 @@ class LanguageModel:
             raise VdlaError(f"weight bits: expected {wanted}, got {weight_bits!r}")
         group = max(GROUP, params.block)
         first = len(tokens_ahead(tokens)) if int8 else 0
+        _check_room(1, context - first)
         if prompt is not None:
             _encoded(tokens, prompt, first, context)
 

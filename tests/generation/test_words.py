@@ -74,6 +74,12 @@ def test_a_step_is_one_program(kind: str, model: LanguageModel) -> None:
     assert turned == {"first.turned", "end.turned"}
 
 
+def test_a_context_that_two_tokens_fill() -> None:
+    """Those before a text."""
+    with pytest.raises(vdla.VdlaError, match="at most 0 tokens, got 1; --context makes room"):
+        LanguageModel.load(WORDS, "cpu", 2, 1, True)
+
+
 @pytest.mark.slow
 def test_sim_writes_what_the_cpu_does(model: LanguageModel, file: LlamaFile, step) -> None:
     """510 tokens, by chance and greedily, through all blocks of the context."""
