@@ -239,8 +239,8 @@ class LanguageModel:
 
 
 def _encoded(tokens: Tokens, prompt: str, first: int, context: int) -> list[int]:
-    """The tokens of a prompt, but for that of a start which the caches begin with, as they do where
-    ``first`` is not 0. Raises VdlaError for none, and for more than the context has room for."""
+    """The tokens of a prompt. Where the caches begin with a text's start (``first`` is not 0), the
+    prompt's own is left out. Raises VdlaError for no token, or more than there is room for."""
     text = tokens.encode(prompt)
     text = text[1:] if first and text[:1] == [tokens.start] else text
     if not text:

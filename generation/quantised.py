@@ -20,8 +20,8 @@ from .gguf import LlamaConfig
 from .llama import cache_names, gated_name, layer_products, product_name, step_model
 from .tokens import Tokens
 
-#: Share of the values of each tensor, in percent, that have levels of their own: in SmolLM2 the
-#: others are few tokens, which would leave all others fewer levels.
+#: Percent of a tensor's values that its scale is made for; the others, the largest, are cut. A
+#: scale that holds them, too, is coarser for all.
 PERCENTILE = 99.999
 
 
@@ -61,8 +61,8 @@ class QuantisedStep:
 
 
 def tokens_ahead(tokens: Tokens) -> list[int]:
-    """The tokens before a text, whose keys and values the caches begin with: that for a text's
-    start and a space, if the file names the former."""
+    """The tokens that stand before every text: the one for a text's start, and a space. None where
+    the file names no token for a start. The caches begin with their keys and values."""
     if tokens.start is None:
         return []
     return [tokens.start, *(token for token in tokens.encode(" ") if token != tokens.start)]
