@@ -136,10 +136,10 @@ def check_samples(model: onnx.ModelProto, samples: Samples) -> dict[str, np.ndar
 
 
 def calibrate(
-    probe: Probe, method: str, percentile: float, advance: Callable[[], None]
+    probe: Probe, method: str, percentile: float, whole: set[str], advance: Callable[[], None]
 ) -> dict[str, Range]:
     """The range of each tensor by ``method``; "percentile" and "entropy" go over the samples twice.
-    By the former, the model's outputs keep all their values.
+    By the former, the tensors ``whole`` keep all their values.
 
     Raises
     ------
@@ -161,9 +161,8 @@ def calibrate(
             if span[0] < span[1]:  # in float64, whose numbers tell all bins apart
                 histograms[name] += np.histogram(counted.astype(np.float64), BINS, span)[0]
     if method == "percentile":
-        # The largest values of an output, such as the likeliest word's, are what it is read for.
-        inner = ranges.keys() - {*probe.others}
-        return ranges | {n: by_percentile(histograms[n], ranges[n], percentile) for n in inner}
+        cut = ranges.keys() - whole
+        return ranges | {n: by_percentile(histograms[n], ranges[n], percentile) for n in cut}
     return {n: by_entropy(histograms[n], r) for n, r in ranges.items()}
 
 

@@ -167,7 +167,9 @@ def quantize(
     copies = {} if least_sqnr is not None else draft.copies(made.groups)
     probed = tuple(n for n in stored if n not in copies or n in small.values())
     probe = Probe(draft, samples, probed, outputs)
-    ranges = calibrate(probe, method, percentile, advance)
+    # The largest values of an output, such as the likeliest word's, are what it is read for.
+    whole = {copies.get(name, name) for name in outputs}
+    ranges = calibrate(probe, method, percentile, whole, advance)
     ranges |= {name: ranges[source] for name, source in copies.items()}
     moments = _moments(probe, {*small.values()}.intersection(probed), advance) if small else {}
     four = FourBits({*small}, weight_group, moments)

@@ -296,12 +296,17 @@ def test_percentile_keeps_a_full_end() -> None:
     assert found.lo == 0 and 7 < found.hi < 8
 
 
-def test_percentile_leaves_outputs_their_extremes() -> None:
-    """Of a tensor before it, which has the same values, the largest are cut."""
+@pytest.mark.parametrize("last", ["", "Flatten", "Transpose"])
+def test_percentile_leaves_outputs_their_extremes(last: str) -> None:
+    """Of a tensor before it, which has the same values, the largest are cut; also where the output
+    is what was computed in another shape."""
     nodes = [helper.make_node("Relu", ["x"], ["h"]), helper.make_node("Conv", ["h", "w"], ["y"])]
-    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 1, 8, 8]) for n in "xy")
+    if last:
+        nodes.append(helper.make_node(last, ["y"], ["z"]))
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 1, 8, 8])
+    z = helper.make_empty_tensor_value_info(nodes[-1].output[0])
     w = numpy_helper.from_array(np.ones((1, 1, 1, 1), np.float32), "w")
-    model = helper.make_model(helper.make_graph(nodes, "g", [x], [y], [w]))
+    model = helper.make_model(helper.make_graph(nodes, "g", [x], [z], [w]))
     images = np.linspace(0, 1, 640, dtype=np.float32).reshape(10, 1, 8, 8)
     images[3, 0, 2, 2] = 9
     made = vdla.quantize(model, images, "percentile", percentile=99.0).model
