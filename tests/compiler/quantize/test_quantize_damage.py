@@ -110,7 +110,7 @@ def test_gates_are_the_quantised_model(model: onnx.ModelProto, bias_correction: 
     stored = tuple(made.groups)
     samples = {"x": x}
     probe = Probe(draft, samples, stored, tuple(draft.outputs))
-    job = _Job(draft, calibrate(probe, "minmax", 99.9, _nothing), probe, bias_correction)
+    job = _Job(draft, calibrate(probe, "minmax", 99.9, set(), _nothing), probe, bias_correction)
     damage = Damage.of(draft, made, *job.numbers(made, _nothing), samples)
     assert damage.sqnr_db(set()) == float("inf")
     alone = damage.alone(_nothing)
@@ -132,7 +132,7 @@ def test_only_what_must_stays_float() -> None:
     made, samples = plan(draft), {"image": x}
     stored = tuple(made.groups)
     probe = Probe(draft, samples, stored)
-    job = _Job(draft, calibrate(probe, "minmax", 99.9, _nothing), probe, False)
+    job = _Job(draft, calibrate(probe, "minmax", 99.9, set(), _nothing), probe, False)
     damage = Damage.of(draft, made, *job.numbers(made, _nothing), samples)
     alone = damage.alone(_nothing)
     for limit in (36.0, 38.0, 41.0):
