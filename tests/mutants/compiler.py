@@ -27,7 +27,7 @@ from vdla.compiler.graph.passes.fuse_softmax import _Softmax, fuse_softmax
 from vdla.compiler.graph.passes.merge_transposes import merge_transposes
 from vdla.compiler.graph.passes.split_batch import _is_shared, _split_operator
 from vdla.compiler.partition import assign_targets
-from vdla.compiler.quantize import four_bits
+from vdla.compiler.quantize import four_bits, quantize
 from vdla.compiler.quantize.plan import _is_of_conditions
 from vdla.compiler.targets.common.fuse_elementwise import _ends, fuse_elementwise
 from vdla.compiler.targets.cpu import core, llvm_functions, micro_kernel_code
@@ -539,6 +539,9 @@ COMPILER = (
     Mutant("a move of the host is read as one of the accelerator", "compiler", _Images.once,
            "node.inputs, node.target)", "node.inputs, ACCELERATOR)",
            tests(f"{TOKENS}::test_it_is_one_program")),
+    Mutant("an output in another shape loses its extremes", "compiler", quantize,
+           "{copies.get(name, name) for name in outputs}", "{*outputs}",
+           tests("compiler/quantize/test_quantize.py::test_percentile_leaves_outputs_their_extremes")),
     Mutant("of the tokens ahead only the first block", "compiler", _Trial.caches,
            "range(0, len(text), self.rows)", "range(1)",
            tests("generation/test_generate.py::test_a_text_stands_behind_its_start_and_a_space")),
