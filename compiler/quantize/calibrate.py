@@ -139,7 +139,7 @@ def calibrate(
     probe: Probe, method: str, percentile: float, whole: set[str], advance: Callable[[], None]
 ) -> dict[str, Range]:
     """The range of each tensor by ``method``; "percentile" and "entropy" go over the samples twice.
-    By the former, the tensors ``whole`` keep all their values.
+    By the former, the tensors in ``whole`` keep their full range.
 
     Raises
     ------

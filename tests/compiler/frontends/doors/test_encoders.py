@@ -1,5 +1,5 @@
 """Encoders of transformers as torch.onnx writes them, with random parameters, in int8 on the
-accelerator: one program each, whose cycles docs/measured.md tells as shares of the MAC peak.
+accelerator. docs/measured.md tells how much of the MAC peak each reaches.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def told() -> list[int]:
 
 @pytest.mark.parametrize("make", ENCODERS, ids=lambda make: make.__name__)
 def test_encoder_is_one_program(make: Callable[[], Any], tmp_path: Path) -> None:
-    """Of as many cycles as the page tells, with the CPU's values to the bit."""
+    """It has the CPU's values to the bit, and at least the page's share of the MAC peak."""
     torch.manual_seed(0)
     rng, shape = np.random.default_rng(1), ENCODERS[make]
     samples = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -90,9 +91,9 @@ def excited(side: int, gate: str = "Sigmoid") -> onnx.ModelProto:
     return quantised(net.model())
 
 
-def operators_of(found: Measurement) -> set[str]:
+def operators_of(found: Measurement) -> Counter[str]:
     assert len(found.compiled.programs) == 1
-    return {layer.op for layer in found.compiled.layers}
+    return Counter(layer.op for layer in found.compiled.layers)
 
 
 @pytest.mark.more
@@ -101,9 +102,9 @@ def test_the_table_makes_no_image_of_its_own(monkeypatch: pytest.MonkeyPatch) ->
     fused = measure(excited(28), DEFAULT, VTA, ("sim",))
     monkeypatch.setattr(planner, "fuse_tables_into_readers", lambda graph, _: graph)
     apart = measure(excited(28), DEFAULT, VTA, ("sim",))
-    assert {"QConvTable", "QMul", "QAvgPool"} <= operators_of(apart)
-    assert {"QTableMul", "QTableMean"} <= operators_of(fused)
-    assert not {"QTable", "QMul", "QAvgPool"} & operators_of(fused)
+    before, after = operators_of(apart), operators_of(fused)
+    assert before - after == Counter(["QConvTable", "QMul", "QAvgPool"])
+    assert after - before == Counter(["QConv2d", "QTableMul", "QTableMean"])
     for one, other in zip(apart.outputs, fused.outputs, strict=True):
         np.testing.assert_array_equal(one, other)
 
