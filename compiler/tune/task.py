@@ -79,7 +79,7 @@ class Task:
         their scratchpads first.
         """
         template = self.layer.template
-        return isinstance(template, AcceleratorTemplate) and template.track is Track.VECTOR
+        return isinstance(template, AcceleratorTemplate) and template.track is not Track.TENSOR
 
     @property
     def space(self) -> Space:

@@ -87,7 +87,7 @@ from vdla.compiler.targets.vdla.templates import (
 )
 from vdla.compiler.targets.vdla.templates.base import AcceleratorTemplate, _find_cheapest
 from vdla.compiler.targets.vdla.templates.channels import ChannelProducts, addition_constants
-from vdla.compiler.targets.vdla.templates.convolution import Products
+from vdla.compiler.targets.vdla.templates.convolution import Classifier, Products
 from vdla.compiler.targets.vdla.templates.global_average import Means
 from vdla.compiler.targets.vdla.templates.layer_norm import Normalise, RowFactors
 from vdla.compiler.targets.vdla.templates.lookup_table import table_words
@@ -123,6 +123,7 @@ from .checks import missing_tokens, tests, unordered, wrong_digits
 from .plant import Mutant
 
 PRODUCTS = "compiler/targets/vdla/templates/test_matmul.py::test_products"
+CLASSIFIER = tests("compiler/targets/vdla/templates/test_classifier.py")
 WORDS = "generation/test_words.py"
 PLACES = "compiler/targets/vdla/rewrite/test_matmul_as_convolution.py"
 ADDED = "compiler/targets/vdla/templates/test_convolution_constant.py"
@@ -273,13 +274,24 @@ COMPILER = (
            tests("compiler/targets/vdla/plan/test_program_plan.py"
                  "::test_fused_additions_may_want_chunks")),
     Mutant("only the very next operator runs beside", "compiler", dram_layout._last_beside,
-           "return step if waits else later", "return later if later == step + 1 else step",
+           "if waits else", "if later > step + 1 else",
            tests("compiler/targets/vdla/plan/test_dram_layout.py"
                  "::test_the_next_operator_of_the_other_track_may_be_farther_away")),
     Mutant("an operator runs beside one that it waits for", "compiler", dram_layout._last_beside,
-           "return step if waits else later", "return later",
+           "if waits else", "if False else",
            tests("compiler/targets/vdla/plan/test_dram_layout.py"
                  "::test_the_next_operator_of_the_other_track_may_be_farther_away")),
+    Mutant("what a classifier beside reads is overwritten", "compiler",
+           dram_layout._classifier_beside,
+           "later if track is Track.CLASSIFIER else step", "step",
+           tests("compiler/targets/vdla/plan/test_dram_layout.py"
+                 "::test_a_classifier_beside_does_not_overwrite_what_is_classified")),
+    Mutant("no dense layer is a classifier", "compiler", Classifier.handles,
+           "is not None", "is None", CLASSIFIER),
+    Mutant("a classifier has the entries of its mean", "compiler", LinkedPart._firsts,
+           "entries - operator.beside.get(name, 0)", "entries", CLASSIFIER),
+    Mutant("results for a classifier come at once", "compiler", planner.ProductShape.deliver,
+           "PARTS * tiles.vthreads", "1", CLASSIFIER, caches=(planner.plan_tiles,)),
     Mutant("a softmax waits for all of its scores", "compiler", softmax.Softmax.schedule,
            "s[x_tile].unroll(chunk)", "pass",
            tests("compiler/targets/vdla/templates/test_softmax.py"
@@ -465,7 +477,7 @@ COMPILER = (
            "Transpose((0, 2, 1, 3))", "Transpose((0, 1, 2, 3))",
            tests("compiler/frontends/onnx/test_decoders.py::test_int8_is_one_program")),
     Mutant("every operator has one track", "compiler", program_plan.on_track,
-           "template.either_track and", "False and",
+           "shares.get(name) == value", "False",
            tests("compiler/targets/vdla/plan/test_program_plan.py::test_normalisations_may_run_beside_products")),
     Mutant("channels of queries stay where they were", "compiler", _Images.reorder,
            "constant.data[channels]", "constant.data",
@@ -620,7 +632,7 @@ COMPILER = (
            "else g // readers", "else g % (groups // readers)",
            tests(f"{PRODUCTS}_equal_the_interpreter")),
     Mutant("weights of heads that share an image are mixed", "compiler", weight_tiles,
-           "together + c // each, c % each", "together + c % together, c // together",
+           "together + c // each, c % each", "together, c % each",
            tests(f"{PRODUCTS}_equal_the_interpreter")),
     Mutant("a buffer is given away while it is read", "compiler", share_buffers._shared,
            "b in mine and last[b] == index", "b in mine",

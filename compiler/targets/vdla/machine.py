@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from enum import IntEnum
 
 from ....isa.encoding import VECTOR_EXTENT_BITS
 from ....isa.errors import VdlaError
@@ -108,6 +109,20 @@ class Budget:
         return ""
 
 
+class Track(IntEnum):
+    """One of the sequences of operators in a program, named after the unit that does most of the
+    work. Each track keeps its order. The instructions of both are merged, so that both units
+    work at the same time.
+    """
+
+    TENSOR = 0
+    VECTOR = 1
+    #: Of a mean over an image, and of the classifier behind it, where these run beside what makes
+    #: the image (:class:`.templates.convolution.Classifier`).
+    MEAN = 2
+    CLASSIFIER = 3
+
+
 @dataclass(frozen=True)
 class Context:
     """What is decided for an operator, because of its neighbours, before its own choice is made.
@@ -122,6 +137,8 @@ class Context:
         some cycles of its own
     maker_cycles : cycles of the operator that makes its image, if it can read some rows of it while
         others are made; else 0
+    in_parts : whether some of its channels shall be there long before others, as a classifier that
+        runs beside it begins with them
     """
 
     budget: Budget
@@ -129,6 +146,7 @@ class Context:
     beside: bool = False
     scarce_loads: bool = False
     maker_cycles: int = 0
+    in_parts: bool = False
 
     def without(self, entries: Mapping[str, int]) -> Context:
         """The context with a budget less these ``entries``, by scratchpad."""

@@ -39,7 +39,7 @@ from .rewrite.reshape_blocks import reshape_blocks
 from .templates.base import AcceleratorTemplate
 from .templates.channels import ChannelAddition, ChannelProducts
 from .templates.concat_slice import CopiedPositions
-from .templates.convolution import Products
+from .templates.convolution import Classifier, Products
 from .templates.elementwise import Addition, ElementProducts
 from .templates.fused_products import FusedProducts
 from .templates.global_average import Means
@@ -56,7 +56,7 @@ from .templates.windows import Windows
 
 #: A node is computed by the first template that handles it; these have instructions.
 TEMPLATES: list[type[AcceleratorTemplate]] = [
-    Products, FusedProducts, Activations, GroupsTransposed, Transposed, Means, Windows,
+    Classifier, Products, FusedProducts, Activations, GroupsTransposed, Transposed, Means, Windows,
     InvertedResiduals, Addition, ElementProducts, ChannelProducts, Rotations, MaskedSoftmax,
     Softmax, RowFactors, Normalise, ChannelAddition, CopiedPositions, LookupTables,
 ]  # fmt: skip

@@ -56,6 +56,9 @@ WINDOW_INSN_CYCLES = 4
 #: vector unit takes over between its other work.
 OTHERS, SCARCE, TAKEOVER_CYCLES = 1 / 16, 1 / 4, 16
 
+#: Results that come in parts are so many tiles of channels for each virtual thread.
+PARTS = 4
+
 #: Passes of the vector unit over results to which an image is added, besides their requantisation.
 ADDING_PASSES = 3
 #: Instructions for each part of such results that passes tmp: two PARAMs, and a VECTOR for each
@@ -271,22 +274,30 @@ class ProductShape(Shape):
     adds_image: bool = False
     #: Whether weights lie in DRAM as 4 bits.
     packed: bool = False
+    #: Whether all results are one tile: weights pass by, some blocks of input channels after the
+    #: others, and parameters come block by block.
+    streams: bool = False
 
     noun = "convolution"
 
     @property
     def orders(self) -> tuple[Order, ...]:
         """In groups, no output channels share their input, so that none can stay for others."""
+        if self.streams:
+            return ("stream",)
         return ("weights", "stream") if self.grouped else ORDERS
 
     @property
     def sizes(self) -> dict[str, list[int]]:
-        return {**super().sizes, "ic_blocks": even_sizes(self.ic_blocks)}
+        found = {**super().sizes, "ic_blocks": even_sizes(self.ic_blocks)}
+        return found | {"oc_blocks": [self.oc_blocks]} if self.streams else found
 
     def reads_parts(self, tile: Tiling) -> Each:
         return super().reads_parts(tile) & (not self.grouped)
 
     def deliver(self, tiles: Tiling, context: Context) -> np.ndarray:
+        if context.in_parts:
+            return self.count_tiles(tiles)[0] >= PARTS * tiles.vthreads
         if context.rows_first is None:
             return super().deliver(tiles, context)
         return self.rows_first(tiles) == context.rows_first
@@ -322,13 +333,13 @@ class ProductShape(Shape):
             yield ~passing, "does not pass tmp in even parts"
 
     def needs(self, tile: Tiling) -> dict[str, Each]:
-        vthreads = tile.vthreads
+        vthreads = 1 if self.streams else tile.vthreads
         results = tile.oc_blocks * tile.rows * tile.cols * self.phases
         inp_entries, wgt_entries = self._entries(tile)
         (oc_tiles, pixel_tiles), chunks = self.count_tiles(tile), self._count_chunks(tile)
         # What stays has all chunks, and is there once if it is never replaced.
         weights, pixels = tile.order == "weights", tile.order == "pixels"
-        wgt_copies = np.where(weights & (oc_tiles * self.times == 1), 1, vthreads)
+        wgt_copies = np.where(weights & (oc_tiles * self.times == 1), 1, vthreads) + self.streams
         inp_copies = np.where(pixels & (pixel_tiles * self.times == 1), 1, vthreads)
         uop = tile.ic_blocks * self.taps * tile.oc_blocks * self.phases
         # Results leave block by block of channels, through two buffers.
@@ -341,7 +352,7 @@ class ProductShape(Shape):
             + int(self.sums_weights)
             + leaving * vthreads * int(self.adds_image),
             "wgt": wgt_entries * np.where(weights, chunks, 1) * wgt_copies + int(self.sums_inputs),
-            "par": 3 * tile.oc_blocks * self.phases * wgt_copies,
+            "par": 3 * (1 if self.streams else tile.oc_blocks) * self.phases * wgt_copies,
             "uop": uop,
         }
         if self.sums_weights or self.sums_inputs:

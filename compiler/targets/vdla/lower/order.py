@@ -6,7 +6,8 @@ on. Loads then run ahead of arithmetic, across tiles and layers, as far as the s
 
 Operators of the tensor core and those of the vector unit alone are two tracks: each keeps its own
 order, and a unit takes from either what can start first. So a depthwise convolution or a residual
-addition works on the first results of the convolution before it while that is still computing.
+addition works on the first results of the convolution before it while that is still computing. A
+mean and the classifier behind it may have a track each.
 
 Loads of constants are tracks, too: weights do not depend on results, so those of the next layers
 are loaded while the load of an input still waits for the layer before.
@@ -32,14 +33,16 @@ from .....isa.opcodes import DST_MEMORIES, LOADABLE, SRC0_MEMORIES, Opcode, Unit
 from .....isa.params import HwParams
 from .....isa.timing import GEMM_DEPTH, PARAM_ITERATIONS, VECTOR_DEPTH, table_iterations
 from .....isa.vector_ops import POST_BY_NAME, VECTOR_OPS
+from ..machine import Track
 
 #: Estimated cycles that a load takes in addition to those of its entries.
 LOAD_CYCLES = 3
 #: For each track, the unit that does most of its work.
-ARITHMETIC = (Unit.GEMM, Unit.VECTOR)
+ARITHMETIC = (Unit.GEMM, Unit.VECTOR, Unit.VECTOR, Unit.GEMM)
 TRACKS = len(ARITHMETIC)
 _UNITS, _LOAD, _GEMM = len(Unit), int(Unit.LOAD), int(Unit.GEMM)
 _VECTOR, _STORE = int(Unit.VECTOR), int(Unit.STORE)
+_TENSOR, _CLASSIFIER = int(Track.TENSOR), int(Track.CLASSIFIER)
 _PARAM, _TABLE, _VECTOR_INSN = int(Opcode.PARAM), int(Opcode.TABLE), int(Opcode.VECTOR)
 #: Queues for loads of weights, and as many for loads of other constants: operators of the tensor
 #: track have them in turn.
@@ -204,7 +207,7 @@ def _find_order(
             if unit == _LOAD and busiest < len(fronts) and fronts[busiest] < backs[busiest]:
                 first = members[bounds[waiting[fronts[busiest]]]]
                 reserve = work[members[bounds[group]]] - work[first]
-                if busiest % _UNITS == _VECTOR:
+                if queue // _UNITS % TRACKS != _TENSOR:
                     reserve += ahead
             wanted = begin + min(max(reserve, 0), PATIENCE_CYCLES)
             better = best < 0 or wanted < best_wanted
@@ -222,7 +225,9 @@ def _find_order(
                     better = is_earlier
                 # Products of one track may read what those of the other one make.
                 if unit == other and unit == _GEMM:
-                    better = is_earlier
+                    # A classifier's are few, and its next weights wait for them.
+                    better = is_earlier or queue // _UNITS % TRACKS == _CLASSIFIER
+                    better = better and best // _UNITS % TRACKS != _CLASSIFIER
             if better:
                 best, best_begin, best_reserve, best_wanted = queue, begin, reserve, wanted
         group, unit, begin = waiting[fronts[best]], best % _UNITS, best_begin

@@ -84,7 +84,17 @@ def _last_beside(nodes: Sequence[Node], tracks: Mapping[str, Track], step: int) 
         node, track = nodes[later], tracks.get(nodes[later].output)
         waits = not between.isdisjoint(node.inputs)
         if track is not None and track != mine:
-            return step if waits else later
+            return step if waits else _classifier_beside(nodes, tracks, later)
         if waits or track is not None:
             between.add(node.output)
+    return step
+
+
+def _classifier_beside(nodes: Sequence[Node], tracks: Mapping[str, Track], step: int) -> int:
+    """The step of the classifier with a track of its own behind this step, if no product is between
+    them; else this step."""
+    for later in range(step, len(nodes)):
+        track = tracks.get(nodes[later].output)
+        if track in (Track.TENSOR, Track.CLASSIFIER):
+            return later if track is Track.CLASSIFIER else step
     return step

@@ -174,7 +174,7 @@ class LinkedPart:
         for operator in self.made.values():
             code = operator.code.object_code(operator.image_chunks)
             lengths = [len(sequence) for sequence in code.micro_ops]
-            if operator.template.track is Track.VECTOR:
+            if operator.template.track is not Track.TENSOR:
                 needed = max(needed, sum(lengths))
             else:
                 longest = max([longest, *lengths])
@@ -243,18 +243,22 @@ class LinkedPart:
         by_buffer = dict(zip(buffers, places, strict=True))
         code = operator.code.object_code(operator.image_chunks)
         firsts = self._firsts(operator)
-        beside = operator.template.track is Track.VECTOR
+        beside = operator.template.track is not Track.TENSOR
         return self.linker.add(code, node.name, by_buffer, firsts, operator.numbers, packed, beside)
 
     def _firsts(self, operator: Operator) -> Mapping[str, int]:
-        """The first entries of an operator's buffers, by scratchpad. Operators of the vector track
-        have theirs at the end. Operators of the tensor track have those that are theirs alone where
-        the longest time has passed since the last use, so that an operator's first weights are
-        loaded while others before it still use theirs; but none that a neighbour has at the end.
+        """The first entries of an operator's buffers, by scratchpad. Operators of other tracks than
+        the tensor core's have theirs at the end, or before those of their neighbours. Operators of
+        the tensor track have those that are theirs alone where the longest time has passed since
+        the last use, so that an operator's first weights are loaded while others before it still
+        use theirs; but none that a neighbour has at the end.
         """
         used = operator.code.used
-        if operator.template.track is Track.VECTOR:
-            return {name: self.room.of(name) - entries for name, entries in used.items()}
+        if operator.template.track is not Track.TENSOR:
+            return {
+                name: max(self.room.of(name) - entries - operator.beside.get(name, 0), 0)
+                for name, entries in used.items()
+            }
         return {
             name: self.turn_taking[name].take(used[name], operator.beside.get(name, 0))
             for name in TENSOR_SCRATCHPADS

@@ -15,6 +15,7 @@ instead:
 - ``image_chunks``: the number of chunks in which its image is loaded (``lower/split_k.py``)
 - ``track``: ``vector`` if a normalisation or a transposition, which uses both units, runs beside
   the tensor core's operators, not between them
+- ``classifier``: ``beside`` if a dense layer behind a mean runs beside what the mean reads
 - ``room_times``: how much of the scratchpads it may use at all (:meth:`.machine.Machine.room`)
 """
 
@@ -34,11 +35,13 @@ from ..templates.base import AcceleratorTemplate, Track
 
 ADDITION, EXPANSION = "addition", "expansion"
 WGT_EIGHTHS, SHARE_SIXTEENTHS, IMAGE_CHUNKS = "wgt_eighths", "share_sixteenths", "image_chunks"
-ROOM_TIMES, TRACK = "room_times", "track"
+ROOM_TIMES, TRACK, CLASSIFIER = "room_times", "track", "classifier"
 #: The values of ``addition`` and ``expansion``.
 APART, FUSED = "apart", "fused"
 #: The values of ``track``.
 TRACKS = ON_TENSOR, ON_VECTOR = "tensor", "vector"
+#: The values of ``classifier``.
+CLASSIFIERS = BEHIND, BESIDE = "behind", "beside"
 #: What an operator takes of what all share. With more of ``wgt``, its own weights come earlier;
 #: with less, those of the operators behind it do. With a larger share, an operator of the vector
 #: track loads less; its neighbours on the tensor track load more. With more chunks, the first
@@ -49,8 +52,11 @@ SHARES: Mapping[str, Sequence[int]] = {
     ROOM_TIMES: tuple(1 << n for n in range(16)),
 }  # fmt: skip
 _LEGAL: Mapping[str, Sequence[KnobValue]] = {
-    ADDITION: (APART, FUSED), EXPANSION: (APART, FUSED), TRACK: TRACKS, **SHARES,
+    ADDITION: (APART, FUSED), EXPANSION: (APART, FUSED), TRACK: TRACKS,
+    CLASSIFIER: CLASSIFIERS, **SHARES,
 }  # fmt: skip
+#: By the other track of a template, the knob that says whether an operator is there, and its value.
+_OTHER_TRACKS = {Track.VECTOR: (TRACK, ON_VECTOR), Track.CLASSIFIER: (CLASSIFIER, BESIDE)}
 #: Parts of an image where no program decides.
 USUAL_CHUNKS = 1
 #: Bounds that are tried for :meth:`.InvertedResiduals.cost_ratio`. Estimates of one operator
@@ -74,7 +80,8 @@ class ProgramPlan:
         vector track usually takes; negative for a smaller share
     wgt_eighths : eighths of ``wgt`` for an operator's weights
     image_chunks : chunks in which an image is loaded, each with a product of its own
-    track : the track of operators that may be on either
+    track : the track of normalisations and transpositions, which may be on either
+    classifier : whether a dense layer behind a mean has a track of its own
     room_times : times the entries of a preset that operators may use; None: all entries
     """
 
@@ -84,15 +91,19 @@ class ProgramPlan:
     wgt_eighths: int = USUAL_EIGHTHS
     image_chunks: int = USUAL_CHUNKS
     track: str = ON_TENSOR
+    classifier: str = BEHIND
     room_times: int | None = None
 
     def shares(self, template: AcceleratorTemplate) -> Knobs:
         """What an operator with this template takes of what all share."""
-        knobs: dict[str, KnobValue] = {TRACK: self.track} if template.either_track else {}
-        template = on_track(template, self.track)
+        knobs: dict[str, KnobValue] = {}
+        if template.other_track is not None:
+            name, _ = _OTHER_TRACKS[template.other_track]
+            knobs[name] = getattr(self, name)
+        template = on_track(template, knobs)
         if template.multiplies or template.track is Track.TENSOR:
             knobs |= {WGT_EIGHTHS: self.wgt_eighths, IMAGE_CHUNKS: self.image_chunks}
-        if template.track is Track.VECTOR:
+        if template.track is not Track.TENSOR:
             legal, share = SHARES[SHARE_SIXTEENTHS], int(16 * template.share)
             knobs[SHARE_SIXTEENTHS] = min(max(share + self.share_steps, legal[0]), legal[-1])
         if self.room_times is not None:
@@ -103,20 +114,25 @@ class ProgramPlan:
 USUAL_PLAN = ProgramPlan()
 
 
-def on_track(template: AcceleratorTemplate, track: object) -> AcceleratorTemplate:
-    """The template whose operators are on a track, if they may be on either."""
-    return _beside(template) if template.either_track and track == ON_VECTOR else template
+def on_track(template: AcceleratorTemplate, shares: Knobs) -> AcceleratorTemplate:
+    """The template of an operator with these shares, on its other track if they say so."""
+    if template.other_track is None:
+        return template
+    name, value = _OTHER_TRACKS[template.other_track]
+    return moved(template, template.other_track, True) if shares.get(name) == value else template
 
 
 @lru_cache(maxsize=64)
-def _beside(template: AcceleratorTemplate) -> AcceleratorTemplate:
-    """The template on the vector track."""
-    return _beside_kind(type(template))(template.machine)
+def moved(template: AcceleratorTemplate, track: Track, multiplies: bool) -> AcceleratorTemplate:
+    """The template on another track, where it ``multiplies``, or does not."""
+    return _moved_kind(type(template), track, multiplies)(template.machine)
 
 
 @cache
-def _beside_kind(kind: type[AcceleratorTemplate]) -> type[AcceleratorTemplate]:
-    return type(kind.__name__, (kind,), {"track": Track.VECTOR, "multiplies": True})
+def _moved_kind(
+    kind: type[AcceleratorTemplate], track: Track, multiplies: bool
+) -> type[AcceleratorTemplate]:
+    return type(kind.__name__, (kind,), {"track": track, "multiplies": multiplies})
 
 
 def find_plan(
@@ -140,11 +156,14 @@ def find_plan(
     fused = replace(best, addition=FUSED)
     decide([fused])
     decide(replace(plan, image_chunks=SHARES[IMAGE_CHUNKS][-1]) for plan in (best, fused))
+    # Its room is that of others, so it is tried before these are decided, and again with them.
+    decide([replace(best, classifier=BESIDE)])
     for step in (1, -1):
         saves = True
         while saves and abs(best.share_steps) < MOST_STEPS:
             saves = decide([replace(best, share_steps=best.share_steps + step)])
     decide(replace(best, wgt_eighths=eighths) for eighths in SHARES[WGT_EIGHTHS])
+    decide([replace(best, classifier=BESIDE)])
     return best
 
 

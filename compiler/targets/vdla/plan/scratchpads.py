@@ -2,14 +2,14 @@
 
 The tensor core and the vector unit can work on different operators at the same time if both
 operators fit the scratchpads together. Operators of the tensor track use the beginning of every
-scratchpad, operators of the vector track use the end; ``lower/order.py`` merges their instructions.
+scratchpad, operators of other tracks use the end; ``lower/order.py`` merges their instructions.
 Before an operator's own choice is made, this module decides how much it may use and whether its
 results shall come rows first: its :class:`~.machine.Context`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from functools import lru_cache, partial
@@ -30,13 +30,14 @@ from ..lower.loop_programs import LoopPrograms
 from ..machine import USUAL_EIGHTHS, Context, Machine
 from ..scopes import TENSOR_SCRATCHPADS
 from ..templates.base import AcceleratorTemplate, Track
+from ..templates.convolution import find_mean
 from ..templates.searched import find_step_template
 from .program_plan import (
     IMAGE_CHUNKS,
     ROOM_TIMES,
-    TRACK,
     USUAL_CHUNKS,
     WGT_EIGHTHS,
+    moved,
     on_track,
     share_of,
 )
@@ -49,8 +50,8 @@ SHARED = ("inp", "out", "par")
 class Operator:
     """A node that has instructions, with its choice and its loop program, whose images are loaded
     in ``image_chunks`` chunks, and whose ``numbers`` by slot may be others than those of its code.
-    The last ``beside`` entries, by scratchpad, were not for it: on the tensor track, because its
-    neighbours on the vector track use them.
+    The last ``beside`` entries, by scratchpad, were not for it, because operators of other tracks
+    use them that run beside it.
     """
 
     node: Node
@@ -76,8 +77,8 @@ def share_scratchpads(
     the result is by output. ``dumps`` is told of each choice. ``ready`` has loop programs of
     earlier calls, and gets the new ones.
 
-    An operator of the vector track gets its node's share, or its template's. An operator
-    of the tensor track gets what its neighbours on the vector track leave. Where that is too
+    An operator of another track than the tensor core's gets its node's share, or its template's. An
+    operator of the tensor track gets what its neighbours on other tracks leave. Where that is too
     little, an operator gets all of one scratchpad, or else of all, and its neighbours wait. Where
     that is too little, too, it gets ``fewer_vthreads``, if it may.
 
@@ -96,11 +97,16 @@ def share_scratchpads(
             template
             if (times := node.shares.get(ROOM_TIMES)) is None
             else _estimating(template, template.machine.estimated(times)),
-            node.shares.get(TRACK),
+            node.shares,
         )
         for node in nodes
         if (template := found[node.output]) is not None
     }
+
+    for node in nodes:
+        mean = find_mean(graph, node) if templates[node.output].track is Track.CLASSIFIER else None
+        if mean is not None and mean.output in templates:
+            templates[mean.output] = moved(templates[mean.output], Track.MEAN, multiplies=False)
 
     def template_of(node: Node) -> AcceleratorTemplate:
         return templates[node.output]
@@ -117,6 +123,7 @@ def share_scratchpads(
     orders = _wanted_orders(graph, nodes, template_of, whole)
     made: dict[str, Operator] = {}
     used: dict[int, Mapping[str, int]] = {}
+    in_parts: set[str] = set()
 
     def maker_cycles(node: Node) -> int:
         """Of the operator that makes a node's image in the order in which the node reads it."""
@@ -128,8 +135,9 @@ def share_scratchpads(
     def decide(node: Node, taken: Mapping[str, int]) -> Operator:
         usual = template_of(node)
         context = replace(
-            whole(node), rows_first=orders.get(node.output), maker_cycles=maker_cycles(node)
-        )
+            whole(node), rows_first=orders.get(node.output), maker_cycles=maker_cycles(node),
+            in_parts=node.output in in_parts,
+        )  # fmt: skip
         template: AcceleratorTemplate = usual
         found: Choice | Refusal = Refusal("")
         limited = [m for m, entries in taken.items() if entries]
@@ -155,14 +163,29 @@ def share_scratchpads(
         same = template, used, *_values(workload), *sorted(found.knobs.items())
         schedule = partial(template.schedule, workload, found.knobs, node.name)
         made_of = ready.code(same, schedule, eighths, dumps)
+        neighbours = taken if usual.track is Track.TENSOR else {}
         made[node.output] = Operator(
-            node, template, workload, found, made_of.code, parts, made_of.numbers, taken
+            node, template, workload, found, made_of.code, parts, made_of.numbers, neighbours
         )
         dumps.step()
         return made[node.output]
 
+    def put_apart(index: int) -> None:
+        """Give an operator with a track of its own other entries than those between it and the
+        product before, beside all of which it runs. That product makes its channels in parts."""
+        first, own = index, made[nodes[index].output]
+        while first and tracks[first - 1] is not Track.TENSOR:
+            first -= 1
+        others = _most(used[i] for i in range(first, index))
+        made[own.node.output] = replace(own, beside=others)
+        names = {*others, *own.code.used}
+        both = {name: others.get(name, 0) + own.code.used.get(name, 0) for name in names}
+        used.update(dict.fromkeys(range(first, index + 1), both))
+        if first:
+            in_parts.add(nodes[first - 1].output)
+
     for index, node in enumerate(nodes):
-        if tracks[index] is Track.VECTOR:
+        if tracks[index] is not Track.TENSOR:
             share, memories = share_of(template_of(node).share, node), SHARED
             room = whole(node).budget
             if template_of(node).multiplies:
@@ -170,14 +193,24 @@ def share_scratchpads(
             kept = {m: room.of(m) - int(room.of(m) * share) for m in memories}
             operator = decide(node, kept if beside else {})
             used[index] = operator.code.used
+            if tracks[index] in (Track.MEAN, Track.CLASSIFIER):
+                put_apart(index)
     for index, node in enumerate(nodes):
         if tracks[index] is Track.TENSOR:
             before = max((i for i in used if i < index), default=-1)
             after = min((i for i in used if i > index), default=-1)
-            near = [used[i] for i in (before, after) if i >= 0]
+            near = _most(used[i] for i in (before, after) if i >= 0)
             memories = *SHARED, *TENSOR_SCRATCHPADS
-            decide(node, {m: max((use.get(m, 0) for use in near), default=0) for m in memories})
+            decide(node, {m: near.get(m, 0) for m in memories})
     return made
+
+
+def _most(uses: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """The most entries of each scratchpad that one of several uses."""
+    found: dict[str, int] = {}
+    for use in uses:
+        found |= {name: max(entries, found.get(name, 0)) for name, entries in use.items()}
+    return found
 
 
 @lru_cache(maxsize=64)
@@ -214,7 +247,7 @@ def _wanted_orders(
 ) -> dict[str, bool]:
     """Whether results come rows first, by output, where that matters to a neighbour.
 
-    Where an operator of the vector track reads the result of one of the tensor track, both get the
+    Where an operator of another track reads the result of one of the tensor track, both get the
     order that the tensor track's operator would choose without neighbours, so that the
     other one can follow it closely. One that may suit its reader instead, and follows none of the
     tensor track, gets the order in which the tensor track's operator would read its result.
@@ -222,7 +255,7 @@ def _wanted_orders(
     makers = {node.output: node for node in nodes}
     orders: dict[str, bool] = {}
     for node in nodes:
-        if template_of(node).track is not Track.VECTOR:
+        if template_of(node).track is Track.TENSOR:
             continue
         for source in (makers.get(name) for name in node.inputs):
             if source is not None and template_of(source).track is Track.TENSOR:

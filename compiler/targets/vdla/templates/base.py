@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
-from enum import IntEnum
 from fractions import Fraction
 from functools import lru_cache
 from typing import ClassVar, TypeVar
@@ -21,7 +20,7 @@ from ....graph.ops.base import Shape
 from ....tir.ir import PrimFunc
 from ..cost.tiling import VTHREADS, Fixed, make_tiling, plan_tiles
 from ..cost.tiling import Shape as TiledShape
-from ..machine import Context, Machine
+from ..machine import Context, Machine, Track
 
 W = TypeVar("W", bound=Workload)
 
@@ -35,16 +34,6 @@ class WithinBudget(Workload):
 V = TypeVar("V", bound=WithinBudget)
 
 
-class Track(IntEnum):
-    """One of the two sequences of operators in a program, named after the unit that does most of
-    the work. Each track keeps its order. The instructions of both are merged, so that both units
-    work at the same time.
-    """
-
-    TENSOR = 0
-    VECTOR = 1
-
-
 class AcceleratorTemplate(Template[W]):
     """A template whose operators become instructions."""
 
@@ -53,8 +42,8 @@ class AcceleratorTemplate(Template[W]):
     says: ClassVar[str]
     #: Whether an operator of the vector track uses the tensor core, too.
     multiplies: ClassVar[bool] = False
-    #: Whether its operators may be on the vector track, too, as most of their work is there.
-    either_track: ClassVar[bool] = False
+    #: The other track on which its operators may be.
+    other_track: ClassVar[Track | None] = None
     #: Bytes of a value of the vector unit's table that its operators need at least.
     table_bytes: ClassVar[int] = 0
     #: The number of the operand whose positions are read as tiles of weights, if there is one.

@@ -22,7 +22,10 @@ from ....choose.space import Knobs, Refusal
 from ....graph.arithmetic.requant import INT8_MAX, INT8_MIN
 from ....graph.ir import Graph, Node
 from ....graph.ops.convolution import QConv2d
+from ....graph.ops.fused_pairs import QTableMean
 from ....graph.ops.linear import QDense
+from ....graph.ops.movement import Reshape
+from ....graph.ops.pooling import QAvgPool
 from ....te.expr import Expr
 from ....te.schedule import Schedule, create_schedule
 from ....te.tensor import IterVar, Tensor, compute, placeholder, reduce_axis
@@ -95,6 +98,15 @@ class GroupedWorkload(ProductsWorkload):
         """Groups are in place of blocks of output channels, and the blocks of a group are results
         that lie side by side."""
         return replace(super().shape, oc_blocks=self.groups, phases=self.oc_blocks, grouped=True)
+
+
+@dataclass(frozen=True)
+class StreamedWorkload(ProductsWorkload):
+    """A dense layer whose weights pass by, while others use the tensor core, too."""
+
+    @property
+    def shape(self) -> ProductShape:
+        return replace(super().shape, streams=True)
 
 
 class Stages(NamedTuple):
@@ -208,7 +220,8 @@ class Products(PlannedTiles[ProductsWorkload]):
         stages, out = self.expression(workload)
         rows = 1 + len(workload.groups_of_blocks)
         tiled = (0, rows, rows + 1)
-        loops = schedule_products(out, stages, tiled, make_tiling(knobs), self.machine)
+        tiling, streams = make_tiling(knobs), workload.shape.streams
+        loops = schedule_products(out, stages, tiled, tiling, self.machine, par_by_block=streams)
         return lower(loops.schedule, [stages.data, stages.weight, stages.par, out], name)
 
     def expression(self, workload: ProductsWorkload) -> tuple[Stages, Tensor]:
@@ -266,6 +279,30 @@ class Products(PlannedTiles[ProductsWorkload]):
         return found if fits and found.count > 1 else None
 
 
+class Classifier(Products):
+    """A dense layer behind the mean of each channel of an image, which classifies it. It has many
+    weights for few products. On a track of its own it begins with the first means, and loads while
+    the convolution before the mean computes the others."""
+
+    other_track = Track.CLASSIFIER
+
+    def handles(self, graph: Graph, node: Node) -> bool:
+        return isinstance(node.op, QDense) and find_mean(graph, node) is not None
+
+    def workload(self, graph: Graph, node: Node, context: Context) -> ProductsWorkload:
+        plain = super().workload(graph, node, context)
+        return StreamedWorkload(**vars(plain)) if self.track is Track.CLASSIFIER else plain
+
+
+def find_mean(graph: Graph, node: Node) -> Node | None:
+    """The mean of each channel of an image that a node reads, if it reads one."""
+    producers = graph.producers()
+    maker = producers.get(node.inputs[0])
+    while maker is not None and isinstance(maker.op, Reshape):
+        maker = producers.get(maker.inputs[0])
+    return maker if maker is not None and isinstance(maker.op, QAvgPool | QTableMean) else None
+
+
 # ---- shared with transposed convolutions and products of activations ----------------------------
 
 
@@ -317,13 +354,15 @@ class ProductLoops(NamedTuple):
 def schedule_products(
     out: Tensor, stages: Stages, tiled: Sequence[int], tiling: Tiling, machine: Machine,
     epilogue: FusedEpilogue | None = None, rows_in_tmp: int = 0, par_stays: bool = False,
+    par_by_block: bool = False,
 ) -> ProductLoops:  # fmt: skip
     """Schedule products of blocks, which are summed in ``acc`` and requantised to ``out``.
 
     ``tiled`` has the dimensions of ``out`` that are channels, rows and columns, and before these
     perhaps one of groups, of which a tile has one. The sums of ``acc`` run over blocks of channels,
     two taps and the channels of a block. A fused ``epilogue`` lies in ``tmp``, ``rows_in_tmp`` rows
-    at a time. Parameters that are those of all channels stay on the chip (``par_stays``).
+    at a time. Parameters that are those of all channels stay on the chip (``par_stays``); others
+    come with a tile, or when its blocks leave (``par_by_block``).
     """
     acc, image, weight = stages.acc, stages.image, stages.weight
     s = create_schedule(out)
@@ -346,7 +385,9 @@ def schedule_products(
         s[first].compute_inline()
         part, _ = s[local].split(local.axes[tiled[1]], rows_in_tmp)
         E.attach(s, dict.fromkeys(epilogue.in_tmp, "tmp"), s[local], part)
-    if par_stays:
+    if par_by_block:
+        others += par_tiles
+    if par_stays or par_by_block:
         par_tiles.clear()
     s[acc].set_scope("acc")
     s[image].set_scope("inp")
@@ -381,6 +422,9 @@ def schedule_products(
             s[tensor].compute_at(s[out], staying[tensor])
         else:
             s[tensor].compute_at(s[acc], chunks)
+    if par_by_block:
+        for tensor in (image, weight):
+            s[tensor].double_buffer()
     if tiling.vthreads > 1:
         for tensor in staying:
             s[tensor].double_buffer()

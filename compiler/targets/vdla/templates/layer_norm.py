@@ -73,7 +73,7 @@ class RowFactors(Tiled[RowDigitsWorkload]):
     name = "row digits"
     ops = (RowDigits,)
     track = Track.TENSOR
-    either_track = True
+    other_track = Track.VECTOR
     operand_as_weights = 0
     says = "sums on the tensor core and by a table, Newton's steps on the vector unit"
 
@@ -232,7 +232,7 @@ class Normalise(Tiled[NormaliseWorkload]):
     name = "normalise"
     ops = (QNormalise,)
     track = Track.TENSOR
-    either_track = True
+    other_track = Track.VECTOR
     says = "on the vector unit, its factors spread to all lanes by the tensor core"
 
     def workload(self, graph: Graph, node: Node, context: Context) -> NormaliseWorkload:

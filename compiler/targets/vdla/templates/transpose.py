@@ -60,7 +60,7 @@ class GroupsTransposed(Tiled[TransposedWorkload]):
     name = "groups transposed"
     ops = (TransposeGroups,)
     track = Track.TENSOR
-    either_track = True
+    other_track = Track.VECTOR
     operand_as_weights = 0
     says = "a product with the identity matrix on the tensor core"
 

@@ -139,6 +139,19 @@ def test_the_next_operator_of_the_other_track_may_be_farther_away(reads: str, pl
     assert plan.planned_bytes == plan.bound_bytes == places * 256
 
 
+def test_a_classifier_beside_does_not_overwrite_what_is_classified() -> None:
+    """While the last means are missing, the product before them still reads its image."""
+    pool = QMaxPool((1, 1), (1, 1), (0, 0, 0, 0))
+    tracks = {"image": Track.TENSOR, "sum": Track.VECTOR, "mean": Track.MEAN}
+    tracks["y"] = Track.CLASSIFIER
+    names = ("x", *tracks)
+    tensors = {n: Tensor(n, (1, 16, 4, 4), "int8") for n in names}
+    nodes = tuple(Node(b, pool, (a,), b) for a, b in pairwise(names))
+    graph = Graph("classifier", ("x",), ("y",), nodes, tensors)
+    offsets, _ = place_activations(Part(graph, nodes, ("y",)), tracks, HW)
+    assert len(set(offsets.values())) == len(names)
+
+
 def test_a_program_with_reused_memory_computes_what_the_host_does() -> None:
     """Chained pools whose tensors take turns in two places."""
     pool = QMaxPool((3, 3), (1, 1), (1, 1, 1, 1))
