@@ -287,7 +287,7 @@ COMPILER = (
            tests("compiler/targets/vdla/plan/test_dram_layout.py"
                  "::test_a_classifier_beside_does_not_overwrite_what_is_classified")),
     Mutant("no dense layer is a classifier", "compiler", Classifier.handles,
-           "is not None", "is None", CLASSIFIER),
+           "is None", "is not None", CLASSIFIER),
     Mutant("a classifier has the entries of its mean", "compiler", LinkedPart._firsts,
            "entries - operator.beside.get(name, 0)", "entries", CLASSIFIER),
     Mutant("results for a classifier come at once", "compiler", planner.ProductShape.deliver,

@@ -280,14 +280,18 @@ class Products(PlannedTiles[ProductsWorkload]):
 
 
 class Classifier(Products):
-    """A dense layer behind the mean of each channel of an image, which classifies it. It has many
-    weights for few products. On a track of its own it begins with the first means, and loads while
-    the convolution before the mean computes the others."""
+    """A dense layer behind the mean of each channel of an image, which classifies it, with more
+    weights than ``wgt`` holds. On a track of its own it begins with the first means, and loads
+    while the convolution before the mean computes the others."""
 
     other_track = Track.CLASSIFIER
 
     def handles(self, graph: Graph, node: Node) -> bool:
-        return isinstance(node.op, QDense) and find_mean(graph, node) is not None
+        if not isinstance(node.op, QDense) or find_mean(graph, node) is None:
+            return False
+        outputs, inputs = graph[node.inputs[1]].shape
+        params = self.machine.params
+        return blocks(outputs, params) * blocks(inputs, params) > params.wgt_depth
 
     def workload(self, graph: Graph, node: Node, context: Context) -> ProductsWorkload:
         plain = super().workload(graph, node, context)
