@@ -52,8 +52,9 @@ MOST_GROUPS, MOST_GROUPED_CHANNELS = 8, 128
 class ProductsWorkload(PlannedWorkload):
     """A convolution in blocks of channels; a dense layer is a convolution of a single pixel.
 
-    Each weight is the sum of ``parts`` int8 values; ``packed`` ones lie in DRAM as 4 bits. The
-    image is padded with ``pad_value``, the zero point.
+    Each weight is the sum of ``parts`` int8 values; ``packed`` ones lie in DRAM as 4 bits. Where
+    it ``streams``, all results are one tile, and weights pass by. The image is padded with
+    ``pad_value``, the zero point.
     """
 
     ic_blocks: int
@@ -67,6 +68,7 @@ class ProductsWorkload(PlannedWorkload):
     epilogue: E.Epilogue = field(compare=False)
     skips_cols: bool = field(compare=False)
     packed: bool = field(default=False, kw_only=True)
+    streams: bool = field(default=False, kw_only=True)
 
     @property
     def groups_of_blocks(self) -> tuple[int, ...]:
@@ -78,7 +80,7 @@ class ProductsWorkload(PlannedWorkload):
         """The convolution as the planner sees it."""
         return ProductShape(
             ic_blocks=self.ic_blocks, oc_blocks=self.oc_blocks, parts=self.parts,
-            skips_cols=self.skips_cols, packed=self.packed,
+            skips_cols=self.skips_cols, packed=self.packed, streams=self.streams,
             **self.window.sizes(self.height, self.width),
         )  # fmt: skip
 
@@ -98,15 +100,6 @@ class GroupedWorkload(ProductsWorkload):
         """Groups are in place of blocks of output channels, and the blocks of a group are results
         that lie side by side."""
         return replace(super().shape, oc_blocks=self.groups, phases=self.oc_blocks, grouped=True)
-
-
-@dataclass(frozen=True)
-class StreamedWorkload(ProductsWorkload):
-    """A dense layer whose weights pass by, while others use the tensor core, too."""
-
-    @property
-    def shape(self) -> ProductShape:
-        return replace(super().shape, streams=True)
 
 
 class Stages(NamedTuple):
@@ -220,8 +213,9 @@ class Products(PlannedTiles[ProductsWorkload]):
         stages, out = self.expression(workload)
         rows = 1 + len(workload.groups_of_blocks)
         tiled = (0, rows, rows + 1)
-        tiling, streams = make_tiling(knobs), workload.shape.streams
-        loops = schedule_products(out, stages, tiled, tiling, self.machine, par_by_block=streams)
+        loops = schedule_products(
+            out, stages, tiled, make_tiling(knobs), self.machine, streams=workload.streams
+        )
         return lower(loops.schedule, [stages.data, stages.weight, stages.par, out], name)
 
     def expression(self, workload: ProductsWorkload) -> tuple[Stages, Tensor]:
@@ -294,8 +288,8 @@ class Classifier(Products):
         return blocks(outputs, params) * blocks(inputs, params) > params.wgt_depth
 
     def workload(self, graph: Graph, node: Node, context: Context) -> ProductsWorkload:
-        plain = super().workload(graph, node, context)
-        return StreamedWorkload(**vars(plain)) if self.track is Track.CLASSIFIER else plain
+        found = super().workload(graph, node, context)
+        return replace(found, streams=self.track is Track.CLASSIFIER)
 
 
 def find_mean(graph: Graph, node: Node) -> Node | None:
@@ -358,15 +352,15 @@ class ProductLoops(NamedTuple):
 def schedule_products(
     out: Tensor, stages: Stages, tiled: Sequence[int], tiling: Tiling, machine: Machine,
     epilogue: FusedEpilogue | None = None, rows_in_tmp: int = 0, par_stays: bool = False,
-    par_by_block: bool = False,
+    streams: bool = False,
 ) -> ProductLoops:  # fmt: skip
     """Schedule products of blocks, which are summed in ``acc`` and requantised to ``out``.
 
     ``tiled`` has the dimensions of ``out`` that are channels, rows and columns, and before these
     perhaps one of groups, of which a tile has one. The sums of ``acc`` run over blocks of channels,
     two taps and the channels of a block. A fused ``epilogue`` lies in ``tmp``, ``rows_in_tmp`` rows
-    at a time. Parameters that are those of all channels stay on the chip (``par_stays``); others
-    come with a tile, or when its blocks leave (``par_by_block``).
+    at a time. Parameters that are those of all channels stay on the chip (``par_stays``). Where the
+    only tile ``streams``, parameters come when its blocks leave, and operands in two buffers.
     """
     acc, image, weight = stages.acc, stages.image, stages.weight
     s = create_schedule(out)
@@ -389,9 +383,9 @@ def schedule_products(
         s[first].compute_inline()
         part, _ = s[local].split(local.axes[tiled[1]], rows_in_tmp)
         E.attach(s, dict.fromkeys(epilogue.in_tmp, "tmp"), s[local], part)
-    if par_by_block:
+    if streams:
         others += par_tiles
-    if par_stays or par_by_block:
+    if par_stays or streams:
         par_tiles.clear()
     s[acc].set_scope("acc")
     s[image].set_scope("inp")
@@ -426,7 +420,7 @@ def schedule_products(
             s[tensor].compute_at(s[out], staying[tensor])
         else:
             s[tensor].compute_at(s[acc], chunks)
-    if par_by_block:
+    if streams:
         for tensor in (image, weight):
             s[tensor].double_buffer()
     if tiling.vthreads > 1:
