@@ -67,7 +67,7 @@ def test_sim_and_cpu_write_the_same(path: Path, tmp_path: Path, capsys) -> None:
     assert found["sim"]["steps"]["cycles"] < found["sim"]["blocks"]["cycles"]
 
 
-@pytest.mark.slow
+@pytest.mark.more
 def test_weights_of_four_bits(path: Path, tmp_path: Path) -> None:
     """The same text on a machine that unpacks them, with fewer bytes read, and on the CPU."""
     packed = tmp_path / "packed.toml"

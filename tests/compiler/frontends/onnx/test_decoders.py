@@ -188,7 +188,8 @@ def quantised(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", ["genai", "dynamo", "script"])
+@pytest.mark.short(1)
+@pytest.mark.parametrize("form", ["dynamo", "genai", "script"])
 def test_int8_is_one_program(form: str) -> None:
     """Its caches are int8; the accelerator and the CPU agree to the bit; each operator is as ONNX
     defines it, but for some elements by one step, most of them in rotary embeddings, whose cosines
