@@ -632,7 +632,7 @@ COMPILER = (
            "else g // readers", "else g % (groups // readers)",
            tests(f"{PRODUCTS}_equal_the_interpreter")),
     Mutant("weights of heads that share an image are mixed", "compiler", weight_tiles,
-           "together + c // each, c % each", "together, c % each",
+           "together + c, Const(0)", "together, Const(0)",
            tests(f"{PRODUCTS}_equal_the_interpreter")),
     Mutant("a buffer is given away while it is read", "compiler", share_buffers._shared,
            "b in mine and last[b] == index", "b in mine",

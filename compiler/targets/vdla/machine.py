@@ -110,15 +110,15 @@ class Budget:
 
 
 class Track(IntEnum):
-    """One of the sequences of operators in a program, named after the unit that does most of the
-    work. Each track keeps its order. The instructions of both are merged, so that both units
-    work at the same time.
+    """A sequence of operators in a program, which keeps its order. The instructions of all tracks
+    are merged, so that units work on several operators at the same time.
     """
 
+    #: Operators with most of their work on the tensor core, and on the vector unit.
     TENSOR = 0
     VECTOR = 1
-    #: Of a mean over an image, and of the classifier behind it, where these run beside what makes
-    #: the image (:class:`.templates.convolution.Classifier`).
+    #: The mean of an image, and the classifier that reads it, where both run beside the convolution
+    #: that makes the image (:class:`.templates.convolution.Classifier`).
     MEAN = 2
     CLASSIFIER = 3
 
@@ -137,8 +137,8 @@ class Context:
         some cycles of its own
     maker_cycles : cycles of the operator that makes its image, if it can read some rows of it while
         others are made; else 0
-    in_parts : whether some of its channels shall be there long before others, as a classifier that
-        runs beside it begins with them
+    in_parts : whether it shall finish some channels long before others, because a classifier that
+        runs beside it begins with those
     """
 
     budget: Budget

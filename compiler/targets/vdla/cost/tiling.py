@@ -56,7 +56,7 @@ WINDOW_INSN_CYCLES = 4
 #: vector unit takes over between its other work.
 OTHERS, SCARCE, TAKEOVER_CYCLES = 1 / 16, 1 / 4, 16
 
-#: Results that come in parts are so many tiles of channels for each virtual thread.
+#: Results that come in parts have at least so many tiles of channels for each virtual thread.
 PARTS = 4
 
 #: Passes of the vector unit over results to which an image is added, besides their requantisation.
@@ -274,8 +274,8 @@ class ProductShape(Shape):
     adds_image: bool = False
     #: Whether weights lie in DRAM as 4 bits.
     packed: bool = False
-    #: Whether all results are one tile: weights pass by, some blocks of input channels after the
-    #: others, and parameters come block by block.
+    #: Whether all results are one tile, whose sums stay in acc: weights come by blocks of input
+    #: channels, in two buffers, and parameters by blocks of results.
     streams: bool = False
 
     noun = "convolution"

@@ -156,7 +156,7 @@ def find_plan(
     fused = replace(best, addition=FUSED)
     decide([fused])
     decide(replace(plan, image_chunks=SHARES[IMAGE_CHUNKS][-1]) for plan in (best, fused))
-    # Its room is that of others, so it is tried before these are decided, and again with them.
+    # It takes room from others, so it is tried before their shares are decided, and again behind.
     decide([replace(best, classifier=BESIDE)])
     for step in (1, -1):
         saves = True

@@ -171,8 +171,9 @@ def share_scratchpads(
         return made[node.output]
 
     def put_apart(index: int) -> None:
-        """Give an operator with a track of its own other entries than those between it and the
-        product before, beside all of which it runs. That product makes its channels in parts."""
+        """Give a mean or a classifier with a track of its own other entries than the operators
+        between it and the product before have: it runs beside all of these. The product shall make
+        its channels in parts."""
         first, own = index, made[nodes[index].output]
         while first and tracks[first - 1] is not Track.TENSOR:
             first -= 1

@@ -40,9 +40,9 @@ class AcceleratorTemplate(Template[W]):
     track: ClassVar[Track]
     #: How it computes a node, in words, if :meth:`takes` refuses none that it handles.
     says: ClassVar[str]
-    #: Whether an operator of the vector track uses the tensor core, too.
+    #: Whether its operators use the tensor core, though they are not on that one's track.
     multiplies: ClassVar[bool] = False
-    #: The other track on which its operators may be.
+    #: The track on which its operators may be instead, if there is one.
     other_track: ClassVar[Track | None] = None
     #: Bytes of a value of the vector unit's table that its operators need at least.
     table_bytes: ClassVar[int] = 0

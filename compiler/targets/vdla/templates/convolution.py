@@ -52,9 +52,9 @@ MOST_GROUPS, MOST_GROUPED_CHANNELS = 8, 128
 class ProductsWorkload(PlannedWorkload):
     """A convolution in blocks of channels; a dense layer is a convolution of a single pixel.
 
-    Each weight is the sum of ``parts`` int8 values; ``packed`` ones lie in DRAM as 4 bits. Where
-    it ``streams``, all results are one tile, and weights pass by. The image is padded with
-    ``pad_value``, the zero point.
+    Each weight is the sum of ``parts`` int8 values; ``packed`` ones lie in DRAM as 4 bits. If
+    it ``streams``, the sums of all results stay in ``acc``, and weights come by blocks of input
+    channels. The image is padded with ``pad_value``, the zero point.
     """
 
     ic_blocks: int
@@ -274,9 +274,9 @@ class Products(PlannedTiles[ProductsWorkload]):
 
 
 class Classifier(Products):
-    """A dense layer behind the mean of each channel of an image, which classifies it, with more
-    weights than ``wgt`` holds. On a track of its own it begins with the first means, and loads
-    while the convolution before the mean computes the others."""
+    """The dense layer that classifies an image by the mean of each channel. It has more weights
+    than ``wgt`` holds, and uses each once. On a track of its own it multiplies the first means, and
+    loads weights, while the convolution before the mean still computes other channels."""
 
     other_track = Track.CLASSIFIER
 

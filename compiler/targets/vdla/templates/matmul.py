@@ -271,14 +271,13 @@ def weight_tiles(
 ) -> Tensor:  # fmt: skip
     """Places of an image as tiles of weights, [groups, tiles, channel blocks, 1, 1, block, block].
     ``image`` is flat: [groups / readers][channel blocks][positions][block]; the tiles of a group
-    are those of ``together`` of its groups. Where positions end within a tile, its last rows are
-    the next block's first positions."""
-    each = tiles // together
+    are one of each of ``together`` of its groups, or all of one. Where positions end within a tile,
+    its last rows are the next block's first positions."""
 
     def element(g: Expr, c: Expr, k: Expr, y: Expr, x: Expr, i: Expr, ci: Expr) -> Expr:
         group = g if readers == 1 else g // readers
         if together > 1:
-            group, c = group * together + c // each, c % each
+            group, c = group * together + c, Const(0)
         block_of_image = group * channel_blocks + k
         return image[(block_of_image * positions + c * block + i) * block + ci]
 
