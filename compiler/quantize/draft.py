@@ -18,6 +18,7 @@ from ..frontends.onnx.decoders import OPSET as PARTS_OPSET
 from ..frontends.onnx.importer import Importer, declared_size, import_onnx
 from ..frontends.onnx.model import load_model, opset_of
 from ..frontends.sizes import ONE, Sizes
+from ..graph.ir import Graph
 from .expand import in_float32, taken_apart
 
 #: The first operator set whose DequantizeLinear has scales along an axis.
@@ -96,10 +97,14 @@ class Draft:
 
     def infer(self) -> None:
         """Find the shapes and dtypes of all tensors; the importer's refusals are raised."""
-        model, constants = self.outline()
-        graph = import_onnx(model, Sizes(dims=self.dims, values=constants))
+        graph = self.imported()
         self.shapes = {tensor.name: tensor.shape for tensor in graph.tensors.values()}
         self.dtypes = {tensor.name: tensor.dtype for tensor in graph.tensors.values()}
+
+    def imported(self) -> Graph:
+        """The nodes as the importer reads them, whose tensors have the same names."""
+        model, constants = self.outline()
+        return import_onnx(model, Sizes(dims=self.dims, values=constants))
 
     def renumber(self, version: int) -> None:
         """Say that the nodes are of an operator set."""

@@ -30,6 +30,7 @@ from .four_bits import GROUP, WEIGHT_BITS
 from .plan import FLOAT_AROUND, Plan, clip_bounds, data_operands, has_weights, plan
 from .prepare import prepare
 from .rewrite import rewrite
+from .rotation import factor_ranges
 from .smooth import find_pairs, smooth
 from .weights import FourBits, Scale, Weight, corrected, quantize_weights
 
@@ -288,7 +289,8 @@ def _with_least_sqnr(
 
 
 def _scales(draft: Draft, made: Plan, ranges: dict[str, Range]) -> dict[str, Scale]:
-    """The scale of each stored tensor, from the union of the ranges that share it."""
+    """The scale of each stored tensor, from the union of the ranges that share it; and of what
+    rotary embeddings turn these by."""
     bounds = {
         node.output[0]: clip_bounds(draft, node)
         for node in draft.nodes
@@ -306,7 +308,8 @@ def _scales(draft: Draft, made: Plan, ranges: dict[str, Range]) -> dict[str, Sca
             span = span.balanced(MOST_WIDENED)
         shared = Scale.of(span)
         scales |= dict.fromkeys(names, shared)
-    return scales
+    factors = factor_ranges(draft, made.groups)
+    return scales | {name: Scale.of(span.balanced(MOST_WIDENED)) for name, span in factors.items()}
 
 
 def _multiplied(draft: Draft) -> set[str]:

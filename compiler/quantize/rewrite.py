@@ -67,11 +67,11 @@ class _Rewriter:
     def store(self, name: str, real: str) -> None:
         """Quantise the float tensor ``real``, which computes ``name``, where the plan says so;
         without one, the integers are there."""
-        if name not in self.plan.groups:
+        if name not in self.scales:
             return
         scale = self.scales[name]
         result = name if real != name else f"{name}.dequantized"
-        group = self.plan.groups[name]
+        group = self.plan.groups.get(name, name)
         if group not in self.constants_of:
             self.constants_of[group] = [
                 self.draft.constant(f"{group}.scale", np.array(scale.scale, np.float32)),
@@ -88,6 +88,8 @@ class _Rewriter:
             kind = f"{what.capitalize()}Linear"
             self.nodes.append(helper.make_node(kind, [x, *constants], [y], f"{name}.{what}"))
         self.dequantized[name] = result
+        if name not in self.plan.groups:  # a factor, which float steps of embeddings read
+            self.replaced.add(name)
 
     def parameters(self, node: onnx.NodeProto, weight: Weight, x: Scale) -> None:
         """Give a product its weight, and its bias, as dequantised integers."""
@@ -139,4 +141,4 @@ def rewrite(
     target.nodes = rewriter.nodes
     read = {name for node in target.nodes for name in names_read(node)} | {*target.outputs}
     target.constants = {n: value for n, value in target.constants.items() if n in read}
-    return target, rewriter.dequantized
+    return target, {name: rewriter.dequantized[name] for name in plan.groups}

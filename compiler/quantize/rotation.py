@@ -1,10 +1,16 @@
-"""Rotary embeddings that a model writes out: what they consist of stays float, so that the compiler
-finds one operator between the quantisation of what is turned and that of the result."""
+"""Rotary embeddings. Cosines and sines are quantised, so that the file says all that is rounded. Of
+one that a model writes out, the steps stay float: the compiler finds one operator between the
+quantisation of what is turned and that of the result."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import dataclass
+
 import onnx
 
+from ..graph.passes.fuse_rotation import largest
+from .calibrate import Range
 from .draft import Draft
 
 STEP = "a step of a rotary embedding"
@@ -18,8 +24,35 @@ def rotation_steps(draft: Draft) -> dict[int, str]:
     with the halves a and b of x.
     """
     finder = _Finder(draft)
-    found = {place for node in draft.nodes for place in finder.steps(node)}
+    found = {place for node in draft.nodes for place in finder.embedding(node).steps}
     return dict.fromkeys(sorted(found), STEP)
+
+
+def factor_ranges(draft: Draft, stored: Collection[str]) -> dict[str, Range]:
+    """The ranges of the cosines and sines that tensors of ``stored`` are turned by: as wide as
+    these can be, whatever samples have. Those of unknown magnitude are left out."""
+    finder = _Finder(draft)
+    made = [finder.embedding(node) for node in draft.nodes]
+    pairs = {one.factors for one in made if one.turned in stored}
+    if not pairs:
+        return {}
+    graph, ranges = draft.imported(), dict[str, Range]()
+    producers = graph.producers()
+    for pair in pairs:
+        most = [largest(graph, producers, name) for name in pair]
+        if all(most):  # one scale serves both products
+            ranges |= dict.fromkeys(pair, Range(-max(most), max(most)))
+    return ranges
+
+
+@dataclass(frozen=True)
+class _Embedding:
+    """What is turned, the cosines and sines, and the positions of the nodes that a model writes it
+    out as."""
+
+    turned: str = ""
+    factors: tuple[str, ...] = ()
+    steps: frozenset[int] = frozenset()
 
 
 class _Finder:
@@ -32,16 +65,19 @@ class _Finder:
         node = self.nodes[self.places[name]] if name in self.places else None
         return node if node is not None and node.op_type in kinds else None
 
-    def steps(self, last: onnx.NodeProto) -> set[int]:
-        """The positions of the nodes of an embedding that ends here; none if none does."""
+    def embedding(self, last: onnx.NodeProto) -> _Embedding:
+        """The embedding that ends here; an empty one if none does."""
+        if last.op_type == "RotaryEmbedding":
+            return _Embedding(last.input[0], (last.input[1], last.input[2]))
         sums = [last] if last.op_type == "Add" else []
         if last.op_type == "Concat" and len(last.input) == 2:
             ends = [self.maker(name, "Add", "Sub") for name in last.input]
             sums = [made for made in ends if made] if None not in ends else []
         products = [self.maker(name, "Mul") for total in sums for name in total.input]
         if len(products) not in (2, 4) or None in products:
-            return set()
-        ways = [self.ways(name) for made in products if made for name in made.input]
+            return _Embedding()
+        names = [name for made in products if made for name in made.input]
+        ways = [self.ways(name) for name in names]
         # Each product has a factor of its own kind, and something of x.
         shared = set.intersection(
             *({source for source, _ in (*ways[n], *ways[n + 1])} for n in range(0, len(ways), 2))
@@ -49,9 +85,14 @@ class _Finder:
         halves = {place for way in ways for source, places in way if source in shared
                   for place in places}  # fmt: skip
         if len(shared) != 1 or not halves:
-            return set()
+            return _Embedding()
         nodes = [last, *sums, *(made for made in products if made)]
-        return halves | {self.places[node.output[0]] for node in nodes}
+        steps = halves | {self.places[node.output[0]] for node in nodes}
+        factors = [
+            name for name, found in zip(names, ways, strict=True)
+            if shared.isdisjoint(source for source, _ in found)
+        ]  # fmt: skip
+        return _Embedding(shared.pop(), tuple(dict.fromkeys(factors)), frozenset(steps))
 
     def ways(self, name: str) -> list[tuple[str, set[int]]]:
         """The tensor itself, and the one that it is a half of, or both halves in another order;

@@ -29,6 +29,7 @@ from vdla.compiler.graph.passes.split_batch import _is_shared, _split_operator
 from vdla.compiler.partition import assign_targets
 from vdla.compiler.quantize import four_bits, quantize
 from vdla.compiler.quantize.plan import _is_of_conditions
+from vdla.compiler.quantize.rewrite import _Rewriter
 from vdla.compiler.targets.common.fuse_elementwise import _ends, fuse_elementwise
 from vdla.compiler.targets.cpu import core, llvm_functions, micro_kernel_code
 from vdla.compiler.targets.cpu.core import Core
@@ -510,6 +511,12 @@ COMPILER = (
     Mutant("rotations lose the number behind them", "compiler", _Rotations.rotation,
            "real = factor * float", "real = float",
            tests("compiler/graph/passes/test_rotation.py::test_every_form_is_one_operator")),
+    Mutant("what turns queries is rounded twice", "compiler", _Rewriter.store,
+           "self.replaced.add(name)", "pass",
+           tests("compiler/graph/passes/test_rotation.py::test_the_file_says_how_cosines_are_rounded")),
+    Mutant("stored sines lose their signs", "compiler", _Rotations.rotation,
+           "not is_signed and", "",
+           tests("compiler/graph/passes/test_rotation.py::test_the_file_says_how_cosines_are_rounded")),
     Mutant("no limit where the inverse has more bits", "compiler", softmax.Softmax.schedule,
            "total[at] >> w.room", "total[at] + w.room",
            tests("compiler/targets/vdla/templates/test_softmax.py::test_softmax_equals_the_interpreter")),

@@ -26,8 +26,8 @@ MOVES = (Identity, Reshape, Slice, Transpose)
 def fuse_rotation(graph: Graph) -> Graph:
     """``Quantize(x * cos + rotated(x) * sin)`` of ``x``, which is dequantised, becomes
     ``QRotate``, however slices, concatenations, signs and transpositions spell it. Cosines and
-    sines are quantised for their largest magnitude, which a constant table has, wherever it is
-    read; where it is unknown the embedding stays in float32.
+    sines that the model has as floats are quantised for their :func:`largest` magnitude; where that
+    is unknown the embedding stays in float32.
     """
     found = _Rotations(graph, graph.producers())
     nodes = [new for node in graph.nodes for new in found.fused(node)]
@@ -37,16 +37,18 @@ def fuse_rotation(graph: Graph) -> Graph:
 @dataclass(frozen=True)
 class _Term:
     """For each element, the element of ``x`` times a sign, and times an element of a factor if
-    there is one: indices into both tensors, and signs, all of one shape."""
+    there is one, float32 or int8, whose real magnitude is at most ``most``: indices into both
+    tensors, and signs, all of one shape."""
 
     x: np.ndarray
     sign: np.ndarray
     factor: str = ""
     index: np.ndarray | None = None
+    most: float = 0.0
 
     def moved(self, op: Op) -> _Term:
         index = None if self.index is None else op.evaluate(self.index)
-        return _Term(op.evaluate(self.x), op.evaluate(self.sign), self.factor, index)
+        return replace(self, x=op.evaluate(self.x), sign=op.evaluate(self.sign), index=index)
 
 
 def _joined(op: Concat, terms: list[_Term]) -> _Term | None:
@@ -54,9 +56,10 @@ def _joined(op: Concat, terms: list[_Term]) -> _Term | None:
     if len({term.factor for term in terms}) > 1:
         return None
     indices = [term.index for term in terms if term.index is not None]
-    return _Term(
-        op.evaluate(*(term.x for term in terms)), op.evaluate(*(term.sign for term in terms)),
-        terms[0].factor, op.evaluate(*indices) if indices else None,
+    return replace(
+        terms[0], x=op.evaluate(*(term.x for term in terms)),
+        sign=op.evaluate(*(term.sign for term in terms)),
+        index=op.evaluate(*indices) if indices else None,
     )  # fmt: skip
 
 
@@ -187,26 +190,18 @@ class _Rotations:
             term, *more = found.terms
             if more or term.factor:
                 continue
-            if term.x.shape == shape and self.bound(factor):
-                index = np.broadcast_to(_places(self.graph[factor].shape), shape)
-                return found.with_terms([replace(term, factor=factor, index=index)])
+            known, most = self.factor(factor)
+            if term.x.shape == shape and most:
+                index = np.broadcast_to(_places(self.graph[known].shape), shape)
+                return found.with_terms([replace(term, factor=known, index=index, most=most)])
         return None
 
-    def bound(self, name: str) -> float:
-        """The largest magnitude that a factor may have; 0 if it is unknown."""
-        data, node = self.graph[name].data, self.producers.get(name)
-        if data is not None:
-            return float(np.abs(data).max(initial=0)) if data.dtype == np.float32 else 0.0
-        if node is not None and isinstance(node.op, (*MOVES, Gather)):
-            return self.bound(node.inputs[0])
-        if node is not None and isinstance(node.op, Concat):
-            bounds = [self.bound(part) for part in node.inputs]
-            return max(bounds) if all(bounds) else 0.0
-        if node is not None and isinstance(node.op, Map) and node.op.label in ("Cos", "Sin"):
-            return 1.0
-        if node is not None and (scaled := self.scaled(node)) is not None:
-            return self.bound(scaled[0]) * scaled[1]
-        return 0.0
+    def factor(self, name: str) -> tuple[str, float]:
+        """The int8 tensor that a factor is dequantised from, or the factor itself, and its largest
+        magnitude; 0 if that is unknown."""
+        node, most = self.producers.get(name), largest(self.graph, self.producers, name)
+        is_stored = node is not None and isinstance(node.op, Dequantize)
+        return (node.inputs[0] if node is not None and is_stored else name), most
 
     # ---- what is made ----
 
@@ -217,7 +212,7 @@ class _Rotations:
         name, moves, factor = node.inputs[0], list[Node](), 1.0
         while (found := self.terms(name)) is None or not _is_pair(found):
             last = self.producers.get(name)
-            if last is not None and (scaled := self.scaled(last)) is not None:
+            if last is not None and (scaled := _scaled(self.graph, last)) is not None:
                 name, factor = scaled[0], factor * scaled[1]
                 continue
             if last is None or not isinstance(last.op, (*MOVES, Pad)):
@@ -237,19 +232,6 @@ class _Rotations:
             made.append(replace(move, inputs=(result,), output=node.output))
         return made or [node]
 
-    def scaled(self, node: Node) -> tuple[str, float] | None:
-        """The tensor that a node multiplies by a positive number, and the number: PyTorch
-        multiplies queries and keys by the root of the scores' factor."""
-        match node.op:
-            case Map(args=(a, b), body=Binary("*", left, right)) if (left, right) == (a, b):
-                for name, other in (node.inputs, node.inputs[::-1]):
-                    data = self.graph[other].data
-                    if data is not None and data.size == 1 and data.reshape(()) > 0:
-                        return name, float(data.reshape(()))
-            case Map(args=(_,), body=Binary("*", Var(), Const(value))) if value > 0:
-                return node.inputs[0], float(value)
-        return None
-
     def rotation(
         self, node: Node, name: str, found: _Sum, factor: float, straight: _Term, crossed: _Term
     ) -> list[Node]:
@@ -266,9 +248,8 @@ class _Rotations:
             return []
         assert isinstance(node.op, Quantize)
         given, out, nodes = found.quant, node.op.quant, list[Node]()
-        # One scale serves both products.
-        scale = np.float32(max(self.bound(t.factor) for t in (straight, crossed)) / INT8_MAX)
-        real = factor * float(given.scale[0]) * float(scale) / float(out.scale[0])
+        quant = _even(max(straight.most, crossed.most))  # one scale serves both products
+        real = factor * float(given.scale[0]) * float(quant.scale[0]) / float(out.scale[0])
         try:
             rescale = requant(np.array([real]), int(out.zero_point[0]))
         except VdlaError:  # scales too far apart
@@ -292,13 +273,18 @@ class _Rotations:
         operands = [found.source]
         for number, move in enumerate(moves):
             operands.append(append(move, (operands.pop(),), f"heads{number}"))
-        quant = Quant(np.array([scale]), np.array([0], np.int32))
         for label, (term, steps, signs) in (("cos", cos), ("sin", sin)):
             made = term.factor
             for number, step in enumerate(steps):
                 doubled = (made,) * (2 if isinstance(step, Concat) else 1)
                 made = append(step, doubled, f"{label}{number}")
-            if (signs != 1).any():
+            is_stored, is_signed = self.graph[term.factor].dtype == "int8", (signs != 1).any()
+            if is_stored and not is_signed and _even(term.most).same(quant):
+                operands.append(made)
+                continue
+            if is_stored:
+                made = append(Dequantize(_even(term.most)), (made,), f"{label}.real")
+            if is_signed:
                 sign = self.shared.setdefault(("signs", signs.tobytes()), f"{node.output}.signs")
                 self.made.setdefault(sign, Tensor.constant(sign, signs.astype(np.float32)))
                 made = append(_times(), (made, sign), f"{label}.signed")
@@ -332,6 +318,51 @@ class _Rotations:
         if twice and (once == np.arange(size)).all():
             return term, [Reshape((*lead, width // 2)), Concat(len(lead))], signs
         return None
+
+
+def _even(most: float) -> Quant:
+    """The scale of int8 numbers as large as ``most``, of either sign."""
+    return Quant(np.array([most / INT8_MAX], np.float32), np.array([0], np.int32))
+
+
+def largest(graph: Graph, producers: Mapping[str, Node], name: str) -> float:
+    """The largest magnitude that a tensor may have, where constants or a cosine or sine decide,
+    wherever it is read; 0 where it is unknown."""
+    data, node = graph[name].data, producers.get(name)
+    if data is not None:
+        known = data.dtype in (np.float32, np.int8)
+        return float(np.abs(data.astype(np.float32)).max(initial=0)) if known else 0.0
+    if node is None:
+        return 0.0
+    match node.op:
+        case Map() if node.op.label in ("Cos", "Sin"):
+            return 1.0
+        case Map():
+            scaled = _scaled(graph, node)
+            return largest(graph, producers, scaled[0]) * scaled[1] if scaled else 0.0
+        case Concat():
+            parts = [largest(graph, producers, part) for part in node.inputs]
+            return max(parts) if all(parts) else 0.0
+        case Dequantize(quant) if is_int8(quant) and not quant.zero_point.any():
+            is_known = largest(graph, producers, node.inputs[0]) > 0
+            return float(quant.scale[0]) * INT8_MAX if is_known else 0.0
+        case Quantize() | Gather() | Identity() | Reshape() | Slice() | Transpose():
+            return largest(graph, producers, node.inputs[0])
+    return 0.0
+
+
+def _scaled(graph: Graph, node: Node) -> tuple[str, float] | None:
+    """The tensor that a node multiplies by a positive number, and the number: PyTorch multiplies
+    queries and keys by the root of the scores' factor."""
+    match node.op:
+        case Map(args=(a, b), body=Binary("*", left, right)) if (left, right) == (a, b):
+            for name, other in (node.inputs, node.inputs[::-1]):
+                data = graph[other].data
+                if data is not None and data.size == 1 and data.reshape(()) > 0:
+                    return name, float(data.reshape(()))
+        case Map(args=(_,), body=Binary("*", Var(), Const(value))) if value > 0:
+            return node.inputs[0], float(value)
+    return None
 
 
 def _times() -> Map:

@@ -192,8 +192,7 @@ def quantised(
 @pytest.mark.parametrize("form", ["dynamo", "genai", "script"])
 def test_int8_is_one_program(form: str) -> None:
     """Its caches are int8; the accelerator and the CPU agree to the bit; each operator is as ONNX
-    defines it, but for some elements by one step, most of them in rotary embeddings, whose cosines
-    and sines are int8, too."""
+    defines it, but for less than one in a hundred elements, by one step."""
     if form == "genai":
         model, dims = genai_model(WEIGHTS, bits=4), genai_dims(ROWS)
         runs = partial(genai_runs, ROWS)
@@ -213,9 +212,8 @@ def test_int8_is_one_program(form: str) -> None:
     wanted = logits(compiled(model, "cpu"), runs(TOKENS[:, :24]))
     assert np.square(wanted).sum() > 25 * np.square(got - wanted).sum()
     for operator in distances(made.model, [*given[-1].values()]):
-        least = 0.88 if operator.op == "QRotate" else 0.99
         assert operator.largest <= 1, operator
-        assert operator.counts[0] >= least * operator.elements, operator
+        assert operator.counts[0] >= 0.99 * operator.elements, operator
 
 
 # ---- how it is said, and what is refused ----

@@ -11,6 +11,7 @@ import onnxruntime
 import pytest
 import vdla
 from onnx import TensorProto, helper, numpy_helper
+from vdla.bench.distance import distances
 from vdla.compiler.frontends.onnx.importer import import_onnx
 from vdla.compiler.graph.ops.rotation import QRotate
 from vdla.compiler.graph.passes import run_passes
@@ -204,6 +205,16 @@ def test_the_quantiser_leaves_it_whole(form: str) -> None:
     wanted, host, sim = run_apart(model, x), *(vdla.compile(made, t).run(x)[0] for t in TARGETS)
     assert np.abs(host - wanted).max() < 0.03 * np.abs(wanted).max()
     np.testing.assert_array_equal(host, sim)
+
+
+@pytest.mark.parametrize("form", ["the operator", "half turned", "halves"])
+def test_the_file_says_how_cosines_are_rounded(form: str) -> None:
+    """So ONNX Runtime turns by the same numbers."""
+    net = Queries(False, is_float=True)
+    model, x = net.model(FORMS[form](net)), operands(False)
+    made = vdla.quantize(model, x).model
+    [turned] = [d for d in distances(made, [*x.values()]) if d.op == "QRotate"]
+    assert turned.largest <= 1 and turned.counts[0] > 0.99 * turned.elements
 
 
 def test_neighbours_stay_in_float32() -> None:
