@@ -14,7 +14,7 @@ import onnx.helper
 from ..compiler.quantize import quantize
 from ..compiler.quantize.four_bits import GROUP
 from ..module import compile
-from .calibration import TEXT
+from .calibration import MORE, TEXT
 from .evened import evened, rotated
 from .gguf import LlamaConfig
 from .llama import cache_names, gated_name, layer_products, product_name, step_model
@@ -108,7 +108,8 @@ def quantised_step(
     trial = _Trial(config, weights, rows, context)
     ahead = tokens_ahead(tokens)
     caches = trial.caches(ahead)
-    samples, gated = trial.run(tokens.encode(TEXT), caches, len(ahead))
+    text = TEXT if weight_bits == 8 else TEXT + MORE
+    samples, gated = trial.run(tokens.encode(text), caches, len(ahead))
     even = evened(config, weights, gated)
     bits = {product_name(name): weight_bits for name in layer_products(config)}
     made = quantize(

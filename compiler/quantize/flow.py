@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
@@ -26,7 +27,7 @@ from .calibrate import (
 )
 from .damage import Damage, check_reached, measured, without
 from .draft import Draft, attribute, label
-from .four_bits import GROUP, WEIGHT_BITS
+from .four_bits import GROUP, WEIGHT_BITS, Moments
 from .plan import FLOAT_AROUND, Plan, clip_bounds, data_operands, has_weights, plan
 from .prepare import prepare
 from .rewrite import rewrite
@@ -252,15 +253,17 @@ def _is_small(draft: Draft, node: onnx.NodeProto, bits: Mapping[str, int]) -> bo
 
 def _moments(
     probe: Probe, names: Collection[str], advance: Callable[[], None]
-) -> dict[str, np.ndarray]:
-    """The sums of products of any two channels of matrices, by their names, on the samples."""
-    found: dict[str, np.ndarray] = {}
+) -> dict[str, Moments]:
+    """The moments of matrices, by their names, on the samples."""
+    sums: dict[str, np.ndarray] = {}
+    counts: Counter[str] = Counter()
     for values in probe.run(advance):
         for name in names:
             if values[name].ndim == 2:
                 x = values[name].astype(np.float64)
-                found[name] = found.get(name, 0) + x.T @ x
-    return found
+                sums[name] = sums.get(name, 0) + x.T @ x
+                counts[name] += len(x)
+    return {name: Moments(sums[name], counts[name]) for name in sums}
 
 
 def _with_least_sqnr(

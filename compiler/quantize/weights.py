@@ -12,7 +12,7 @@ from onnx import helper
 from ..graph.arithmetic.requant import INT8_MAX, INT8_MIN
 from .calibrate import Probe, Range, Samples
 from .draft import Draft, attribute, operands
-from .four_bits import GROUP, four_bits
+from .four_bits import GROUP, Moments, four_bits
 from .plan import Plan, has_weights
 
 #: The least scale: products of two scales must stay normal numbers in float32.
@@ -68,12 +68,12 @@ class FourBits:
     ----------
     nodes : their names
     group : input channels that share a scale
-    moments : by operand, the sums of products of any two channels on the samples
+    moments : by operand, those of its channels on the samples
     """
 
     nodes: Collection[str] = ()
     group: int = GROUP
-    moments: Mapping[str, np.ndarray] = field(default_factory=dict)
+    moments: Mapping[str, Moments] = field(default_factory=dict)
 
 
 def quantize_weight(draft: Draft, node: onnx.NodeProto, x: Scale, four: FourBits) -> Weight:

@@ -116,7 +116,7 @@ def test_perplexity(path: Path, tmp_path: Path) -> None:
     parts = [m.__doc__ for m in modules] + [
         found.__doc__ for m in modules for found in vars(m).values() if callable(found)
     ]
-    text = "\n\n".join(part for part in parts if part and len(part) > 200)[:10_000]
+    text = "\n\n".join(part for part in parts if part and len(part) > 200)[:16_000]
     real = LanguageModel.load(path, "cpu", 128).perplexity(text)
     behind = float_behind_tokens(path, 128).perplexity(text)
     found = {k: load(path, tmp_path, k, "cpu", 128).perplexity(text) for k in MACHINES}

@@ -10,7 +10,7 @@ import pytest
 import vdla
 from onnx import TensorProto, helper, numpy_helper
 from vdla import VdlaError
-from vdla.compiler.quantize.four_bits import four_bits
+from vdla.compiler.quantize.four_bits import Moments, four_bits
 from vdla.compiler.targets.vdla.expressions import Epilogue, Window
 from vdla.compiler.targets.vdla.machine import Budget, Context
 from vdla.compiler.targets.vdla.templates.convolution import ProductsWorkload
@@ -50,10 +50,10 @@ def test_errors_are_taken_back() -> None:
     samples = rng.standard_normal((400, 12)) @ rng.standard_normal((12, 96))
     samples += 0.3 * rng.standard_normal(samples.shape)
     weight = rng.standard_normal((24, 96))
-    found = [four_bits(weight, 16, m) for m in (None, samples.T @ samples)]
+    found = [four_bits(weight, 16, m) for m in (None, Moments(samples.T @ samples, 400))]
     errors = [np.square(samples @ (real(*made) - weight).T).sum() for made in found]
-    assert errors[1] < 0.3 * errors[0]
-    alone = [four_bits(weight, 16, m)[0] for m in (None, np.eye(96))]
+    assert errors[1] < 0.07 * errors[0]
+    alone = [four_bits(weight, 16, m)[0] for m in (None, Moments(np.eye(96), 400))]
     np.testing.assert_array_equal(*alone)
 
 
