@@ -122,7 +122,7 @@ def test_perplexity(path: Path, tmp_path: Path) -> None:
     found = {k: load(path, tmp_path, k, "cpu", 128).perplexity(text) for k in MACHINES}
     print(f"perplexity {real:.2f}, behind the same tokens {behind:.2f}; {found}")
     assert behind < found["int8"] < 1.03 * real
-    assert found["int8"] < found["weights of 4 bits"] < 1.11 * real
+    assert found["int8"] < found["weights of 4 bits"] < 1.10 * real
 
 
 def float_behind_tokens(path: Path, context: int) -> LanguageModel:
