@@ -117,7 +117,7 @@ population of the town grew from 4,120 in 1900 to 19,300 in 2001, or by about 1.
 #: What weights of 4 bits are rounded by, too: more of the same kinds. The beginnings of novels by
 #: Austen (1813), Melville (1851), Dickens (1859) and Wells (1898), of "The Origin of Species"
 #: (1859) and of the American declaration (1776) are among it.
-MORE = r'''
+MORE = r"""
 It is a truth universally acknowledged, that a single man in possession of a good fortune, must be
 in want of a wife. However little known the feelings or views of such a man may be on his first
 entering a neighbourhood, this truth is so well fixed in the minds of the surrounding families,
@@ -245,4 +245,4 @@ Mon 08:41  warning   system  -           disk /dev/sda1 is 91% full
 Seven years later the two friends met again at the station where they had parted. Both had become
 grey; one limped a little. They sat down on the same bench, shared an apple, and for a long time
 watched the trains without a word, as if each were waiting for the other to get up first.
-'''.lstrip()
+""".lstrip()
