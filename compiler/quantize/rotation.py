@@ -11,7 +11,7 @@ import onnx
 
 from ..graph.passes.fuse_rotation import largest
 from .calibrate import Range
-from .draft import Draft
+from .draft import Draft, attribute
 
 STEP = "a step of a rotary embedding"
 
@@ -68,7 +68,8 @@ class _Finder:
     def embedding(self, last: onnx.NodeProto) -> _Embedding:
         """The embedding that ends here; an empty one if none does."""
         if last.op_type == "RotaryEmbedding":
-            return _Embedding(last.input[0], (last.input[1], last.input[2]))
+            in_halves = not attribute(last, "interleaved", 0)
+            return _Embedding(last.input[0], (*last.input[1:3],)) if in_halves else _Embedding()
         sums = [last] if last.op_type == "Add" else []
         if last.op_type == "Concat" and len(last.input) == 2:
             ends = [self.maker(name, "Add", "Sub") for name in last.input]

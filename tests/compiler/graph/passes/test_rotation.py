@@ -217,6 +217,15 @@ def test_the_file_says_how_cosines_are_rounded(form: str) -> None:
     assert turned.largest <= 1 and turned.counts[0] > 0.99 * turned.elements
 
 
+def test_cosines_of_neighbours_are_not_rounded() -> None:
+    """Nothing would be gained: their embedding stays in float32."""
+    net = Queries(False, is_float=True)
+    made = vdla.quantize(net.model(_interleaved(net)), operands(False)).model
+    [node] = [node for node in made.graph.node if node.op_type == "RotaryEmbedding"]
+    constants = {tensor.name: tensor.data_type for tensor in made.graph.initializer}
+    assert [constants[name] for name in node.input[1:3]] == [TensorProto.FLOAT] * 2
+
+
 def test_neighbours_stay_in_float32() -> None:
     net = Queries(False)
     model, x = net.model(_interleaved(net)), operands(False)
