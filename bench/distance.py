@@ -88,6 +88,7 @@ def distances(
     types = {name: dtype for name, dtype in types.items() if dtype in ("int8", "uint8")}
     known = {t.name: t.data for t in imported.tensors.values() if t.data is not None}
     known |= importer.known  # such as shapes
+    known |= dict(zip(given, inputs, strict=True))  # of two tensors that are equal, one is computed
     names = _model_names(imported, types) | {name: name for name in graph.inputs}
     found, producers = [], graph.producers()
     for node in graph.nodes:
@@ -200,7 +201,7 @@ def _part(
         if not name or name in used:
             continue
         used.add(name)
-        if name not in constants and name in known:
+        if name not in constants and name in known and name not in operands:
             constants[name] = numpy_helper.from_array(known[name], name)
         elif name in makers and name not in operands:
             chosen[id(makers[name])] = makers[name]

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import vdla
+from vdla.bench.distance import distances
 from vdla.generation.gguf import LlamaFile, read_llama
 from vdla.generation.llama import cache_names, step_model
 from vdla.generation.loop import LanguageModel
@@ -171,6 +172,19 @@ def test_the_words_are_those_of_the_documents(model: LanguageModel) -> None:
     written = "".join(piece.text for piece in model.write(PROMPTS[0], 200)).lower().split()
     assert len(written) > 30
     assert np.mean([word in known for word in written[1:-1]]) > 0.8
+
+
+@pytest.mark.slow
+def test_each_operator_is_onnx_runtimes(file: LlamaFile, step: QuantisedStep) -> None:
+    """But for less than one in a hundred elements, by one step."""
+    first = len(tokens_ahead(read_tokens(file.fields)))
+    block = block_of(read_tokens(file.fields).encode(PROMPTS[1] * 4), 0, ROWS)
+    given = {"tokens": block, "position": np.array([first])} | step.caches
+    found = distances(step.model, [given[value.name] for value in step.model.graph.input])
+    assert {"QRotate", "QLayerNorm", "QMatMul"} <= {operator.op for operator in found}
+    for operator in found:
+        assert operator.largest <= 1, operator
+        assert operator.counts[0] >= 0.99 * operator.elements, operator
 
 
 @pytest.mark.slow

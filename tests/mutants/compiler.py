@@ -514,7 +514,7 @@ COMPILER = (
     Mutant("rotations lose the number behind them", "compiler", _Rotations.rotation,
            "real = factor * float", "real = float",
            tests("compiler/graph/passes/test_rotation.py::test_every_form_is_one_operator")),
-    Mutant("what turns queries is rounded twice", "compiler", _Rewriter.store,
+    Mutant("embeddings read float32 cosines", "compiler", _Rewriter.store,
            "self.replaced.add(name)", "pass",
            tests("compiler/graph/passes/test_rotation.py::test_the_file_says_how_cosines_are_rounded")),
     Mutant("stored sines lose their signs", "compiler", _Rotations.rotation,
