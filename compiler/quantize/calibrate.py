@@ -58,13 +58,15 @@ class Probe:
 
     def __len__(self) -> int:
         """How many batches there are."""
-        return next(iter(self.samples.values())).shape[0] // self._batch()
+        name, array = next(iter(self.samples.items()))
+        return array.shape[0] // (self._rows[name] or 1)
 
-    def _batch(self) -> int:
-        """The model's own batch, 1 where it is open."""
-        inputs = self.draft.model.graph.input
-        dims = next(v for v in inputs if v.name in self.samples).type.tensor_type.shape.dim
-        return max(1, dims[0].dim_value) if dims else 1
+    @cached_property
+    def _rows(self) -> dict[str, int]:
+        """What the first dimension of each input is in a batch: 1 where it is open, 0 of a
+        scalar."""
+        dims = {v.name: v.type.tensor_type.shape.dim for v in self.draft.model.graph.input}
+        return {n: max(1, dims[n][0].dim_value) if dims[n] else 0 for n in self.samples}
 
     def run(self, advance: Callable[[], None]) -> Iterator[dict[str, np.ndarray]]:
         """The tensors' values, batch after batch; who takes them out as they are used needs the
@@ -94,9 +96,12 @@ class Probe:
 
     def batches(self) -> Iterator[dict[str, np.ndarray]]:
         """The samples of one batch after another."""
-        size = self._batch()
-        for start in range(0, len(self) * size, size):
-            yield {name: array[start : start + size] for name, array in self.samples.items()}
+        for number in range(len(self)):
+            yield {
+                name: array[number * rows : (number + 1) * rows] if rows else array[number, ...]
+                for name, rows in self._rows.items()
+                for array in (self.samples[name],)
+            }
 
 
 def check_samples(model: onnx.ModelProto, samples: Samples) -> dict[str, np.ndarray]:
@@ -115,15 +120,16 @@ def check_samples(model: onnx.ModelProto, samples: Samples) -> dict[str, np.ndar
             raise VdlaError(f"samples: expected {value.name!r}, got {', '.join(samples)}")
         array = samples[value.name]
         dims = value.type.tensor_type.shape.dim
-        sizes = [d.dim_value if d.HasField("dim_value") else 0 for d in dims]
+        sizes = [d.dim_value if d.HasField("dim_value") else 0 for d in dims] or [1]
+        rest = sizes[1:]
         fits = array.ndim == len(sizes) and all(
-            n in (0, m) for n, m in zip(sizes[1:], array.shape[1:], strict=True)
+            n in (0, m) for n, m in zip(rest, array.shape[1:], strict=True)
         )
         if not fits or not array.size or array.shape[0] % max(1, sizes[0]):
-            wanted = ", ".join(str(n or "any") for n in sizes[1:])
+            wanted = "".join(f", {n or 'any'}" for n in rest)
             raise VdlaError(
-                f"samples {value.name!r}: expected shape (a multiple of {max(1, sizes[0])},"
-                f" {wanted}), got {array.shape}"
+                f"samples {value.name!r}: expected shape (a multiple of {max(1, sizes[0])}"
+                f"{wanted}), got {array.shape}"
             )
         if not np.isfinite(array).all():
             raise VdlaError(f"samples {value.name!r}: expected finite values, got NaN or infinity")

@@ -84,14 +84,14 @@ class Draft:
         apart = [
             part
             for node in draft.nodes
-            for part in taken_apart(node, draft.shapes, draft.constants)
+            for part in taken_apart(node, draft.shapes, draft.dtypes, draft.constants)
         ]
         if len(apart) != len(draft.nodes) or draft.opset < OPSET:
             draft.nodes = apart
-            is_new = any(node.op_type in NEWEST for node in apart) and draft.opset < PARTS_OPSET
-            draft.bring_up(where, ALIKE if is_new else OPSET)
-            if is_new:
-                draft.renumber(PARTS_OPSET)
+            if any(node.op_type in NEWEST for node in apart):
+                draft.renew(where)
+            else:
+                draft.bring_up(where)
             draft.infer()
         return draft
 
@@ -106,11 +106,14 @@ class Draft:
         model, constants = self.outline()
         return import_onnx(model, Sizes(dims=self.dims, values=constants))
 
-    def renumber(self, version: int) -> None:
-        """Say that the nodes are of an operator set."""
+    def renew(self, where: str = "the model") -> None:
+        """Bring the nodes to an operator set that has what fused ones are taken apart into."""
+        if self.opset >= PARTS_OPSET:
+            return
+        self.bring_up(where, ALIKE)
         for item in self.model.opset_import:
             if item.domain == "":
-                item.version = version
+                item.version = PARTS_OPSET
 
     def bring_up(self, where: str, version: int = OPSET) -> None:
         """Convert the nodes to an operator set that has what quantised models need."""

@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
+from ..frontends.onnx.decoders import HIDDEN, for_queries
 from ..frontends.onnx.decoders import RULES as DECODERS
 from ..frontends.onnx.narrow import widened
 from ..frontends.onnx.parts import Parts
@@ -39,16 +40,19 @@ def in_float32(found: Any) -> Any:
 
 
 def taken_apart(
-    node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]], constants: dict[str, np.ndarray]
+    node: onnx.NodeProto,
+    shapes: Mapping[str, tuple[int, ...]],
+    dtypes: Mapping[str, str],
+    constants: dict[str, np.ndarray],
 ) -> list[onnx.NodeProto]:
     """The nodes that a fused one stands for; the node itself, if it is none. Their numbers are
     added to the constants."""
-    rule = _RULES.get(node.op_type) if node.domain == "com.microsoft" else None
+    rule = _RULES.get(node.domain or "ai.onnx", {}).get(node.op_type)
     if rule is None:
         return [node]
-    parts = Parts(node, shapes, constants)
+    parts = Parts(node, shapes, constants, dtypes)
     results = rule(parts)
-    return parts.named(results)
+    return parts.named(results) if results else [node]
 
 
 def _conv(parts: Parts) -> list[str]:
@@ -115,15 +119,77 @@ def _skip_norm(parts: Parts) -> list[str]:
     return [parts.add(kind, total, *scale, axis=-1, epsilon=epsilon), "", "", total]
 
 
-_RULES: dict[str, Callable[[Parts], list[str]]] = {
-    "BiasGelu": _gelu,
-    "FastGelu": _fast_gelu,
-    "FusedConv": _conv,
-    "FusedGemm": _gemm,
-    "FusedMatMul": _matmul,
-    "Gelu": _gelu,
-    "QuickGelu": _quick_gelu,
-    "SkipLayerNormalization": _skip_norm,
-    "SkipSimplifiedLayerNormalization": _skip_norm,
-    **DECODERS,
+def _attention(parts: Parts) -> list[str]:
+    """ONNX's own operator. Nothing for scores that are capped, or a mask that lacks places."""
+    shapes = [parts.shapes[parts.operand(i)] for i in range(3)]
+    x, heads = [parts.operand(i) for i in range(3)], [shape[1] for shape in shapes]
+    past = parts.shape(4, 4)[2] if parts.operand(4) else 0
+    rows, places = shapes[0][-2], past + shapes[1][-2]
+    mask = parts.operand(3)
+    whole = not mask or parts.shapes[mask][-1:] in ((1,), (places,))
+    if parts.number("softcap", 0.0) or any(parts.node.output[3:]) or not whole:
+        return []
+    is_flat = len(shapes[0]) == 3
+    if is_flat:
+        heads = [parts.size("q_num_heads"), *[parts.size("kv_num_heads")] * 2]
+        for i, count in enumerate(heads):
+            sizes = np.array([0, 0, count, shapes[i][2] // count])
+            shaped = parts.add("Reshape", x[i], sizes)
+            x[i] = parts.add("Transpose", shaped, perm=[0, 2, 1, 3])
+    if past:
+        joined = zip((4, 5), x[1:], strict=True)
+        x[1:] = (parts.add("Concat", parts.operand(i), new, axis=2) for i, new in joined)
+    keys, values = (for_queries(parts, y, (heads[0], heads[1]), places) for y in x[1:])
+    scores = parts.add("MatMul", x[0], parts.add("Transpose", keys, perm=[0, 1, 3, 2]))
+    width = shapes[0][-1] // (heads[0] if is_flat else 1)
+    scores = parts.add("Mul", scores, parts.number("scale", 0.0) or 1 / math.sqrt(width))
+    for bias in _biases(parts, past, rows, places):
+        scores = parts.add("Add", scores, bias)
+    mixed = parts.add("MatMul", parts.add("Softmax", scores, axis=-1), values)
+    if is_flat:
+        mixed = parts.add("Transpose", mixed, perm=[0, 2, 1, 3])
+        mixed = parts.add("Reshape", mixed, np.array([0, 0, heads[0] * shapes[2][2] // heads[2]]))
+    return [mixed, *x[1:]]
+
+
+def _biases(parts: Parts, past: int, rows: int, places: int) -> list[str]:
+    """What is added to scores [batch, heads, rows, places] of ONNX's operator."""
+    columns, row = np.arange(places), np.arange(rows)[:, None]
+    seen: list[str | np.ndarray] = []
+    filled = parts.operand(6)
+    if filled:
+        filled = parts.add("Reshape", filled, np.array([-1, 1, 1, 1]))
+        seen.append(parts.add("Less", columns, filled))
+    if parts.number("is_causal", 0) and filled:
+        seen.append(parts.add("Less", columns - row - 1 + rows, filled))
+    elif parts.number("is_causal", 0):
+        seen.append((columns <= row + past)[None, None])
+    mask = parts.operand(3)
+    is_added = mask and parts.dtypes[mask] != "bool"
+    if mask and not is_added:
+        seen.append(mask)
+    if not seen:
+        return [mask] * bool(mask)
+    condition = seen[0]
+    for other in seen[1:]:
+        condition = parts.add("And", condition, other)
+    numbers = (np.float32(0), np.float32(HIDDEN))
+    return [mask] * bool(is_added) + [parts.add("Where", condition, *map(np.array, numbers))]
+
+
+#: By domain and operator, what makes its nodes and returns the names of its results.
+_RULES: dict[str, dict[str, Callable[[Parts], list[str]]]] = {
+    "ai.onnx": {"Attention": _attention},
+    "com.microsoft": {
+        "BiasGelu": _gelu,
+        "FastGelu": _fast_gelu,
+        "FusedConv": _conv,
+        "FusedGemm": _gemm,
+        "FusedMatMul": _matmul,
+        "Gelu": _gelu,
+        "QuickGelu": _quick_gelu,
+        "SkipLayerNormalization": _skip_norm,
+        "SkipSimplifiedLayerNormalization": _skip_norm,
+        **DECODERS,
+    },
 }

@@ -21,6 +21,7 @@ from onnx import helper
 from ..frontends.onnx.importer import import_onnx
 from ..frontends.sizes import Sizes
 from ..graph.interpret import interpret
+from .caches import read_before_writing, scatter_rows
 from .draft import Draft, attribute, label, names_read, operands, set_attribute
 from .recurrent import unroll_gru
 
@@ -361,6 +362,8 @@ def _stacked(draft: Draft, node: onnx.NodeProto, weight: np.ndarray) -> list[onn
 REWRITINGS: tuple[Rewriting, ...] = (
     fold_constants,
     drop_identities,
+    scatter_rows,
+    read_before_writing,
     fold_batch_norms,
     add_biases,
     stack_depths,

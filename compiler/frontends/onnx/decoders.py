@@ -145,9 +145,12 @@ def _grouped_attention(parts: Parts) -> list[str]:
         new[:2] = (_turned(parts, x, cos, sin, positions, turned) for x in new[:2])
     present = [_cache(parts, i, new[i - 2], filled, places) for i in (3, 4)]
     keys, values = (
-        _for_queries(parts, parts.add("Concat", parts.operand(i), x, axis=2) if places else x)
+        for_queries(
+            parts, parts.add("Concat", parts.operand(i), x, axis=2) if places else x,
+            (heads, kv_heads), places + rows,
+        )
         for i, x in zip((3, 4), new[1:], strict=True)
-    )
+    )  # fmt: skip
     scores = parts.add("MatMul", new[0], parts.add("Transpose", keys, perm=[0, 1, 3, 2]))
     scores = parts.add("Mul", scores, parts.number("scale", 0.0) or 1 / math.sqrt(width))
     if cap := parts.number("softcap", 0.0):
@@ -193,16 +196,16 @@ def _mask(parts: Parts, filled: str, places: int, rows: int) -> str:
     return parts.add("Where", parts.add("Or", before, own), *map(np.array, numbers))
 
 
-def _for_queries(parts: Parts, keys: str) -> str:
-    """Keys or values [batch, kv_heads, places, width], once for each head of queries."""
-    heads, kv_heads = parts.size("num_heads"), parts.size("kv_num_heads")
-    if heads == kv_heads:
+def for_queries(parts: Parts, keys: str, heads: tuple[int, int], places: int) -> str:
+    """Keys or values [batch, heads[1], places, width], once for each of heads[0] of queries."""
+    each, rest = divmod(*heads)
+    if rest:
+        raise parts.refuse(f"expected whole groups of heads, got {heads[0]} of {heads[1]}")
+    if each == 1:
         return keys
     one = parts.add("Unsqueeze", keys, _number(2))
-    each = parts.add("Expand", one, np.array([1, 1, heads // kv_heads, 1, 1]))
-    places = parts.shape(3, 4)[2] if parts.operand(3) else 0
-    shape = (0, heads, places + parts.shape(0, 3)[1], -1)
-    return parts.add("Reshape", each, np.array(shape))
+    repeated = parts.add("Expand", one, np.array([1, 1, each, 1, 1]))
+    return parts.add("Reshape", repeated, np.array((0, heads[0], places, -1)))
 
 
 #: By operator, what makes its nodes and returns the names of its results.

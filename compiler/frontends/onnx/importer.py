@@ -321,7 +321,9 @@ class Importer:
             with suppress(ValueNeeded):
                 values[tensor.name] = call.value_of(tensor, "value")
         known = {*values}
-        parts = Parts(proto, {n: t.shape for n, t in given.items()}, values)
+        shapes = {name: tensor.shape for name, tensor in given.items()}
+        dtypes = {name: tensor.dtype for name, tensor in given.items()}
+        parts = Parts(proto, shapes, values, dtypes)
         results = RULES[proto.op_type](parts)
         for number, output in enumerate(proto.output[len(results) :], len(results)):
             if output:

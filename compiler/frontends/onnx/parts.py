@@ -15,7 +15,8 @@ from ....isa.errors import VdlaError
 class Parts:
     """What ``node`` is made of: ``nodes`` in order, whose numbers are added to ``constants``.
 
-    ``shapes`` are those of its operands; ``constants`` has their values, as far as they are known.
+    ``shapes`` and ``dtypes`` are those of its operands; ``constants`` has their values, as far as
+    they are known.
     """
 
     def __init__(
@@ -23,8 +24,9 @@ class Parts:
         node: onnx.NodeProto,
         shapes: Mapping[str, tuple[int, ...]],
         constants: dict[str, np.ndarray],
+        dtypes: Mapping[str, str],
     ) -> None:
-        self.node, self.shapes, self.constants = node, shapes, constants
+        self.node, self.shapes, self.constants, self.dtypes = node, shapes, constants, dtypes
         self.nodes: list[onnx.NodeProto] = []
         found = {a.name: helper.get_attribute_value(a) for a in node.attribute}
         self.attributes: dict[str, Any] = found
