@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from ..runtime.files import whole_file
+from . import options
 from .arrays import read_arrays
 from .files import Reads, Writes, check_files
 from .options import JsonFile, Output
@@ -17,8 +18,16 @@ from .output import emit, new_table, percent, progress_bar
 
 
 def quantize(
-    model: Annotated[Path, typer.Argument(help="A float model: ONNX."), Reads()],
-    samples: Annotated[Path, typer.Option(help="Typical inputs by name (.npz)."), Reads()],
+    model: Annotated[
+        Path,
+        typer.Argument(help="A float model: ONNX, or what becomes ONNX, such as .pt2."),
+        Reads(),
+    ],
+    samples: Annotated[
+        Path,
+        typer.Option(help="Typical inputs by name (.npz); runs in order, if there are states."),
+        Reads(),
+    ],
     output: Output = None,
     method: Annotated[
         str, typer.Option(help="Ranges of activations: minmax, percentile or entropy.")
@@ -42,26 +51,31 @@ def quantize(
     weight_bits: Annotated[
         int, typer.Option(help="8, or 4 with a scale for each 16 input channels.")
     ] = 8,
+    dims: options.Dims = None,
+    states: options.States = None,
     json_file: JsonFile = None,
 ) -> None:
     """Quantise a float model to int8 (QDQ ONNX; MODEL_int8.onnx without --output) and compare."""
     import onnx
 
+    from ..compiler.frontends.doors.as_onnx import as_onnx
     from ..compiler.frontends.onnx.importer import input_names, load_model
     from ..compiler.quantize import quantize as quantize_model
 
     path = output or model.with_name(f"{model.stem}_int8.onnx")
     check_files({"model": (Reads(), model), "output": (Writes(), path)})
-    names = input_names(load_model(model)[0])
+    form, sizes = as_onnx(model), options.sizes_of(None, dims, None)["dims"]
+    tied = {**form.states, **options.states_of(states)}
+    names = [n for n in input_names(load_model(form.model)[0]) if n not in tied]
     arrays = dict(zip(names, read_arrays(samples, names), strict=True))
     with progress_bar(f"quantise {model.name}") as progress:
         made = quantize_model(
-            model, arrays, method, percentile, bias_correction, least_sqnr, smoothing, progress,
-            weight_bits=weight_bits,
+            form.model, arrays, method, percentile, bias_correction, least_sqnr, smoothing,
+            progress, weight_bits=weight_bits, states=tied, initial=form.initial, dims=sizes,
         )  # fmt: skip
     with whole_file(path) as place:
         onnx.save_model(made.model, str(place))
-    body = {"model": model.name, "output": str(path)} | made.report
+    body = {"model": model.name, "output": str(path), "states": made.states} | made.report
     emit("quantize", body, json_file, _show_quantize)
 
 
@@ -90,6 +104,9 @@ def _show_quantize(console: Console, report: dict[str, Any]) -> None:
         f"{report['output']}: {len(report['layers']) - float_nodes} nodes in int8, {float_nodes} in"
         f" float, {len(report['merged'])} merged; on {report['samples']} batches of samples"
     )
+    if report["states"]:
+        pairs = (f"--state {before}={after}" for before, after in report["states"].items())
+        console.print(f"run it with {' '.join(pairs)}")
     reasons: dict[str, Counter[str]] = {}
     for row in report["layers"]:
         if row["type"] != "int8":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,7 +11,6 @@ import numpy as np
 import onnx
 
 from ...isa.errors import VdlaError
-from ..frontends.onnx.importer import input_names
 from ..onnx_backend import VdlaRep
 from .draft import Draft
 
@@ -65,8 +64,8 @@ class Probe:
     def _rows(self) -> dict[str, int]:
         """What the first dimension of each input is in a batch: 1 where it is open, 0 of a
         scalar."""
-        dims = {v.name: v.type.tensor_type.shape.dim for v in self.draft.model.graph.input}
-        return {n: max(1, dims[n][0].dim_value) if dims[n] else 0 for n in self.samples}
+        sizes = {name: self.draft.sizes(name) for name in self.samples}
+        return {name: max(1, found[0]) if found else 0 for name, found in sizes.items()}
 
     def run(self, advance: Callable[[], None]) -> Iterator[dict[str, np.ndarray]]:
         """The tensors' values, batch after batch; who takes them out as they are used needs the
@@ -104,23 +103,27 @@ class Probe:
             }
 
 
-def check_samples(model: onnx.ModelProto, samples: Samples) -> dict[str, np.ndarray]:
-    """The samples by input, in the inputs' dtype.
+def check_samples(
+    draft: Draft, samples: Samples, states: Collection[str] = ()
+) -> dict[str, np.ndarray]:
+    """The samples by input, in the inputs' dtype; without those of states.
 
     Raises
     ------
     VdlaError
-        When an input has none, or their shapes or numbers do not fit.
+        When an input has none, a state has some, or their shapes or numbers do not fit.
     """
     found, counts = {}, {}
-    for value in model.graph.input:
-        if value.name not in input_names(model):
+    for name in states:
+        if name in samples:
+            raise VdlaError(f"samples: expected none of the state {name!r}, which runs make")
+    for value in draft.model.graph.input:
+        if value.name not in draft.inputs or value.name in states:
             continue
         if value.name not in samples:
             raise VdlaError(f"samples: expected {value.name!r}, got {', '.join(samples)}")
         array = samples[value.name]
-        dims = value.type.tensor_type.shape.dim
-        sizes = [d.dim_value if d.HasField("dim_value") else 0 for d in dims] or [1]
+        sizes = draft.sizes(value.name) or [1]
         rest = sizes[1:]
         fits = array.ndim == len(sizes) and all(
             n in (0, m) for n, m in zip(rest, array.shape[1:], strict=True)

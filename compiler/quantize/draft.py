@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -57,9 +58,10 @@ class Draft:
     def load(
         source: str | Path | bytes | onnx.ModelProto,
         samples: Mapping[str, np.ndarray] | np.ndarray | None = None,
+        dims: Mapping[str, int] = MappingProxyType({}),
     ) -> Draft:
         """Read a float model; what the importer refuses is refused with its message. Open
-        dimensions behind the first one have the sizes of the samples.
+        dimensions have the sizes in ``dims``, or behind the first one those of the samples.
 
         Raises
         ------
@@ -79,7 +81,10 @@ class Draft:
         draft.nodes = [in_float32(node) for node in model.graph.node]
         if isinstance(samples, np.ndarray):
             samples = dict.fromkeys(draft.inputs, samples)
-        draft.dims = _open_sizes(draft.model, samples or {})
+        for name, size in dims.items():
+            if type(size) is not int or size < 1:
+                raise VdlaError(f"dims: expected a size above 0 as {name!r}, got {size!r}")
+        draft.dims = _open_sizes(draft.model, samples or {}) | {**dims}
         draft.infer()
         apart = [
             part
@@ -137,6 +142,15 @@ class Draft:
         """Inputs that a caller gives."""
         return [v.name for v in self.model.graph.input if v.name not in self.constants]
 
+    def sizes(self, name: str) -> list[int]:
+        """The sizes of an input, 0 for one that nothing says."""
+        [value] = [v for v in self.model.graph.input if v.name == name]
+        found = [declared_size(dim) for dim in value.type.tensor_type.shape.dim]
+        return [
+            size if isinstance(size, int) else self.dims.get(size or f"{name}.{axis}", 0)
+            for axis, size in enumerate(found)
+        ]
+
     @property
     def outputs(self) -> list[str]:
         return [v.name for v in self.model.graph.output]
@@ -184,7 +198,8 @@ class Draft:
     def without_nodes(self, model: onnx.ModelProto | None = None) -> Draft:
         """A draft of the same constants, or one of another model, that has no nodes yet."""
         constants = dict(self.constants)
-        return Draft(model or self.model, [], constants, self.shapes, self.dtypes)
+        model = model or self.model
+        return Draft(model, [], constants, self.shapes, self.dtypes, dims=self.dims)
 
     def fresh(self, base: str) -> str:
         """A tensor name that nothing has yet."""

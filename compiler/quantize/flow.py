@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
-from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ import onnx
 
 from ... import plugins
 from ...isa.errors import VdlaError
+from ..frontends.doors.as_onnx import as_onnx
 from .accuracy import Error, compare, report
 from .calibrate import (
     METHODS,
@@ -32,6 +33,7 @@ from .plan import FLOAT_AROUND, Plan, clip_bounds, data_operands, has_weights, p
 from .prepare import prepare
 from .rewrite import rewrite
 from .rotation import factor_ranges
+from .runs import samples_of_runs
 from .smooth import find_pairs, smooth
 from .weights import FourBits, Scale, Weight, corrected, quantize_weights
 
@@ -50,6 +52,10 @@ class Quantized:
     ----------
     model : onnx.ModelProto
         QDQ ONNX, int8; inputs and outputs are those of the float model.
+    states : dict
+        Its inputs that are outputs of the run before, by name, for :func:`vdla.compile`.
+    initial : dict
+        Their values before the first run, where they are not zeros.
     report : dict
         ``top1_agreement`` of the first output (None unless it is [N, classes]), ``outputs`` and
         ``layers`` with their signal to quantisation noise in dB, and the reason of each node that
@@ -58,10 +64,12 @@ class Quantized:
 
     model: onnx.ModelProto
     report: dict[str, Any]
+    states: Mapping[str, str]
+    initial: Mapping[str, np.ndarray]
 
 
 def quantize(
-    model: str | Path | bytes | onnx.ModelProto,
+    model: object,
     samples: Samples | np.ndarray,
     method: str = "minmax",
     percentile: float = PERCENTILE,
@@ -73,16 +81,19 @@ def quantize(
     measures_error: bool = True,
     weight_bits: int | Mapping[str, int] = 8,
     weight_group: int = GROUP,
+    states: Mapping[str, str] = MappingProxyType({}),
+    initial: Mapping[str, np.ndarray] = MappingProxyType({}),
+    dims: Mapping[str, int] = MappingProxyType({}),
 ) -> Quantized:
-    """Quantise a float ONNX model.
+    """Quantise a float model. What is not ONNX becomes that first.
 
     Weights become int8, symmetric, with a scale per output channel; activations int8 with a scale
     and a zero point per tensor; biases int32.
 
     Parameters
     ----------
-    model : path, bytes or onnx.ModelProto
-        A float32 model.
+    model : path, bytes, onnx.ModelProto, program of torch.export, or any with a door
+        A float32 model. Buffers that a program changes are states.
     samples : mapping of arrays by input, or the array of the only input
         Typical inputs, their first dimension any multiple of the model's batch. A few hundred
         pictures do. Other dimensions that the model leaves open have the sizes of the samples.
@@ -110,6 +121,13 @@ def quantize(
         8, or 4 with a scale for each ``weight_group`` input channels of an output channel, which a
         machine with packed weights reads as 4 bits; the model stays one of int8. Nodes without a
         number have 8, as do convolutions in groups.
+    states : mapping
+        Inputs that are outputs of the run before, as for :func:`vdla.compile`. Then samples are
+        runs in order, and have none for these.
+    initial : mapping
+        Values of states before the first run, where they are not zeros.
+    dims : mapping
+        Sizes that the model leaves open and no sample has, by name.
 
     Raises
     ------
@@ -134,12 +152,17 @@ def quantize(
         raise VdlaError(f"weight group: expected channels, at least 1, got {weight_group!r}")
     if smoothing is not None and not 0 <= smoothing <= 1:
         raise VdlaError(f"smoothing: expected 0 to 1, got {smoothing!r}")
-    draft = Draft.load(model, samples)
+    form = as_onnx(model)
+    states, initial = {**form.states, **states}, {**form.initial, **initial}
+    draft = Draft.load(form.model, samples, dims)
     if isinstance(samples, np.ndarray):
-        if len(draft.inputs) != 1:
-            raise VdlaError(f"samples: expected arrays by input ({', '.join(draft.inputs)})")
-        samples = {draft.inputs[0]: samples}
-    samples = check_samples(draft.model, samples)
+        given = [name for name in draft.inputs if name not in states]
+        if len(given) != 1:
+            raise VdlaError(f"samples: expected arrays by input ({', '.join(given)})")
+        samples = {given[0]: samples}
+    if states:
+        samples = samples_of_runs(draft, samples, states, initial)
+    samples = check_samples(draft, samples)
     names = {node.name for node in draft.nodes}
     unknown = [name for name in float_nodes if name not in names]
     if unknown:
@@ -184,7 +207,7 @@ def quantize(
     body |= {"least_sqnr_db": least_sqnr, "smoothing": smoothing}
     body |= {"smoothed": [label(pair.producer) for pair in pairs]}
     layers = report(draft, built.plan, built.scales, built.errors, alone)
-    return Quantized(built.model, body | layers)
+    return Quantized(built.model, body | layers, states, initial)
 
 
 @dataclass(frozen=True, eq=False)

@@ -37,23 +37,12 @@ PARAMETERS = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 
 def open_program(source: Any) -> Callable[[Sizes], Graph]:
     """As :func:`~vdla.compiler.frontends.pytorch.importer.open_torch`."""
-    program, where = _load(source)
+    program, where = load_program(source)
     table = torch.export.default_decompositions()
     for name in KEPT:
         packet, overload = name.removeprefix("aten.").split(".")
         table.pop(getattr(getattr(torch.ops.aten, packet), overload), None)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # of torch, about itself
-        try:
-            program = program.run_decompositions(table)
-        except Exception as error:  # a program of unknown origin can make tracing fail in any way
-            what = f"torch cannot decompose the program: {_line(error)}"
-            if constants := changed_constants(program):
-                what = (
-                    f"the program changes {constants[0]!r}, which is no buffer of the model; export"
-                    " it with torch.export.export(..., strict=True)"
-                )
-            raise VdlaError(f"{where}: {what}") from None
+    program = decomposed(program, where, table)
 
     def read(sizes: Sizes) -> Graph:
         try:
@@ -64,6 +53,31 @@ def open_program(source: Any) -> Callable[[Sizes], Graph]:
         return graph
 
     return read
+
+
+def check_output(spec: Any) -> None:
+    """Refuse what a program changes besides buffers."""
+    if spec.kind not in (OutputKind.USER_OUTPUT, OutputKind.BUFFER_MUTATION):
+        raise VdlaError(
+            f"the model changes {spec.target!r} ({spec.kind.name.lower()}); return it as an output"
+            " instead"
+        )
+
+
+def decomposed(program: Any, where: str, table: Mapping[Any, Any]) -> Any:
+    """The program without the operators in a table, in which only outputs change buffers."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of torch, about itself
+        try:
+            return program.run_decompositions(table)
+        except Exception as error:  # a program of unknown origin can make tracing fail in any way
+            what = f"torch cannot decompose the program: {_line(error)}"
+            if constants := changed_constants(program):
+                what = (
+                    f"the program changes {constants[0]!r}, which is no buffer of the model; export"
+                    " it with torch.export.export(..., strict=True)"
+                )
+            raise VdlaError(f"{where}: {what}") from None
 
 
 def changed_constants(program: Any) -> list[str]:
@@ -80,7 +94,8 @@ def changed_constants(program: Any) -> list[str]:
     return [str(constants[name]) for name in written if name in constants]
 
 
-def _load(source: Any) -> tuple[Any, str]:
+def load_program(source: Any) -> tuple[Any, str]:
+    """The program that a file or its bytes hold, and how messages name it."""
     if isinstance(source, torch.export.ExportedProgram):
         return source, "exported program"
     where = "PyTorch model" if isinstance(source, bytes) else str(source)
@@ -244,11 +259,7 @@ class _Program:
         return name
 
     def output(self, spec: Any) -> str:
-        if spec.kind not in (OutputKind.USER_OUTPUT, OutputKind.BUFFER_MUTATION):
-            raise VdlaError(
-                f"the model changes {spec.target!r} ({spec.kind.name.lower()}); return it as an"
-                " output instead"
-            )
+        check_output(spec)
         by_name = {node.name: value for node, value in self.values.items()}
         value = by_name.get(getattr(spec.arg, "name", ""))
         if not isinstance(value, Tensor):

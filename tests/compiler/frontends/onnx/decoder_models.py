@@ -11,6 +11,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 LAYERS, WIDTH, HEADS, KV_HEADS, HEAD_WIDTH, FFN, WORDS = 2, 32, 4, 2, 16, 64, 64
 BASE, EPSILON, CONTEXT = 10000.0, 1e-6, 48
+#: Tokens of a block of a prompt.
+ROWS = 8
 #: As numbers of Hugging Face's ``LlamaConfig``.
 CONFIG = {
     "vocab_size": WORDS, "hidden_size": WIDTH, "intermediate_size": FFN,

@@ -1,16 +1,16 @@
 """Make ``golden/decoders.npz``: what torch.onnx writes of a Llama of transformers, and its logits.
 
-    python tests/compiler/frontends/onnx/export_decoders.py
+    python tests/compiler/frontends/onnx/export_decoders.py [NAME ...]
 
-It needs torch, transformers and onnxscript. The weights are those of ``decoder_models.py``; the
-files are kept without them.
+With names, it makes these and keeps the others. It needs torch, transformers and onnxscript. The
+weights are those of ``decoder_models.py``; the files are kept without them.
 """
 
 from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -77,8 +77,11 @@ def logits(model: Any, tokens: np.ndarray) -> np.ndarray:
         return model(torch.from_numpy(tokens)).logits.numpy()
 
 
-def exported(model: Any, states: Mapping[str, str], dynamo: bool) -> onnx.ModelProto:
-    """The step with a cache that grows, as people export it."""
+def exported(
+    model: Any, states: Mapping[str, str], dynamo: bool, opset: int = 18
+) -> onnx.ModelProto:
+    """The step with a cache that grows, as people export it. From operator set 23 on, torch's newer
+    exporter writes Attention, RotaryEmbedding and RMSNormalization."""
     import torch
     from transformers import DynamicCache
 
@@ -113,7 +116,7 @@ def exported(model: Any, states: Mapping[str, str], dynamo: bool) -> onnx.ModelP
         row = {0: first, 1: rows}
         shapes = (row, {0: first, 1: any_size}, row, [(cache, cache) for _ in caches])
         program = torch.onnx.export(
-            Step(), given, None, dynamo=True, opset_version=18, dynamic_shapes=shapes, **names
+            Step(), given, None, dynamo=True, opset_version=opset, dynamic_shapes=shapes, **names
         )
         return program.model_proto
     row, total = {1: "sequence_length"}, "total_sequence_length"
@@ -128,17 +131,43 @@ def exported(model: Any, states: Mapping[str, str], dynamo: bool) -> onnx.ModelP
     return onnx.load_model_from_string(data.getvalue())
 
 
+def with_static_cache(model: Any, places: int, rows: int) -> Any:
+    """The step with a cache of a fixed length, as a program of torch.export."""
+    import torch
+    import transformers
+    from transformers.integrations.executorch import TorchExportableModuleWithStaticCache
+
+    settings = {"batch_size": 1, "max_cache_len": places, "device": "cpu"}
+    model.generation_config = transformers.GenerationConfig(
+        use_cache=True, cache_implementation="static", max_length=places, cache_config=settings
+    )
+    example = {
+        "input_ids": torch.zeros(1, rows, dtype=torch.int64), "cache_position": torch.arange(rows),
+    }  # fmt: skip
+    step = TorchExportableModuleWithStaticCache(model)
+    with torch.no_grad():
+        return torch.export.export(step, (), example, strict=True)
+
+
 def main() -> None:
     sys.path.insert(0, str(Path(__file__).parent))
-    from decoder_models import CONFIG, STATES, random_weights
+    from decoder_models import CONFIG, CONTEXT, ROWS, STATES, random_weights
+    from vdla.compiler.frontends.doors.torch_onnx import write_onnx
 
     weights = random_weights()
     model = transformers_model(CONFIG, weights)
-    tokens = np.random.default_rng(1).integers(0, CONFIG["vocab_size"], (1, TOKENS))
-    kept: dict[str, np.ndarray] = {"tokens": tokens, "logits": logits(model, tokens)}
-    for name, dynamo in (("dynamo", True), ("script", False)):
-        data = without_weights(exported(model, STATES, dynamo), weights)
-        kept[name] = np.frombuffer(data, np.uint8)
+    kept = dict(np.load(GOLDEN)) if sys.argv[1:] else {}
+    if not kept:
+        tokens = np.random.default_rng(1).integers(0, CONFIG["vocab_size"], (1, TOKENS))
+        kept = {"tokens": tokens, "logits": logits(model, tokens)}
+    made: dict[str, Callable[[], onnx.ModelProto]] = {
+        "dynamo": lambda: exported(model, STATES, True),
+        "script": lambda: exported(model, STATES, False),
+        "attention": lambda: exported(model, STATES, True, 23),
+        "static": lambda: write_onnx(with_static_cache(model, CONTEXT, ROWS))[0],
+    }
+    for name in sys.argv[1:] or made:
+        kept[name] = np.frombuffer(without_weights(made[name](), weights), np.uint8)
     np.savez_compressed(GOLDEN, **kept)
 
 

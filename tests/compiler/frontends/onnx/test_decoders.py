@@ -1,7 +1,8 @@
 """A Llama in the forms that people have as ONNX, against transformers and ONNX Runtime.
 
 ``golden/decoders.npz`` holds what torch.onnx (torch 2.13) writes of transformers' 5.24 Llama, by
-either of its exporters, and the logits that transformers computes; ``export_decoders.py`` made it.
+either of its exporters and with a static cache, and the logits that transformers computes;
+``export_decoders.py`` made it.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from onnx import TensorProto, helper, numpy_helper
 from vdla.bench.distance import distances
 from vdla.cli import run_app
 from vdla.compiler.graph.ops.integer import QTable
-from vdla.compiler.quantize.flow import Quantized
 from vdla.isa.params import HwParams
 
 from .decoder_models import (
     CONTEXT,
     HEAD_WIDTH,
     KV_HEADS,
+    ROWS,
     STATES,
     genai_model,
     random_weights,
@@ -35,7 +36,6 @@ from .export_decoders import GOLDEN, with_weights
 KEPT = np.load(GOLDEN)
 TOKENS, LOGITS = KEPT["tokens"], KEPT["logits"][0]
 WEIGHTS = random_weights()
-ROWS = 8
 #: A head's halves are blocks of 8 channels; tables on the accelerator.
 HW = HwParams(block_in=8, block_out=8, vector_table=2)
 Arrays = dict[str, np.ndarray]
@@ -103,7 +103,7 @@ def peer(model: onnx.ModelProto) -> Callable[[Arrays], Mapping[str, np.ndarray]]
 
 
 @pytest.mark.parametrize("rows", [1, 7, ROWS])
-@pytest.mark.parametrize("form", ["dynamo", "script"])
+@pytest.mark.parametrize("form", ["attention", "dynamo", "script"])
 def test_caches_that_grow(form: str, rows: int) -> None:
     """Block by block, the first of which begins with padding, it is transformers' whole
     sequence."""
@@ -168,52 +168,91 @@ def test_half_precision(bits: int) -> None:
     np.testing.assert_allclose(logits(module, genai_runs(ROWS)), wanted, rtol=0, atol=0.03)
 
 
+def static_states() -> dict[str, str]:
+    """Of the file with a static cache: its inputs, but for tokens and places."""
+    names = [value.name for value in grown("static").graph.input]
+    return {name: f"{name}.next" for name in names if name not in ("input_ids", "cache_position")}
+
+
+def static_runs(tokens: np.ndarray = TOKENS) -> Iterator[Arrays]:
+    for start in range(0, tokens.shape[1], ROWS):
+        places = np.arange(start, start + ROWS)
+        yield {"input_ids": tokens[:, start : start + ROWS], "cache_position": places}
+
+
+def test_a_static_cache() -> None:
+    module = vdla.compile(grown("static"), "cpu", states=static_states())
+    np.testing.assert_allclose(logits(module, static_runs()), LOGITS, rtol=0, atol=1e-5)
+
+
 # ---- int8 ----
 
 
-def quantised(
-    model: onnx.ModelProto, dims: dict[str, int], runs: Iterator[Arrays]
-) -> tuple[Quantized, list[Arrays]]:
-    """The model in int8, calibrated on runs; and the inputs of these."""
-    places = dims["past_sequence_length"]
-    module = vdla.compile(model, "cpu", dims=dims)
-    names = [tensor.name for tensor in module.outputs]
-    given = [
-        given for given, _ in with_caches(
-            lambda given: dict(zip(names, module.run(given), strict=True)), runs, places
-        )
-    ]  # fmt: skip
-    samples = {name: np.concatenate([one[name] for one in given]) for name in given[0]}
-    return vdla.quantize(model, samples), given
-
-
 @pytest.mark.slow
-@pytest.mark.short(1)
-@pytest.mark.parametrize("form", ["dynamo", "genai", "script"])
+@pytest.mark.short(2)
+@pytest.mark.parametrize("form", ["attention", "static", "dynamo", "genai", "script"])
 def test_int8_is_one_program(form: str) -> None:
     """Its caches are int8; the accelerator and the CPU agree to the bit; each operator is as ONNX
     defines it, but for less than one in a hundred elements, by one step."""
+    dims: dict[str, int] = {}
+    model, states = (genai_model(WEIGHTS, bits=4) if form == "genai" else grown(form)), STATES
     if form == "genai":
-        model, dims = genai_model(WEIGHTS, bits=4), genai_dims(ROWS)
-        runs = partial(genai_runs, ROWS)
+        dims, runs = genai_dims(ROWS), partial(genai_runs, ROWS)
+    elif form == "static":
+        states, runs = static_states(), static_runs
     else:
-        model = grown(form)
         dims = grown_dims(model, CONTEXT - ROWS, ROWS)
         runs = partial(grown_runs, CONTEXT - ROWS, ROWS)
-    made, given = quantised(model, dims, runs(TOKENS[:, ::-1]))
-    compiled = partial(vdla.compile, hw=HW, states=STATES, dims=dims)
+    given = [*runs(TOKENS[:, ::-1])]
+    samples = {name: np.concatenate([one[name] for one in given]) for name in given[0]}
+    made = vdla.quantize(model, samples, states=states, dims=dims)
+    compiled = partial(vdla.compile, hw=HW, states=states, dims=dims)
     by_sim, by_cpu = (compiled(made.model, target) for target in ("sim", "cpu"))
     assert len(by_sim.compiled.programs) == 1
     operators = {type(node.op) for node in by_sim.compiled.graph.nodes}
     assert QTable not in operators  # factors of scores are part of other operators
-    assert {str(state.initial.dtype) for state in by_sim.compiled.states} == {"int8"}
+    caches = [state for state in by_sim.compiled.states if state.initial.ndim == 4]
+    assert {str(state.initial.dtype) for state in caches} == {"int8"}
     got = logits(by_sim, runs(TOKENS[:, :24]))
     np.testing.assert_array_equal(got, logits(by_cpu, runs(TOKENS[:, :24])))
     wanted = logits(compiled(model, "cpu"), runs(TOKENS[:, :24]))
     assert np.square(wanted).sum() > 25 * np.square(got - wanted).sum()
-    for operator in distances(made.model, [*given[-1].values()]):
+    last = with_runs(vdla.compile(model, "cpu", dims=dims), states, given)[-1]
+    for operator in distances(made.model, [last[value.name] for value in made.model.graph.input]):
         assert operator.largest <= 1, operator
         assert operator.counts[0] >= 0.99 * operator.elements, operator
+
+
+def with_runs(module: vdla.Module, states: Mapping[str, str], runs: list[Arrays]) -> list[Arrays]:
+    """The inputs of each run, with what the one before it leaves in the states."""
+    names = [tensor.name for tensor in module.outputs]
+    held = {t.name: np.zeros(t.shape, t.dtype) for t in module.inputs if t.name in states}
+    found = []
+    for given in runs:
+        found.append(given | held)
+        made = dict(zip(names, module.run(found[-1]), strict=True))
+        held = {
+            name: made[states[name]][tuple(slice(-size, None) for size in value.shape)]
+            for name, value in held.items()
+        }
+    return found
+
+
+def test_samples_are_runs_in_order() -> None:
+    """The file is the same as with what a run leaves in the caches as samples of the next."""
+    model = grown("dynamo")
+    dims = grown_dims(model, CONTEXT - ROWS, ROWS)
+    runs = [*grown_runs(CONTEXT - ROWS, ROWS, TOKENS[:, :24])]
+    whole = with_runs(vdla.compile(model, "cpu", dims=dims), STATES, runs)
+
+    def joined(runs: list[Arrays]) -> Arrays:
+        return {name: np.concatenate([run[name] for run in runs]) for name in runs[0]}
+
+    made = vdla.quantize(model, joined(runs), states=STATES, dims=dims)
+    assert made.states == STATES
+    assert made.model == vdla.quantize(model, joined(whole)).model
+    with pytest.raises(vdla.VdlaError, match=r"^samples: expected none of the state 'past_key"):
+        vdla.quantize(model, joined(whole), states=STATES)
 
 
 # ---- how it is said, and what is refused ----
