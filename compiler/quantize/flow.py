@@ -92,8 +92,9 @@ def quantize(
 
     Parameters
     ----------
-    model : path, bytes, onnx.ModelProto, program of torch.export, or any with a door
-        A float32 model. Buffers that a program changes are states.
+    model : object
+        A float32 model: a path, bytes or an onnx.ModelProto of ONNX, a program of torch.export,
+        whose buffers that it changes are states, or another one that a door makes ONNX of.
     samples : mapping of arrays by input, or the array of the only input
         Typical inputs, their first dimension any multiple of the model's batch. A few hundred
         pictures do. Other dimensions that the model leaves open have the sizes of the samples.

@@ -27,7 +27,8 @@ from vdla.compiler.graph.passes.fuse_softmax import _Softmax, fuse_softmax
 from vdla.compiler.graph.passes.merge_transposes import merge_transposes
 from vdla.compiler.graph.passes.split_batch import _is_shared, _split_operator
 from vdla.compiler.partition import assign_targets
-from vdla.compiler.quantize import four_bits, quantize
+from vdla.compiler.quantize import caches, expand, four_bits, quantize, runs
+from vdla.compiler.quantize.calibrate import Probe
 from vdla.compiler.quantize.plan import _is_of_conditions
 from vdla.compiler.quantize.rewrite import _Rewriter
 from vdla.compiler.targets.common.fuse_elementwise import _ends, fuse_elementwise
@@ -465,6 +466,21 @@ COMPILER = (
     Mutant("errors of 4 bits stay where they are", "compiler", four_bits._compensated,
            "np.outer(error,", "0 * np.outer(error,",
            tests("compiler/quantize/test_four_bits.py::test_errors_are_taken_back")),
+    Mutant("places that are written to are seen", "compiler", caches._Attention.mask,
+           'old = add("And", condition, kept)', "old = condition",
+           tests("compiler/quantize/test_caches.py::test_caches_are_read_as_they_were")),
+    Mutant("new rows have the conditions of the first places", "compiler", caches._Attention.mask,
+           'add("Add", first, np.arange(self.rows)), axis=-1)', "np.arange(self.rows), axis=-1)",
+           tests("compiler/quantize/test_caches.py::test_caches_are_read_as_they_were")),
+    Mutant("causal rows of a filled cache begin at its first place", "compiler", expand._biases,
+           "columns - row - 1 + rows", "columns - row",
+           tests("compiler/quantize/test_caches.py::test_attention_is_taken_apart")),
+    Mutant("all samples begin with empty caches", "compiler", runs.samples_of_runs,
+           "kept[name].append(value)", "kept[name].append(0 * value)",
+           tests("compiler/frontends/onnx/test_decoders.py::test_samples_are_runs_in_order")),
+    Mutant("a batch has the rows of the first input", "compiler", Probe.batches,
+           "self._rows.items()", "dict.fromkeys(self.samples, 1).items()",
+           tests("compiler/frontends/onnx/test_decoders.py::test_int8_is_one_program[static]")),
     Mutant("no weight is rounded again", "compiler", four_bits._again,
            "found[:, i] = _rounded(best, step[:, i])", "pass",
            tests("compiler/quantize/test_four_bits.py::test_errors_are_taken_back")),

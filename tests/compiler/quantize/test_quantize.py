@@ -399,6 +399,14 @@ def test_caches_have_integer_rows() -> None:
         (np.zeros((4, 1, 8, 8)), {"method": "best"}, "one of minmax, percentile, entropy"),
         (np.zeros((4, 1, 8, 8)), {"percentile": 101.0}, "at most 100, got 101.0"),
         (np.zeros((4, 1, 8, 8)), {"float_nodes": ["x"]}, "nodes of the model, got 'x'"),
+        (np.zeros((4, 1, 8, 8)), {"dims": {"N": 0}}, "a size above 0 as 'N', got 0"),
+        (
+            np.zeros((4, 1, 8, 8)),
+            {"dims": {"M": 2}},
+            r"open dimensions of the model \(N\), got 'M'",
+        ),
+        (np.zeros((3, 1, 8, 8)), {"dims": {"N": 2}}, "a multiple of 2, 1, 8, 8"),
+        (np.zeros((4, 1, 8, 8)), {"states": {"old": "new"}}, r"of the model \(image\), got 'old'"),
     ],
 )
 def test_refusals(

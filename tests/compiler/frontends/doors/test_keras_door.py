@@ -97,6 +97,17 @@ def test_the_command_line_takes_a_file(tmp_path: Path) -> None:
     np.testing.assert_allclose(got, expected(model, x), rtol=1e-4, atol=1e-6)
 
 
+def test_a_model_becomes_int8(tmp_path: Path) -> None:
+    """As an object and as a file."""
+    model, path = convolutional(), tmp_path / "model.keras"
+    model.save(path)
+    x = np.random.default_rng(0).standard_normal((4, 16, 16, 3)).astype(np.float32)
+    for source in (model, path):
+        made = vdla.quantize(source, x)
+        found = vdla.compile(made.model).run(x[:1])[0]
+        np.testing.assert_allclose(found, expected(model, x[:1]), rtol=0, atol=0.05)
+
+
 def test_several_inputs_and_outputs() -> None:
     a, b = L.Input((4,), name="a"), L.Input((4,), name="b")
     model = keras.Model({"a": a, "b": b}, [L.Add()([a, b]), L.Dense(3)(a)])

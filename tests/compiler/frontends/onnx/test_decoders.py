@@ -269,6 +269,25 @@ def test_states_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "output logits" in out and "output present" not in out
 
 
+def test_the_quantiser_on_the_command_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, samples = tmp_path / "llama.onnx", tmp_path / "runs.npz"
+    onnx.save(grown("attention"), path)
+    runs = [*grown_runs(CONTEXT, 1, TOKENS[:, :6])]
+    np.savez(samples, **{n: np.concatenate([run[n] for run in runs]) for n in runs[0]})
+    sizes = grown_dims(grown("attention"), CONTEXT, 1)
+    options = [f"--dim={name}={size}" for name, size in sizes.items()]
+    options += [f"--state={before}={after}" for before, after in STATES.items()]
+    made = ["-o", str(tmp_path / "llama8.onnx")]
+    assert run_app(["quantize", str(path), "--samples", str(samples), *options, *made]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    pairs = " ".join(f"--state {before}={after}" for before, after in STATES.items())
+    assert "on 6 batches of samples" in told and f"run it with {pairs}" in told
+    assert run_app(["quantize", str(path), "--samples", str(samples), *options[-4:], *made]) == 2
+    assert "past_sequence_length" in capsys.readouterr().err
+
+
 def test_positions_must_be_an_input() -> None:
     """A cache of a fixed length does not say them."""
     model = grown("dynamo")
