@@ -76,6 +76,7 @@ def quantize(
     with whole_file(path) as place:
         onnx.save_model(made.model, str(place))
     body = {"model": model.name, "output": str(path), "states": made.states} | made.report
+    body["initial"] = [name for name, value in made.initial.items() if value.any()]
     emit("quantize", body, json_file, _show_quantize)
 
 
@@ -107,6 +108,9 @@ def _show_quantize(console: Console, report: dict[str, Any]) -> None:
     if report["states"]:
         pairs = (f"--state {before}={after}" for before, after in report["states"].items())
         console.print(f"run it with {' '.join(pairs)}")
+    if report["initial"]:
+        names = ", ".join(report["initial"])
+        console.print(f"{names}: not zeros before the first run; use vdla.compile(initial=...)")
     reasons: dict[str, Counter[str]] = {}
     for row in report["layers"]:
         if row["type"] != "int8":

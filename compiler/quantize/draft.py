@@ -79,8 +79,8 @@ class Draft:
         constants = {i.name: read(i) for i in model.graph.initializer}
         draft = Draft(in_float32(_outline(model)), [], constants, {}, {})
         draft.nodes = [in_float32(node) for node in model.graph.node]
-        if isinstance(samples, np.ndarray):
-            samples = dict.fromkeys(draft.inputs, samples)
+        if isinstance(samples, np.ndarray):  # of the only input, but for states
+            samples = dict.fromkeys(draft.inputs, samples) if len(draft.inputs) == 1 else {}
         for name, size in dims.items():
             if type(size) is not int or size < 1:
                 raise VdlaError(f"dims: expected a size above 0 as {name!r}, got {size!r}")

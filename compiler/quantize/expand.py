@@ -1,5 +1,5 @@
 """What the plan does not know, in terms that it knows: fused operators of ONNX Runtime's optimiser
-become those of ONNX that they are made of, and float16 becomes float32.
+and attention become those that they are made of, and float16 becomes float32.
 """
 
 from __future__ import annotations
@@ -119,15 +119,24 @@ def _skip_norm(parts: Parts) -> list[str]:
     return [parts.add(kind, total, *scale, axis=-1, epsilon=epsilon), "", "", total]
 
 
+#: Attributes of ONNX's Attention that are read, or that change nothing here.
+_KNOWN = {
+    *("is_causal", "kv_num_heads", "q_num_heads", "qk_matmul_output_mode", "scale", "softcap"),
+    "softmax_precision",
+}
+
+
 def _attention(parts: Parts) -> list[str]:
-    """ONNX's own operator. Nothing for scores that are capped, or a mask that lacks places."""
+    """ONNX's own operator, but that a row which sees no place has the mean of all values, where
+    ONNX has zeros. Nothing for capped scores, windows, or a mask that lacks places."""
     shapes = [parts.shapes[parts.operand(i)] for i in range(3)]
     x, heads = [parts.operand(i) for i in range(3)], [shape[1] for shape in shapes]
     past = parts.shape(4, 4)[2] if parts.operand(4) else 0
     rows, places = shapes[0][-2], past + shapes[1][-2]
     mask = parts.operand(3)
     whole = not mask or parts.shapes[mask][-1:] in ((1,), (places,))
-    if parts.number("softcap", 0.0) or any(parts.node.output[3:]) or not whole:
+    others = parts.attributes.keys() - _KNOWN or any(parts.node.output[3:])
+    if parts.number("softcap", 0.0) or others or not whole:
         return []
     is_flat = len(shapes[0]) == 3
     if is_flat:

@@ -55,7 +55,7 @@ class Quantized:
     states : dict
         Its inputs that are outputs of the run before, by name, for :func:`vdla.compile`.
     initial : dict
-        Their values before the first run, where they are not zeros.
+        Values of these before the first run; those without are zeros.
     report : dict
         ``top1_agreement`` of the first output (None unless it is [N, classes]), ``outputs`` and
         ``layers`` with their signal to quantisation noise in dB, and the reason of each node that

@@ -11,6 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from vdla.compiler.quantize.draft import Draft
+from vdla.compiler.quantize.expand import taken_apart
 from vdla.compiler.quantize.prepare import prepare
 
 from .peers import peer
@@ -97,6 +98,15 @@ def test_attention_that_stays(form: str) -> None:
     outputs = ("", "", "scores") if form == "scores" else ()
     model, _ = attention(more, {"softcap": 2.0} if form == "capped" else {}, 4, *outputs)
     assert [node.op_type for node in Draft.load(model).nodes] == ["Attention"]
+
+
+def test_attributes_of_later_versions_stay() -> None:
+    model, given = attention({}, {}, 4)
+    [node] = model.graph.node
+    shapes = {name: value.shape for name, value in given.items()}
+    assert len(taken_apart(node, shapes, {}, {})) > 1
+    node.attribute.append(helper.make_attribute("left_window_size", 2))
+    assert taken_apart(node, shapes, {}, {}) == [node]
 
 
 # ---- caches ----
