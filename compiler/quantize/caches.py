@@ -23,10 +23,8 @@ MOVES = {"Expand", "Mul", "Reshape", "Transpose", "Unsqueeze"}
 
 
 def scatter_rows(draft: Draft) -> None:
-    """PyTorch's way to write rows [..., rows, ...] into a cache becomes a TensorScatter::
-
-    Transpose(ScatterND(Transpose(cache), first + 0, 1, 2 .., Transpose(rows)))
-    """
+    """PyTorch's way to write consecutive rows into a cache becomes a TensorScatter:
+    ``Transpose(ScatterND(Transpose(cache), first + arange(rows), Transpose(new)))``."""
     if not any(_written(draft)):
         return
     draft.renew()
@@ -88,9 +86,7 @@ def _first_place(draft: Draft, producers: dict[str, onnx.NodeProto], name: str) 
 
 def read_before_writing(draft: Draft) -> None:
     """Attention whose keys and values are caches behind a TensorScatter reads the caches before it,
-    and the rows that are written::
-
-        Softmax(q * keys + Where(condition, 0, -1e9)) * values
+    and the rows that are written: ``Softmax(q * keys + Where(condition, 0, -1e9)) * values``.
 
     The places that are written to are hidden, and the rows have the conditions of these."""
     found = [_attention(draft, node) for node in draft.nodes if node.op_type == "Softmax"]
