@@ -35,7 +35,11 @@ OTHER = "the rest"
 
 
 def generate(
-    model: Annotated[Path, typer.Argument(help="A GGUF file of the llama architecture."), Reads()],
+    model: Annotated[
+        Path,
+        typer.Argument(help="A GGUF file of the llama architecture, or a decoder (.onnx, .pt2)."),
+        Reads(),
+    ],
     prompt: Annotated[str, typer.Option(metavar="TEXT", help="The text to go on with.")],
     tokens: Annotated[
         int, typer.Option(min=1, max=MOST_TOKENS, help="The most tokens that are written.")
@@ -69,7 +73,7 @@ def generate(
         typer.Option("--int8/--float", help="Products on integers; on cpu without it in float."),
     ] = None,
     tokenizer: Annotated[
-        Path | None, typer.Option(help="A tokenizer.json instead of the file's own."), Reads()
+        Path | None, typer.Option(help="A tokenizer.json; a GGUF file has its own."), Reads()
     ] = None,
     weight_bits: Annotated[int, typer.Option(help="8, or 4 for the weights of layers.")] = 8,
     hw: options.Hw = "16x16",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -20,6 +20,7 @@ from ..isa.memory import MemoryParams, load_platform
 from ..isa.params import HwParams
 from ..module import PLACES, Module, check_options, compile
 from . import CONTEXT, ROWS
+from .exported import is_exported, read_exported
 from .gguf import read_llama
 from .kept import kept_step
 from .llama import cache_names, check_context, step_model
@@ -29,6 +30,11 @@ from .tokens import Tokens, read_tokens
 
 if TYPE_CHECKING:
     from ..module import Progress
+
+#: Where in a text a block begins, and the inputs of its run, by name.
+Fed = tuple[int, dict[str, np.ndarray]]
+#: The output that says which token is how likely; without that name, it is the first.
+LOGITS = "logits"
 
 
 @dataclass(frozen=True)
@@ -69,6 +75,8 @@ class LanguageModel:
     blocks : the step of a block, with the same weights and caches
     rows, context : tokens of a block, and of the caches
     int8 : whether the step is quantised
+    feed : where in a text the block of so many tokens with the one at a place begins, and the
+        inputs of its run
     first : the position of a text's first token, behind :func:`.quantised.tokens_ahead`
     measured : what the last text took
     """
@@ -79,6 +87,7 @@ class LanguageModel:
     rows: int
     context: int
     int8: bool
+    feed: Callable[[Module, Sequence[int], int, int], Fed]
     first: int = 0
     measured: Measured = field(default_factory=Measured)
 
@@ -96,11 +105,20 @@ class LanguageModel:
         progress: Progress | None = None,
         weight_bits: int = 8,
     ) -> LanguageModel:
-        """Read a GGUF file and compile its steps; parameters as of :func:`generate`. What was
-        compiled is kept in the cache folder. A ``prompt`` that does not fit is refused first."""
+        """Read a model and compile its steps; parameters as of :func:`generate`. What was compiled
+        is kept in the cache folder. A ``prompt`` that does not fit is refused first."""
         check_options(target, None)
         params, memory = load_platform(hw, memory)
         find_target(target, Options(params, memory))
+        if is_exported(path):
+            if int8 is not None or weight_bits != 8:
+                raise VdlaError(
+                    f"{path}: expected no --int8, --float or --weight-bits with an exported model,"
+                    " which is in int8 if vdla quantize wrote it"
+                )
+            return _exported(
+                path, target, context, rows, tokenizer, prompt, params, memory, progress
+            )
         found = read_llama(path)
         tokens = read_tokens(found.fields, tokenizer)
         if tokens.count > found.config.words:
@@ -145,9 +163,13 @@ class LanguageModel:
             )  # fmt: skip
             return kept_step(made_of, target, make)
 
+        def feed(_: Module, text: Sequence[int], place: int, count: int) -> Fed:
+            start, block, position = block_at(text, place, first, count, context)
+            return start, {"tokens": block, "position": np.array([position])}
+
         module = made(1)
         blocks = module if rows == 1 else made(rows)
-        return LanguageModel(module, blocks, tokens, rows, context, int8, first)
+        return LanguageModel(module, blocks, tokens, rows, context, int8, feed, first)
 
     def write(
         self,
@@ -178,11 +200,13 @@ class LanguageModel:
         for begin in range(0, len(tokens), room):
             piece = tokens[begin : begin + room]
             self.blocks.reset()
+            done = 0
             for place in range(0, len(piece), self.rows):
                 start, logits = self.read(piece, place)
-                known = piece[place + 1 : place + 1 + self.rows]
-                rows = logits[place - start :][: len(known)].astype(np.float64)
-                tops = rows.max(-1)
+                end = min(start + self.rows, len(piece))
+                known = piece[done + 1 : end + 1]
+                rows = logits[done - start :][: len(known)].astype(np.float64)
+                done, tops = end, rows.max(-1)
                 sums = np.log(np.exp(rows - tops[:, None]).sum(-1))
                 losses += [*(tops + sums - rows[np.arange(len(known)), known])]
         return float(np.exp(np.mean(losses)))
@@ -229,13 +253,60 @@ class LanguageModel:
         self, module: Module, runs: Runs, text: Sequence[int], place: int, rows: int
     ) -> tuple[int, np.ndarray]:
         begin = time.perf_counter()
-        start, block, position = block_at(text, place, self.first, rows, self.context)
-        [logits] = module.run(keep_timing=True, tokens=block, position=np.array([position]))
+        start, given = self.feed(module, text, place, rows)
+        results = module.run(given, keep_timing=True)
+        names = [tensor.name for tensor in module.outputs]
+        logits = results[names.index(LOGITS) if LOGITS in names else 0]
         timing = module.timing
         runs.count += 1
         runs.wall_s += time.perf_counter() - begin
         runs.cycles = None if timing is None else timing.cycles
         return start, logits[0]
+
+
+def _exported(
+    path: str | Path,
+    target: str,
+    context: int,
+    rows: int,
+    tokenizer: str | Path | None,
+    prompt: str | None,
+    params: HwParams,
+    memory: MemoryParams,
+    progress: Progress | None,
+) -> LanguageModel:
+    """A decoder in ONNX or of torch.export. One that takes one token a run reads a prompt so."""
+    found = read_exported(path)
+    if tokenizer is None:
+        raise VdlaError(f"{path}: expected a tokenizer.json (--tokenizer), which it has not")
+    tokens, rows = read_tokens(None, tokenizer), found.rows or rows
+    check_context(rows, context)
+    if prompt is not None:
+        _encoded(tokens, prompt, 0, context)
+
+    def made(count: int) -> Module:
+        dims = found.dims(count, context)
+        made_of = (
+            _digest(path), "sim" if target in PLACES else target, context, params.hash,
+            memory.to_dict(), count,
+        )  # fmt: skip
+        return kept_step(made_of, target, lambda: compile(
+            path, target, params, memory, progress=progress, states=found.states, dims=dims
+        ))  # fmt: skip
+
+    def feed(module: Module, text: Sequence[int], place: int, count: int) -> Fed:
+        return found.feed(module, text, place, count, context)
+
+    module = made(1)
+    blocks = module if rows == 1 else made(rows)
+    shapes = {tensor.name: tensor.shape for tensor in module.outputs}
+    logits = shapes.get(LOGITS, module.outputs[0].shape)
+    if len(logits) != 3 or logits[-1] < tokens.count:
+        raise VdlaError(
+            f"{path}: expected logits [1, tokens, words] of at least the tokenizer's"
+            f" {tokens.count} words, got {[*logits]}"
+        )
+    return LanguageModel(module, blocks, tokens, rows, context, found.int8, feed)
 
 
 def _encoded(tokens: Tokens, prompt: str, first: int, context: int) -> list[int]:
@@ -286,7 +357,8 @@ def generate(
     Parameters
     ----------
     model : path
-        A GGUF file of the llama architecture, its tensors F32, F16, Q8_0, Q4_0 or Q4_1.
+        A GGUF file of the llama architecture, its tensors F32, F16, Q8_0, Q4_0 or Q4_1; or a
+        decoder in ONNX (``.onnx``) or of torch.export (``.pt2``), float or quantised, as it is.
     tokens : int
         The most that are written; a token that ends a text ends it before.
     target : str
@@ -298,9 +370,9 @@ def generate(
     temperature, top_k, seed
         How tokens are drawn; at temperature 0 the likeliest is taken.
     tokenizer : path, optional
-        A ``tokenizer.json``, instead of the file's own tokenizer.
+        A ``tokenizer.json``, instead of a GGUF file's own tokenizer.
     int8 : bool, optional
-        Whether products are on integers; by default on all targets but ``cpu``.
+        Whether products of a GGUF file are on integers; by default on all targets but ``cpu``.
     hw, memory
         The accelerator's configuration and the memory behind it.
     weight_bits : int

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 #: Where digits are tokens of their own, by ``tokenizer.ggml.pre``; the rest splits as GPT-2 does.
 DIGITS_APART = {"gpt-2": False, "default": False, "smollm": True}
+#: Words that end a text, of which a tokenizer.json does not say so.
+ENDS = ("</s>", "<eos>", "<|endoftext|>", "<|end_of_text|>", "<|im_end|>", "<|eot_id|>")
 #: The token type of control words in GGUF files.
 CONTROL = 3
 
@@ -27,9 +29,15 @@ class Tokens:
     """
 
     def __init__(
-        self, tokenizer: Tokenizer, last: frozenset[int], start: int | None, has_start: bool
+        self,
+        tokenizer: Tokenizer,
+        last: frozenset[int],
+        start: int | None,
+        has_start: bool,
+        is_whole: bool = False,
     ):
         self._tokenizer, self.last, self.start, self._has_start = tokenizer, last, start, has_start
+        self._is_whole = is_whole  # the tokenizer itself puts a start before a text
 
     @property
     def count(self) -> int:
@@ -39,7 +47,7 @@ class Tokens:
     def encode(self, text: str) -> list[int]:
         """The tokens of a text, behind that of its start where the model was trained with it."""
         first = [self.start] if self.start is not None and self._has_start else []
-        return first + self._tokenizer.encode(text, add_special_tokens=False).ids
+        return first + self._tokenizer.encode(text, add_special_tokens=self._is_whole).ids
 
     def decoder(self) -> Decoder:
         """What turns tokens into text, one after the other."""
@@ -59,8 +67,9 @@ class Decoder:
         return self._stream.step(self._tokenizer, token) or ""
 
 
-def read_tokens(fields: Mapping[str, Any], path: str | Path | None = None) -> Tokens:
-    """The tokenizer of a GGUF file's fields, or that of a ``tokenizer.json``.
+def read_tokens(fields: Mapping[str, Any] | None, path: str | Path | None = None) -> Tokens:
+    """The tokenizer of a GGUF file's fields, or that of a ``tokenizer.json``. Without fields, the
+    latter says what stands before a text.
 
     Raises
     ------
@@ -69,6 +78,7 @@ def read_tokens(fields: Mapping[str, Any], path: str | Path | None = None) -> To
     """
     import tokenizers
 
+    named, fields = fields is not None, fields or {}
     ends = (fields.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot"))
     last = frozenset(int(token) for token in ends if token is not None)
     start = fields.get("tokenizer.ggml.bos_token_id")
@@ -84,7 +94,10 @@ def read_tokens(fields: Mapping[str, Any], path: str | Path | None = None) -> To
     except Exception as error:  # the package has no class of its own
         where = "tokenizer" if path is None else path
         raise VdlaError(f"{where}: expected a tokenizer: {error}") from None
-    return Tokens(found, last, start, has_start)
+    if not named:
+        words = [found.token_to_id(word) for word in ENDS]
+        last = frozenset(token for token in words if token is not None)
+    return Tokens(found, last, start, has_start, is_whole=not named)
 
 
 def _byte_level(fields: Mapping[str, Any]) -> Tokenizer:

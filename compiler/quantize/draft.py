@@ -61,7 +61,8 @@ class Draft:
         dims: Mapping[str, int] = MappingProxyType({}),
     ) -> Draft:
         """Read a float model; what the importer refuses is refused with its message. Open
-        dimensions have the sizes in ``dims``, or behind the first one those of the samples.
+        dimensions that ``dims`` names get these sizes; others behind the first one have those of
+        the samples.
 
         Raises
         ------
@@ -84,7 +85,9 @@ class Draft:
         for name, size in dims.items():
             if type(size) is not int or size < 1:
                 raise VdlaError(f"dims: expected a size above 0 as {name!r}, got {size!r}")
-        draft.dims = _open_sizes(draft.model, samples or {}) | {**dims}
+        fixed = _fix_sizes(draft.model, dims)
+        unknown = {name: size for name, size in dims.items() if name not in fixed}
+        draft.dims = _open_sizes(draft.model, samples or {}) | unknown
         draft.infer()
         apart = [
             part
@@ -282,6 +285,19 @@ def _open_sizes(model: onnx.ModelProto, samples: Mapping[str, np.ndarray]) -> di
             name = declared_size(dim)
             if axis and not isinstance(name, int):
                 found[f"{value.name}.{axis}" if name is None else name] = size
+    return found
+
+
+def _fix_sizes(model: onnx.ModelProto, dims: Mapping[str, int]) -> set[str]:
+    """Let inputs and outputs have sizes for open dimensions; returns those that inputs have."""
+    found = set[str]()
+    for value in (*model.graph.input, *model.graph.output):
+        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
+            size = declared_size(dim)
+            name = f"{value.name}.{axis}" if size is None else size
+            if isinstance(name, str) and name in dims:
+                dim.dim_value = dims[name]
+                found.add(name)
     return found
 
 

@@ -128,7 +128,7 @@ def quantize(
     initial : mapping
         Values of states before the first run, where they are not zeros.
     dims : mapping
-        Sizes that the model leaves open and no sample has, by name.
+        Sizes that the model leaves open, by name; the quantised one has them.
 
     Raises
     ------

@@ -116,6 +116,7 @@ from vdla.compiler.tir.passes.vthread import _Interleaver
 from vdla.compiler.topi import winograd
 from vdla.compiler.topi.elements import merged_axes
 from vdla.compiler.tune.together import Together
+from vdla.generation.exported import Exported
 from vdla.generation.quantised import _Trial
 from vdla.isa import depend
 from vdla.runtime import layout
@@ -481,6 +482,12 @@ COMPILER = (
     Mutant("a batch has the rows of the first input", "compiler", Probe.batches,
            "self._rows.items()", "dict.fromkeys(self.samples, 1).items()",
            tests("compiler/frontends/onnx/test_decoders.py::test_int8_is_one_program[static]")),
+    Mutant("padding of a prompt is seen", "compiler", Exported.feed,
+           "start + rows) >= 0", "start + rows) >= -rows",
+           tests("generation/test_exported.py::test_greedy_text_is_onnx_runtimes")),
+    Mutant("tokens of a filled cache see none of the block", "compiler", Exported.feed,
+           "np.arange(context) < position + rows", "np.arange(context) < position + 1",
+           tests("generation/test_exported.py::test_greedy_text_is_onnx_runtimes")),
     Mutant("no weight is rounded again", "compiler", four_bits._again,
            "found[:, i] = _rounded(best, step[:, i])", "pass",
            tests("compiler/quantize/test_four_bits.py::test_errors_are_taken_back")),

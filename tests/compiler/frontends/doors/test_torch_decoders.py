@@ -61,6 +61,26 @@ def test_a_static_cache_is_states(model: Any, way: str, rows: int) -> None:
         module.reset()
 
 
+def test_text_with_a_static_cache(model: Any, tmp_path: Path) -> None:
+    """It is what transformers' logits of the whole text say."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    words = {f"w{i}": i for i in range(CONFIG["vocab_size"])}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="w0"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    path = tmp_path / "step.pt2"
+    torch.export.save(with_static_cache(model, CONTEXT, 1), path)
+    found = vdla.generate(
+        path, "w3 w14 w15", 10, "cpu", CONTEXT, tokenizer=tmp_path / "tokenizer.json"
+    )
+    text = [3, 14, 15]
+    for piece in found:
+        assert piece.token == logits(model, np.array([text]))[0, -1].argmax()
+        text.append(piece.token)
+    assert len(text) == 13
+
+
 def test_a_static_cache_in_int8(model: Any, tmp_path: Path) -> None:
     """A file of torch.export becomes ONNX with its caches as states, and one program."""
     pytest.importorskip("onnxscript", reason="onnxscript is not installed")

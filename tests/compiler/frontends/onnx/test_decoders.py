@@ -206,7 +206,7 @@ def test_int8_is_one_program(form: str) -> None:
     given = [*runs(TOKENS[:, ::-1])]
     samples = {name: np.concatenate([one[name] for one in given]) for name in given[0]}
     made = vdla.quantize(model, samples, states=states, dims=dims)
-    compiled = partial(vdla.compile, hw=HW, states=states, dims=dims)
+    compiled = partial(vdla.compile, hw=HW, states=states)
     by_sim, by_cpu = (compiled(made.model, target) for target in ("sim", "cpu"))
     assert len(by_sim.compiled.programs) == 1
     operators = {type(node.op) for node in by_sim.compiled.graph.nodes}
@@ -215,7 +215,7 @@ def test_int8_is_one_program(form: str) -> None:
     assert {str(state.initial.dtype) for state in caches} == {"int8"}
     got = logits(by_sim, runs(TOKENS[:, :24]))
     np.testing.assert_array_equal(got, logits(by_cpu, runs(TOKENS[:, :24])))
-    wanted = logits(compiled(model, "cpu"), runs(TOKENS[:, :24]))
+    wanted = logits(compiled(model, "cpu", dims=dims), runs(TOKENS[:, :24]))
     assert np.square(wanted).sum() > 25 * np.square(got - wanted).sum()
     last = with_runs(vdla.compile(model, "cpu", dims=dims), states, given)[-1]
     for operator in distances(made.model, [last[value.name] for value in made.model.graph.input]):
@@ -250,7 +250,7 @@ def test_samples_are_runs_in_order() -> None:
 
     made = vdla.quantize(model, joined(runs), states=STATES, dims=dims)
     assert made.states == STATES
-    assert made.model == vdla.quantize(model, joined(whole)).model
+    assert made.model == vdla.quantize(model, joined(whole), dims=dims).model
     with pytest.raises(vdla.VdlaError, match=r"^samples: expected none of the state 'past_key"):
         vdla.quantize(model, joined(whole), states=STATES)
 
