@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -20,7 +20,7 @@ from ..isa.memory import MemoryParams, load_platform
 from ..isa.params import HwParams
 from ..module import PLACES, Module, check_options, compile
 from . import CONTEXT, ROWS
-from .exported import is_exported, read_exported
+from .exported import Exported, is_exported, read_exported
 from .gguf import read_llama
 from .kept import kept_step
 from .llama import cache_names, check_context, step_model
@@ -31,8 +31,6 @@ from .tokens import Tokens, read_tokens
 if TYPE_CHECKING:
     from ..module import Progress
 
-#: Where in a text a block begins, and the inputs of its run, by name.
-Fed = tuple[int, dict[str, np.ndarray]]
 #: The output that says which token is how likely; without that name, it is the first.
 LOGITS = "logits"
 
@@ -75,9 +73,8 @@ class LanguageModel:
     blocks : the step of a block, with the same weights and caches
     rows, context : tokens of a block, and of the caches
     int8 : whether the step is quantised
-    feed : where in a text the block of so many tokens with the one at a place begins, and the
-        inputs of its run
     first : the position of a text's first token, behind :func:`.quantised.tokens_ahead`
+    exported : what the inputs are, where others made the step
     measured : what the last text took
     """
 
@@ -87,8 +84,8 @@ class LanguageModel:
     rows: int
     context: int
     int8: bool
-    feed: Callable[[Module, Sequence[int], int, int], Fed]
     first: int = 0
+    exported: Exported | None = None
     measured: Measured = field(default_factory=Measured)
 
     @staticmethod
@@ -163,13 +160,9 @@ class LanguageModel:
             )  # fmt: skip
             return kept_step(made_of, target, make)
 
-        def feed(_: Module, text: Sequence[int], place: int, count: int) -> Fed:
-            start, block, position = block_at(text, place, first, count, context)
-            return start, {"tokens": block, "position": np.array([position])}
-
         module = made(1)
         blocks = module if rows == 1 else made(rows)
-        return LanguageModel(module, blocks, tokens, rows, context, int8, feed, first)
+        return LanguageModel(module, blocks, tokens, rows, context, int8, first)
 
     def write(
         self,
@@ -253,7 +246,11 @@ class LanguageModel:
         self, module: Module, runs: Runs, text: Sequence[int], place: int, rows: int
     ) -> tuple[int, np.ndarray]:
         begin = time.perf_counter()
-        start, given = self.feed(module, text, place, rows)
+        if self.exported is None:
+            start, block, position = block_at(text, place, self.first, rows, self.context)
+            given = {"tokens": block, "position": np.array([position])}
+        else:
+            start, given = self.exported.feed(module, text, place, rows, self.context)
         results = module.run(given, keep_timing=True)
         names = [tensor.name for tensor in module.outputs]
         logits = results[names.index(LOGITS) if LOGITS in names else 0]
@@ -294,9 +291,6 @@ def _exported(
             path, target, params, memory, progress=progress, states=found.states, dims=dims
         ))  # fmt: skip
 
-    def feed(module: Module, text: Sequence[int], place: int, count: int) -> Fed:
-        return found.feed(module, text, place, count, context)
-
     module = made(1)
     blocks = module if rows == 1 else made(rows)
     shapes = {tensor.name: tensor.shape for tensor in module.outputs}
@@ -306,7 +300,7 @@ def _exported(
             f"{path}: expected logits [1, tokens, words] of at least the tokenizer's"
             f" {tokens.count} words, got {[*logits]}"
         )
-    return LanguageModel(module, blocks, tokens, rows, context, found.int8, feed)
+    return LanguageModel(module, blocks, tokens, rows, context, found.int8, exported=found)
 
 
 def _encoded(tokens: Tokens, prompt: str, first: int, context: int) -> list[int]:
