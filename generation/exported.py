@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..compiler.frontends.load import load_graph
-from ..compiler.frontends.onnx.importer import declared_size, input_names, load_model
+from ..compiler.frontends.onnx.importer import declared_sizes, input_names, load_model
 from ..compiler.frontends.pytorch.importer import is_torch
 from ..isa.errors import VdlaError
 from .quantised import block_at
@@ -24,12 +24,12 @@ TOKENS = ("input_ids", "tokens")
 POSITIONS = ("position_ids", "cache_position", "position")
 MASKS = ("attention_mask",)
 
-#: Sizes of a tensor: a number, a name, or None where a file says neither.
-Sizes = Sequence[int | str | None]
+#: Sizes of a tensor, or names of those that a file leaves open.
+Sizes = Sequence[int | str]
 
 
 def is_exported(path: str | Path) -> bool:
-    """Whether a file is no GGUF file, by its suffix."""
+    """Whether a file is ONNX or a program of torch.export, by its suffix."""
     return Path(path).suffix in (".onnx", ".pt2")
 
 
@@ -92,7 +92,6 @@ class Exported:
         for name, sizes, axis, size in wanted:
             axis %= len(sizes)
             known = sizes[axis]
-            known = f"{name}.{axis}" if known is None else known
             if isinstance(known, str):
                 known = found.setdefault(known, size)
             if known != size and not (name == place and known == 1):
@@ -141,7 +140,7 @@ def read_exported(path: str | Path) -> Exported:
         return _checked(Exported(path, given, caches, {}))
     model, _ = load_model(path)
     sizes = {
-        value.name: [declared_size(dim) for dim in value.type.tensor_type.shape.dim]
+        value.name: declared_sizes(value)
         for value in model.graph.input if value.name in input_names(model)
     }  # fmt: skip
     results = [value.name for value in model.graph.output]

@@ -53,7 +53,7 @@ class Sizes:
     def named(self, declared: Mapping[str, Declared]) -> dict[str, tuple[int | str, ...]]:
         """The inputs that have open dimensions: their sizes, with a name for each open one."""
         found = {
-            name: tuple(_named(name, axis, size) for axis, size in enumerate(sizes))
+            name: tuple(size_name(name, axis, size) for axis, size in enumerate(sizes))
             for name, sizes in declared.items()
         }
         return {name: sizes for name, sizes in found.items() if any(map(_is_open, sizes))}
@@ -152,7 +152,8 @@ class Sizes:
 ONE = Sizes()
 
 
-def _named(name: str, axis: int, size: int | str | None) -> int | str:
+def size_name(name: str, axis: int, size: int | str | None) -> int | str:
+    """A size of an input, or the name of an open one, which callers give."""
     return f"{name}.{axis}" if size is None else size
 
 

@@ -16,7 +16,7 @@ from onnx import helper, numpy_helper
 
 from ...isa.errors import VdlaError
 from ..frontends.onnx.decoders import OPSET as PARTS_OPSET
-from ..frontends.onnx.importer import Importer, declared_size, import_onnx
+from ..frontends.onnx.importer import Importer, declared_sizes, import_onnx
 from ..frontends.onnx.model import load_model, opset_of
 from ..frontends.sizes import ONE, Sizes
 from ..graph.ir import Graph
@@ -148,11 +148,8 @@ class Draft:
     def sizes(self, name: str) -> list[int]:
         """The sizes of an input, 0 for one that nothing says."""
         [value] = [v for v in self.model.graph.input if v.name == name]
-        found = [declared_size(dim) for dim in value.type.tensor_type.shape.dim]
-        return [
-            size if isinstance(size, int) else self.dims.get(size or f"{name}.{axis}", 0)
-            for axis, size in enumerate(found)
-        ]
+        sizes = declared_sizes(value)
+        return [size if isinstance(size, int) else self.dims.get(size, 0) for size in sizes]
 
     @property
     def outputs(self) -> list[str]:
@@ -279,26 +276,22 @@ def _open_sizes(model: onnx.ModelProto, samples: Mapping[str, np.ndarray]) -> di
     """The sizes that samples have where inputs leave other dimensions than the first one open."""
     found = {}
     for value in model.graph.input:
-        dims = value.type.tensor_type.shape.dim
         shape = samples[value.name].shape if value.name in samples else ()
-        for axis, (dim, size) in enumerate(zip(dims, shape, strict=False)):
-            name = declared_size(dim)
-            if axis and not isinstance(name, int):
-                found[f"{value.name}.{axis}" if name is None else name] = size
+        for name, size in [*zip(declared_sizes(value), shape, strict=False)][1:]:
+            if isinstance(name, str):
+                found[name] = size
     return found
 
 
 def _fix_sizes(model: onnx.ModelProto, dims: Mapping[str, int]) -> set[str]:
-    """Let inputs and outputs have sizes for open dimensions; returns those that inputs have."""
-    found = set[str]()
+    """Let inputs and outputs have sizes for open dimensions; returns which ones inputs have."""
+    inputs = {name for value in model.graph.input for name in declared_sizes(value)}
     for value in (*model.graph.input, *model.graph.output):
-        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
-            size = declared_size(dim)
-            name = f"{value.name}.{axis}" if size is None else size
+        sizes = declared_sizes(value)
+        for dim, name in zip(value.type.tensor_type.shape.dim, sizes, strict=True):
             if isinstance(name, str) and name in dims:
                 dim.dim_value = dims[name]
-                found.add(name)
-    return found
+    return {name for name in dims if name in inputs}
 
 
 def _outline(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -26,7 +26,7 @@ from ...graph.ir import DTYPES, Graph, Node, Tensor
 from ...graph.ops.base import Misfit
 from ...graph.ops.movement import Identity
 from ...graph.verify import verify
-from ..sizes import ONE, Declared, Sizes
+from ..sizes import ONE, Declared, Sizes, size_name
 from .control import CONTROL, renamed_node
 from .decoders import OPSET as PARTS_OPSET
 from .decoders import RULES
@@ -414,6 +414,12 @@ def declared_size(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
     if dim.HasField("dim_value"):
         return dim.dim_value if dim.dim_value >= 0 else None
     return dim.dim_param if dim.dim_param not in ("", "?") else None
+
+
+def declared_sizes(value: onnx.ValueInfoProto) -> list[int | str]:
+    """The sizes of an input or output as a model declares them, with a name for each open one."""
+    dims = value.type.tensor_type.shape.dim
+    return [size_name(value.name, axis, declared_size(dim)) for axis, dim in enumerate(dims)]
 
 
 def _in_range(
