@@ -17,7 +17,14 @@ from ..module import compile
 from .calibration import MORE, TEXT
 from .evened import evened, rotated
 from .gguf import LlamaConfig
-from .llama import cache_names, gated_name, layer_products, product_name, step_model
+from .llama import (
+    cache_names,
+    gated_name,
+    product_name,
+    small_products,
+    step_model,
+    stream_names,
+)
 from .tokens import Tokens
 
 #: Percent of a tensor's values that its scale is made for; the others, the largest, are cut. A
@@ -95,9 +102,9 @@ def quantised_step(
     weight_bits: int = 8,
     weight_group: int = GROUP,
 ) -> QuantisedStep:
-    """The step of a decoder in int8. The weights of its layers have ``weight_bits``, 8 or 4, the
-    latter with a scale for each ``weight_group`` of inputs (:func:`vdla.quantize`); the head's have
-    8.
+    """The step of a decoder in int8, with a residual stream of two bytes. The weights of
+    :func:`.llama.small_products` have ``weight_bits``, 8 or 4, the latter with a scale for each
+    ``weight_group`` of inputs (:func:`vdla.quantize`).
 
     The first tokens of a text gather attention, and have values that are hundreds of times those of
     all others. So a text stands behind :func:`tokens_ahead`, whose keys and values are those of the
@@ -111,10 +118,11 @@ def quantised_step(
     text = TEXT if weight_bits == 8 else TEXT + MORE
     samples, gated = trial.run(tokens.encode(text), caches, len(ahead))
     even = evened(config, weights, gated)
-    bits = {product_name(name): weight_bits for name in layer_products(config)}
+    bits = {product_name(name): weight_bits for name in small_products(config)}
     made = quantize(
         step_model(config, even, rows, context), samples, "percentile", percentile=PERCENTILE,
         measures_error=False, weight_bits=bits, weight_group=weight_group,
+        wide=stream_names(config),
     )  # fmt: skip
     return QuantisedStep(made.model, caches, config, rows, context)
 

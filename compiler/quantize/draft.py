@@ -42,7 +42,8 @@ class Draft:
     and ``dtypes`` are those of one batch (the model's own batch, or 1). ``fused`` names the nodes
     that became part of other nodes, for the report. ``alike`` are groups of tensors that share a
     scale, where they are quantised. ``dims`` are the sizes of open dimensions, by name.
-    ``float_nodes`` are names of nodes that shall stay float."""
+    ``float_nodes`` are names of nodes that shall stay float, and ``wide`` names of tensors that
+    shall have two bytes."""
 
     model: onnx.ModelProto
     nodes: list[onnx.NodeProto]
@@ -53,6 +54,7 @@ class Draft:
     alike: list[list[str]] = field(default_factory=list)
     dims: dict[str, int] = field(default_factory=dict)
     float_nodes: frozenset[str] = frozenset()
+    wide: frozenset[str] = frozenset()
 
     @staticmethod
     def load(

@@ -84,6 +84,7 @@ def quantize(
     states: Mapping[str, str] = MappingProxyType({}),
     initial: Mapping[str, np.ndarray] = MappingProxyType({}),
     dims: Mapping[str, int] = MappingProxyType({}),
+    wide: Collection[str] = (),
 ) -> Quantized:
     """Quantise a float model. What is not ONNX becomes that first.
 
@@ -129,6 +130,9 @@ def quantize(
         Values of states before the first run, where they are not zeros.
     dims : mapping
         Sizes that the model leaves open, by name; the quantised one has them.
+    wide : collection of str
+        Tensors of two bytes, such as sums that each layer of a transformer adds to: int8, and what
+        rounding to it lost as a second int8. Sums and normalisations read both, others the first.
 
     Raises
     ------
@@ -172,7 +176,10 @@ def quantize(
     unknown = [name for name in named if name not in names]
     if unknown:
         raise VdlaError(f"weight bits: expected nodes of the model, got {unknown[0]!r}")
-    draft.float_nodes = frozenset(float_nodes)
+    unknown = [name for name in wide if name not in draft.shapes]
+    if unknown:
+        raise VdlaError(f"wide: expected tensors of the model, got {unknown[0]!r}")
+    draft.float_nodes, draft.wide = frozenset(float_nodes), frozenset(wide)
     prepare(draft)
     made = plan(draft)
     if not made.groups:

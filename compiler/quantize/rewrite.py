@@ -9,9 +9,16 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from .draft import Draft, copied, names_read
+from .draft import Draft, attribute, copied, names_read, set_attribute
 from .plan import Plan, data_operands
 from .weights import MOST_BIAS_STEPS, Scale, Weight
+
+#: Bits that the second byte of a tensor adds to the first.
+LOW_BITS = 8
+#: Its other readers than these read the first byte.
+READ_BOTH = ("Add", "LayerNormalization", "RMSNormalization")
+#: Before this operator set, the axes of a mean are an attribute.
+MEANS_BY_INPUT = 18
 
 
 @dataclass
@@ -23,6 +30,8 @@ class _Rewriter:
     nodes: list[onnx.NodeProto] = field(default_factory=list)
     #: By quantised tensor, the float tensor that is dequantised from it.
     dequantized: dict[str, str] = field(default_factory=dict)
+    #: By tensor of two bytes, the float tensor that is their sum.
+    wide: dict[str, str] = field(default_factory=dict)
     #: Tensors that exist only in quantised form.
     replaced: set[str] = field(default_factory=set)
     #: By group of tensors, its scale and zero point.
@@ -36,16 +45,20 @@ class _Rewriter:
         for node, reason in zip(self.draft.nodes, self.plan.reasons, strict=True):
             made = copied(node)
             values = set() if reason else {*data_operands(self.draft, node)}
+            both = self.wide if node.op_type in READ_BOTH and values else {}
             for i, name in enumerate(made.input):
                 if name in self.replaced or (name in values and name in self.dequantized):
-                    made.input[i] = self.dequantized[name]
+                    made.input[i] = both.get(name, self.dequantized[name])
             weight = self.weights.get(node.output[0])
             if weight is not None:
                 self.parameters(made, weight, self.scales[node.input[0]])
             if made.op_type == "TensorScatter" and not reason:
                 self.scatter(node)
                 continue
-            self.nodes.append(made)
+            if made.op_type in READ_BOTH[1:] and both.keys() & {*node.input[:1]}:
+                self.normalise(made, self.dequantized[node.input[0]])
+            else:
+                self.nodes.append(made)
             for i, name in enumerate(node.output):
                 kept = reason or name not in self.plan.groups
                 if not kept:
@@ -84,12 +97,62 @@ class _Rewriter:
             self.draft.constants[stored] = scale.stored(self.draft.constants[name])
         if not real or name in self.draft.constants:
             del steps[0]
+        self.convert(name, steps, constants)
+        self.dequantized[name] = result
+        if name in self.draft.wide and len(steps) == 2:
+            self.store_low(name, real, scale)
+        if name not in self.plan.groups:  # a factor, which float steps of embeddings read
+            self.replaced.add(name)
+
+    def store_low(self, name: str, real: str, scale: Scale) -> None:
+        """Quantise what rounding ``real`` lost."""
+        high, rest, low = self.dequantized[name], f"{name}.rest", f"{name}.low"
+        stored, whole = f"{low}.int8", f"{name}.whole"
+        step = np.array(scale.scale / 2**LOW_BITS, np.float32)
+        constants = [
+            self.draft.constant(f"{low}.scale", step),
+            self.draft.constant(f"{low}.zero_point", np.array(0, np.int8)),
+        ]
+        self.nodes.append(helper.make_node("Sub", [real, high], [rest], rest))
+        self.convert(low, [("quantize", rest, stored), ("dequantize", stored, low)], constants)
+        self.nodes.append(helper.make_node("Add", [high, low], [whole], whole))
+        self.wide[name] = whole
+
+    def normalise(self, node: onnx.NodeProto, high: str) -> None:
+        """Append the steps of a normalisation along the last axis, whose mean and variance are
+        those of the first byte; its result has its name."""
+        whole, gain, *bias = node.input
+        base = node.output[0]
+        epsilon = np.array(attribute(node, "epsilon", 1e-5), np.float32)
+
+        def add(kind: str, label: str, *operands: str) -> str:
+            name = f"{base}.{label}" if label else base
+            self.nodes.append(helper.make_node(kind, operands, [name], name))
+            return name
+
+        def mean(label: str, x: str) -> str:
+            if self.draft.opset >= MEANS_BY_INPUT:
+                return add("ReduceMean", label, x, self.draft.constant("last axis", np.array([-1])))
+            name = add("ReduceMean", label, x)
+            set_attribute(self.nodes[-1], "axes", [-1])
+            return name
+
+        if node.op_type == "LayerNormalization":
+            centre = mean("mean", high)
+            whole, high = (add("Sub", f"{x} centred", x, centre) for x in (whole, high))
+        variance = mean("variance", add("Mul", "square", high, high))
+        epsilon_name = self.draft.constant(f"{base}.epsilon", epsilon)
+        root = add("Sqrt", "root", add("Add", "energy", variance, epsilon_name))
+        normal = add("Div", "normal", whole, root)
+        scaled = add("Mul", "scaled" if bias else "", normal, gain)
+        if bias:
+            add("Add", "", scaled, *bias)
+
+    def convert(self, name: str, steps: list[tuple[str, str, str]], constants: list[str]) -> None:
+        """Append QuantizeLinear and DequantizeLinear, of one scale and zero point."""
         for what, x, y in steps:
             kind = f"{what.capitalize()}Linear"
             self.nodes.append(helper.make_node(kind, [x, *constants], [y], f"{name}.{what}"))
-        self.dequantized[name] = result
-        if name not in self.plan.groups:  # a factor, which float steps of embeddings read
-            self.replaced.add(name)
 
     def parameters(self, node: onnx.NodeProto, weight: Weight, x: Scale) -> None:
         """Give a product its weight, and its bias, as dequantised integers."""
@@ -135,6 +198,7 @@ def rewrite(
     computes it.
     """
     target = draft.without_nodes()
+    target.wide = draft.wide
     rewriter = _Rewriter(target, plan, scales, weights)
     target.nodes = draft.nodes
     rewriter.run()

@@ -56,7 +56,7 @@ def model_for(target: str, file: LlamaFile, step: QuantisedStep) -> LanguageMode
 
 
 def tokens_of(model: LanguageModel, prompt: str, count: int) -> list[int]:
-    return [piece.token for piece in model.write(prompt, count, temperature=0.7, seed=3)]
+    return [piece.token for piece in model.write(prompt, count, temperature=0.7, seed=5)]
 
 
 @pytest.mark.slow
@@ -88,7 +88,7 @@ def test_sim_writes_what_the_cpu_does(model: LanguageModel, file: LlamaFile, ste
     for prompt in PROMPTS:
         found = tokens_of(model, prompt, 170)
         assert found == tokens_of(host, prompt, 170)
-        assert len(set(found)) > 40
+        assert len(found) == 170 and len(set(found)) > 40
     greedy = [[piece.token for piece in m.write(PROMPTS[0], 60)] for m in (model, host)]
     assert greedy[0] == greedy[1]
 

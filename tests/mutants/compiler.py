@@ -90,6 +90,7 @@ from vdla.compiler.targets.vdla.templates import (
 from vdla.compiler.targets.vdla.templates.base import AcceleratorTemplate, _find_cheapest
 from vdla.compiler.targets.vdla.templates.channels import ChannelProducts, addition_constants
 from vdla.compiler.targets.vdla.templates.convolution import Classifier, Products
+from vdla.compiler.targets.vdla.templates.elementwise import Addition
 from vdla.compiler.targets.vdla.templates.global_average import Means
 from vdla.compiler.targets.vdla.templates.layer_norm import Normalise, RowFactors
 from vdla.compiler.targets.vdla.templates.lookup_table import table_words
@@ -376,7 +377,7 @@ COMPILER = (
            'astype("int32") - of_factor', 'astype("int32") - zero',
            tests("compiler/targets/vdla/test_squeeze.py::test_a_product_equals_the_interpreter")),
     Mutant("factors of a residual change places", "compiler", fusing._fuse,
-           "replace(last, mult_a=b, mult_b=a)", "last",
+           "replace(last, factors=last.factors[::-1])", "last",
            tests("compiler/targets/vdla/templates/test_convolution_residual.py::test_which_images_are_added")),
     Mutant("a table with the values of -128 first", "compiler", table_words,
            "np.roll(op.table, len(op.table) // 2)", "op.table",
@@ -537,6 +538,12 @@ COMPILER = (
     Mutant("rotations lose the number behind them", "compiler", _Rotations.rotation,
            "real = factor * float", "real = float",
            tests("compiler/graph/passes/test_rotation.py::test_every_form_is_one_operator")),
+    Mutant("sums read the first byte", "compiler", _Rewriter.run,
+           "both.get(name, self.dequantized[name])", "self.dequantized[name]",
+           tests("compiler/quantize/test_quantize_tokens.py::test_wide_tensors")),
+    Mutant("a second byte with the steps of the first", "compiler", _Rewriter.store_low,
+           "scale.scale / 2**LOW_BITS", "scale.scale",
+           tests("compiler/quantize/test_quantize_tokens.py::test_wide_tensors")),
     Mutant("embeddings read float32 cosines", "compiler", _Rewriter.store,
            "self.replaced.add(name)", "pass",
            tests("compiler/graph/passes/test_rotation.py::test_the_file_says_how_cosines_are_rounded")),
@@ -646,7 +653,7 @@ COMPILER = (
            'Const(2.0, "float32")), "float32")', 'Const(4.0, "float32")), "float32")',
            tests("compiler/graph/passes/test_passes.py::test_golden")),
     Mutant("a normalisation of another tensor's mean", "compiler", _Steps._value,
-           "self.source in (None, node)", "True",
+           "not known or self.graph", "self.graph",
            tests("compiler/graph/passes/test_passes.py::test_golden")),
     Mutant("each half of a head turns with itself", "compiler", Rotations.schedule,
            "centred[(i[0], 1 - i[1], *i[2:])]", "centred[(i[0], i[1], *i[2:])]",
@@ -678,6 +685,14 @@ COMPILER = (
            "weight_tiles(x, 1, w.tiles, w.channel_blocks, w.places, block)",
            "weight_tiles(x, 1, w.tiles, w.channel_blocks, w.tiles * block, block)",
            tests("compiler/targets/vdla/templates/test_layer_norm.py::test_it_equals_the_interpreter")),
+    Mutant("a second byte counts half", "compiler", normalisation_of_graph.QLayerNorm.times,
+           "factor >> self.low_bits", "factor >> self.low_bits + 1",
+           tests("compiler/graph/ops/test_normalisation.py"
+                 "::test_a_second_tensor_has_what_rounding_lost")),
+    Mutant("a second byte counts twice on the accelerator", "compiler", Normalise.schedule,
+           "low_part[at] >> bits", "low_part[at] >> bits - 1",
+           tests("compiler/targets/vdla/templates/test_layer_norm.py"
+                 "::test_two_bytes_equal_the_interpreter")),
     Mutant("a normalisation along places", "compiler", _Images.normalise,
            "self.is_column(source) and _is_matrix(order, shape)", "self.is_column(source)",
            tests(f"{PLACES}::test_a_normalisation_between_matrices")),
@@ -936,11 +951,18 @@ COMPILER = (
            "round(mantissa * 2**MULTIPLIER_BITS)", "int(mantissa * 2**MULTIPLIER_BITS)",
            tests("compiler/graph/arithmetic/test_requant.py")),
     Mutant("sum of an addition overflows", "compiler", requant._sum_fits,
-           "128 * (mult_a + mult_b) + abs(const) + 2 ** (shift - 1)", "128 * max(mult_a, mult_b)",
+           "128 * sum(map(abs, factors)) + abs(const) + 2 ** (shift - 1)",
+           "128 * max(map(abs, factors))",
            tests("compiler/graph/arithmetic/test_requant.py")),
     Mutant("an addition keeps the nearest numbers", "compiler", requant.defined_add_params,
            "count := wrong(*tried)) < least", "count := wrong(*tried)) > least",
            tests("compiler/graph/arithmetic/test_requant.py")),
+    Mutant("a difference is a sum", "compiler", QdqFusion.terms,
+           "-sign if is_difference(node) else sign", "sign",
+           tests("compiler/targets/vdla/templates/test_elementwise.py::test_sums_and_differences")),
+    Mutant("a sum of its last operands", "compiler", Addition.schedule,
+           "for x in others[:-1]:", "for x in others[:0]:",
+           tests("compiler/targets/vdla/templates/test_elementwise.py::test_sums_and_differences")),
     Mutant("weights scaled along any axis", "compiler", QdqFusion.weight,
            "if quant.axis not in (None, axis):", "if False:",
            tests("compiler/test_reasons.py")),

@@ -7,8 +7,10 @@ follow its reference kernels, which round twice.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from operator import mul
 
 import numpy as np
 
@@ -109,39 +111,42 @@ def requant(
     return Requant(multiplier, shift, zero_point, lo, hi)
 
 
-def add_params(
-    ratio_a: float, ratio_b: float, zero_a: int, zero_b: int
-) -> tuple[int, int, int, int]:
-    """(mult_a, mult_b, shift, const) of a quantised addition; ratios are input to output scale.
+#: Factors of the operands of a quantised addition, its shift and its constant.
+AddParams = tuple[tuple[int, ...], int, int]
 
-    The shift is the largest (at most 30) for which ``a*mult_a``, ``b*mult_b``, ``const`` and all
+
+def add_params(ratios: Sequence[float], zeros: Sequence[int]) -> AddParams:
+    """Factors, shift and constant of a quantised addition. Ratios are input to output scale, or the
+    negative of that for an operand that is subtracted; ``zeros`` are the operands' zero points.
+
+    The shift is the largest (at most 30) for which operands times factors, the constant and all
     their partial sums, in any order and with half a unit added for rounding, fit int32 for every
-    int8 a and b.
+    int8.
 
     Raises
     ------
     VdlaError
-        When a ratio is not a positive finite number, or so large that no shift in [1, 30] fits.
+        When a ratio is 0 or not finite, or so large that no shift in [1, 30] fits.
     """
-    for ratio in (ratio_a, ratio_b):
-        if not (math.isfinite(ratio) and ratio > 0):
-            raise VdlaError(f"expected positive finite scale ratios to add by, got {ratio!r}")
+    for ratio in ratios:
+        if not math.isfinite(ratio) or ratio == 0:
+            raise VdlaError(f"expected finite scale ratios to add by, not 0, got {ratio!r}")
     for shift in range(30, 0, -1):
-        mult_a, mult_b = round(ratio_a * 2**shift), round(ratio_b * 2**shift)
-        const = -(zero_a * mult_a + zero_b * mult_b)
-        if _sum_fits(mult_a, mult_b, shift, const):
-            return mult_a, mult_b, shift, const
+        factors = tuple(round(ratio * 2**shift) for ratio in ratios)
+        const = -sum(map(mul, zeros, factors))
+        if _sum_fits(factors, shift, const):
+            return factors, shift, const
     raise VdlaError(
-        f"cannot add: the input scales are {ratio_a!r} and {ratio_b!r} times the output scale,"
-        " more than int32 can hold"
+        f"cannot add: the input scales are {' and '.join(map(repr, ratios))} times the output"
+        " scale, more than int32 can hold"
     )
 
 
 def defined_add_params(
     scales: tuple[float, float, float], zeros: tuple[int, int, int], lo: int, hi: int
-) -> tuple[int, int, int, int]:
-    """The parameters of :func:`add_params` that give what ONNX defines for the most of all pairs of
-    int8 values; scales and zero points are those of the operands and of the result.
+) -> AddParams:
+    """The parameters of :func:`add_params` of two operands that give what ONNX defines for the most
+    of all pairs of int8 values; scales and zero points are those of the operands and of the result.
 
     The definition rounds in float32, so where a sum is next to a tie a few of the 65,536 pairs
     differ from the nearest parameters. With those a step or two away, mostly none does.
@@ -158,10 +163,11 @@ def defined_add_params(
     real = (a - zero_a).astype(np.float32) * scale_a + (b - zero_b).astype(np.float32) * scale_b
     defined = np.clip(np.rint(real / scale) + zero, lo, hi)
     ratios = float(scale_a) / float(scale), float(scale_b) / float(scale)
-    best = mult_a, mult_b, shift, const = add_params(*ratios, zero_a, zero_b)
+    best = (factor_a, factor_b), shift, const = add_params(ratios, (zero_a, zero_b))
 
-    def wrong(mult_a: int, mult_b: int, shift: int, const: int) -> int:
-        rounded = shift_right_half_even(a * mult_a + b * mult_b + const, np.asarray(shift))
+    def wrong(factors: tuple[int, ...], shift: int, const: int) -> int:
+        total = a * factors[0] + b * factors[1] + const
+        rounded = shift_right_half_even(total, np.asarray(shift))
         return int((np.clip(rounded + zero, lo, hi) != defined).sum())
 
     least = wrong(*best)
@@ -169,14 +175,14 @@ def defined_add_params(
         if not least:
             break
         exact = const - zero_a * more_a - zero_b * more_b
-        tried = mult_a + more_a, mult_b + more_b, shift, exact + more
+        tried = (factor_a + more_a, factor_b + more_b), shift, exact + more
         if _sum_fits(*tried) and (count := wrong(*tried)) < least:
             best, least = tried, count
     return best
 
 
-def _sum_fits(mult_a: int, mult_b: int, shift: int, const: int) -> bool:
-    return 128 * (mult_a + mult_b) + abs(const) + 2 ** (shift - 1) < 2**31
+def _sum_fits(factors: Sequence[int], shift: int, const: int) -> bool:
+    return 128 * sum(map(abs, factors)) + abs(const) + 2 ** (shift - 1) < 2**31
 
 
 def defined_mul_requant(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import add, mul
 
 import numpy as np
 
@@ -36,15 +37,15 @@ SOFTMAX_LIMIT = (1 << SOFTMAX_SUM_BITS) - 1
 
 @dataclass(frozen=True)
 class QAdd(Elementwise):
-    """Inputs a, b int8 of one shape; output int8 of that shape.
+    """A sum of operands times factors, of which some may be negative: int8 of one shape, output
+    int8 of that shape.
 
-    ``y = clamp(round_half_even((a*mult_a + b*mult_b + const) / 2**shift) + zero_point, lo, hi)``;
-    every intermediate value fits int32 in any order of summation (see ``requant.add_params``), and
-    1 <= shift <= 30.
+    ``y = clamp(round_half_even((x0*factors[0] + x1*factors[1] + .. + const) / 2**shift)
+    + zero_point, lo, hi)``; every intermediate value fits int32 in any order of summation (see
+    ``requant.add_params``), and 1 <= shift <= 30.
     """
 
-    mult_a: int
-    mult_b: int
+    factors: tuple[int, ...]
     shift: int
     const: int
     zero_point: int
@@ -52,19 +53,19 @@ class QAdd(Elementwise):
     hi: int = INT8_MAX
 
     def infer(self, *types: Type) -> Type:
-        a, b = expect_dtypes(types, "int8", "int8")
-        expect(a == b, "operands of one shape")
-        return a, "int8"
+        first, *others = expect_dtypes(types, *["int8"] * len(self.factors))
+        expect(all(shape == first for shape in others), "operands of one shape")
+        return first, "int8"
 
     def evaluate(self, *args: np.ndarray) -> np.ndarray:
-        a, b = (arg.astype(np.int64) for arg in args)
-        total = a * self.mult_a + b * self.mult_b + self.const
+        products = map(mul, (arg.astype(np.int64) for arg in args), self.factors)
+        total = reduce(add, products) + self.const
         rounded = shift_right_half_even(total, np.asarray(self.shift)) + self.zero_point
         return np.clip(rounded, self.lo, self.hi).astype(np.int8)
 
-    def element(self, a: Expr, b: Expr) -> Expr:
-        total = a.astype("int32") * self.mult_a + b.astype("int32") * self.mult_b + self.const
-        scaled = Call("rescale", (total, Const(1), Const(self.shift)), "int32")
+    def element(self, *operands: Expr) -> Expr:
+        total = reduce(add, map(mul, (x.astype("int32") for x in operands), self.factors))
+        scaled = Call("rescale", (total + self.const, Const(1), Const(self.shift)), "int32")
         return topi.quantisation.clipped(scaled, self.zero_point, self.lo, self.hi)
 
 

@@ -3,6 +3,9 @@ which are exact, and one inverse square root for each row, by Newton's steps.
 
 RMS normalisation is the same around the input's zero point in the place of the mean.
 
+Of a tensor in two int8 (``high + low / 2**low_bits``), sums are those of ``high``, and the element
+is ``x * factor + (low * factor >> low_bits)`` before the offset.
+
 A row x of ``width`` = C elements, whose scale and zero point cancel out but for epsilon, is
 computed as::
 
@@ -218,7 +221,9 @@ class QLayerNorm(Op):
 
     ``in_scale`` is the input's scale, whose zero point does not matter, and ``epsilon`` what is
     added to the variance; ``gain`` and ``bias`` are float32 [C]; ``out_scale`` and ``zero_point``
-    are the result's. With a ``centre``, the input's zero point, it is RMS normalisation.
+    are the result's. With a ``centre``, the input's zero point, it is RMS normalisation. With
+    ``low_bits``, a second input is what rounding the first one lost, in steps of
+    ``in_scale / 2**low_bits``.
     """
 
     axis: int
@@ -229,6 +234,7 @@ class QLayerNorm(Op):
     out_scale: float
     zero_point: int
     centre: int | None = None
+    low_bits: int | None = None
 
     fusion = Fusion.REDUCTION
 
@@ -252,27 +258,33 @@ class QLayerNorm(Op):
         return np.rint(bias / gain * unit).astype(np.int32), signed, shift
 
     def infer(self, *types: Type) -> Type:
-        [shape] = expect_dtypes(types, "int8")
+        shape, *low = expect_dtypes(types, *["int8"] * self.operands)
+        expect(low in ([], [shape]), "operands of one shape")
         fits = 0 <= self.axis < len(shape) and len(shape) > 1
         width = len(self.gain)
         expect(fits and shape[self.axis] == width, f"rows of {width} elements along {self.axis}")
         expect(self.numbers.fits, f"{LEAST_WIDTH} to {MOST_WIDTH} elements, a small epsilon")
         return shape, "int8"
 
+    @property
+    def operands(self) -> int:
+        """How many tensors are read."""
+        return 1 if self.low_bits is None else 2
+
     def evaluate(self, *args: np.ndarray) -> np.ndarray:
-        x = np.moveaxis(args[0], self.axis, -1).astype(np.int64)
+        x, *low = (np.moveaxis(arg, self.axis, -1).astype(np.int64) for arg in args)
         factor, offset = normaliser(
             x.sum(-1, keepdims=True), (x * x).sum(-1, keepdims=True), self.numbers, array_steps()
         )
         bias, multiplier, shift = self.parameters
-        total = x * factor + offset + bias
+        total = self.times(factor, x, *low) + offset + bias
         scaled = requantize_even(total.astype(np.int32), multiplier, shift)
         y = np.clip(scaled + self.zero_point, INT8_MIN, INT8_MAX).astype(np.int8)
         return np.moveaxis(y, -1, self.axis)
 
     def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
         """Stages ``total``, ``squares``, steps between them and ``offset``, and ``out``."""
-        [x], axis = inputs, self.axis
+        x, axis = inputs[0], self.axis
         table = placeholder((256,), "int32", "roots")
         parameters = parameter_placeholders(len(self.gain))
         total, squares = map(Row.from_tensor, sums(x, axis))
@@ -280,12 +292,17 @@ class QLayerNorm(Op):
 
         def rule(*at: Expr) -> Expr:
             row, c = (*at[:axis], *at[axis + 1 :]), at[axis]
-            wide = x[at].astype("int32") * factor.rule(*row) + offset.rule(*row)
+            elements = [tensor[at].astype("int32") for tensor in inputs]
+            wide = self.times(factor.rule(*row), *elements) + offset.rule(*row)
             return self.requantised(wide, [values[c] for values in parameters])
 
         out = compute(x.shape, rule, "out")
         values = (roots().astype(np.int32), *self.parameters)
-        return Expression(out, (x, table, *parameters), values)
+        return Expression(out, (*inputs, table, *parameters), values)
+
+    def times(self, factor: Any, x: Any, *low: Any) -> Any:
+        """An element times its row's factor; of arrays of int64, or of expressions."""
+        return x * factor + (low[0] * factor >> self.low_bits) if low else x * factor
 
     def requantised(self, normal: Expr, parameters: Sequence[Expr]) -> Expr:
         """A normalised element with its channel's parameters, as int8."""
@@ -457,29 +474,31 @@ class RowDigits(Op):
 
 @dataclass(frozen=True, eq=False)
 class QNormalise(Op):
-    """The rest of a QLayerNorm along the channels of an image: x int8 [1,C,N,1], and the
-    :class:`RowDigits` of its positions in blocks of ``block``, to int8 of the shape of x."""
+    """The rest of a QLayerNorm along the channels of an image: what that reads, int8 [1,C,N,1], and
+    the :class:`RowDigits` of its positions in blocks of ``block``, to int8 of the shape of x."""
 
     norm: QLayerNorm
     block: int
 
     def infer(self, *types: Type) -> Type:
-        x, positions = expect_dtypes(types, "int8", "int8")
+        *inputs, (positions, dtype) = types
+        x, _ = self.norm.infer(*inputs)
         wanted, _ = RowDigits(self.norm.numbers, self.block).infer((x, "int8"))
-        expect(positions == wanted, f"digits of shape {wanted}")
+        expect((positions, dtype) == (wanted, "int8"), f"digits of shape {wanted}")
         return x, "int8"
 
     def evaluate(self, *args: np.ndarray) -> np.ndarray:
-        x, positions = args
+        *inputs, positions = args
+        x, *low = (arg.astype(np.int64) for arg in inputs)
         found = positions.reshape(VALUES, DIGITS, self.block, -1).transpose(0, 1, 3, 2)
         factor, offset = (combine_digits(d).reshape(1, 1, -1, 1)[:, :, : x.shape[2]] for d in found)
         bias, multiplier, shift = (v.reshape(1, -1, 1, 1) for v in self.norm.parameters)
-        total = (x.astype(np.int64) * factor + offset + bias).astype(np.int32)
+        total = (self.norm.times(factor, x, *low) + offset + bias).astype(np.int32)
         scaled = requantize_even(total, multiplier, shift) + self.norm.zero_point
         return np.clip(scaled, INT8_MIN, INT8_MAX).astype(np.int8)
 
     def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
-        (x, positions), block = inputs, self.block
+        (x, *_, positions), block = inputs, self.block
         parameters = parameter_placeholders(x.shape[1])
 
         def digit(value: int, number: int, place: Expr) -> Expr:
@@ -496,8 +515,9 @@ class QNormalise(Op):
         factor, offset = map(whole, range(VALUES))
 
         def rule(n: Expr, c: Expr, h: Expr, w: Expr) -> Expr:
-            wide = x[n, c, h, w].astype("int32") * factor[h] + offset[h]
+            elements = [tensor[n, c, h, w].astype("int32") for tensor in inputs[:-1]]
+            wide = self.norm.times(factor[h], *elements) + offset[h]
             return self.norm.requantised(wide, [values[c] for values in parameters])
 
         out = compute(x.shape, rule, "out")
-        return Expression(out, (x, positions, *parameters), self.norm.parameters)
+        return Expression(out, (*inputs, *parameters), self.norm.parameters)

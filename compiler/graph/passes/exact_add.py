@@ -57,7 +57,7 @@ def equal_add(op: QAddFixed) -> QAdd | None:
             const = int((low + high + 1) // 2) - 2 ** (shift - 1)
             if 128 * (abs(mult_a) + abs(mult_b)) + abs(const) + 2**shift < INT32_LIMIT:
                 bounds = requant.zero_point, requant.lo, requant.hi
-                return QAdd(mult_a, mult_b, shift, const, *bounds)
+                return QAdd((mult_a, mult_b), shift, const, *bounds)
     return None
 
 

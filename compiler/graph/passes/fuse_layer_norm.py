@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -11,8 +12,8 @@ from ...te.expr import Binary, Call, Const, Expr, Var, substitute
 from ..ir import Graph, Node, Tensor
 from ..ops.elementwise import Add, Map
 from ..ops.movement import Reshape, Slice
-from ..ops.normalisation import Numbers, QLayerNorm
-from ..ops.quantisation import Dequantize, Quantize
+from ..ops.normalisation import FACTOR_BITS, Numbers, QLayerNorm
+from ..ops.quantisation import Dequantize, Quant, Quantize
 from ..ops.reduction import Reduce
 from .fuse_tables import is_int8, known_value
 
@@ -24,6 +25,9 @@ def fuse_layer_norm(graph: Graph) -> Graph:
     """``Quantize(normalised(Dequantize(x)) * gain + bias)`` becomes ``QLayerNorm(x)``, where it
     runs along the last axis. A Reshape before the Quantize, which makes rows of tokens, comes
     behind it then, and so does a Slice, which takes the class token.
+
+    So it is with ``Dequantize(x) + Dequantize(low)``, where the scale of ``low`` is a power of two
+    below that of x, by the mean and the variance of x.
 
     It does for every target, so that a model's values are the same on all of them.
     """
@@ -63,14 +67,14 @@ def _fused(
         return node
     steps = _Steps(graph, producers, shape)
     whole = steps.value(last.output)
-    found = None if whole is None or steps.source is None else steps.affine(whole)
-    if found is None or steps.source is None:
+    found = None if whole is None or not steps.sources else steps.affine(whole)
+    if found is None:
         return node
     gain, bias, epsilon, is_centred = found
-    source, quant = steps.source, quantize.quant
-    assert isinstance(source.op, Dequantize)
-    centre = None if is_centred else int(source.op.quant.zero_point[0])
-    in_scale, out_scale = (float(q.scale[0]) for q in (source.op.quant, quant))
+    high, *low = (n.op_as(Dequantize).quant for n in steps.sources)
+    quant = quantize.quant
+    centre = None if is_centred else int(high.zero_point[0])
+    in_scale, out_scale = (float(q.scale[0]) for q in (high, quant))
     fits = in_scale > 0 and out_scale > 0 and epsilon >= 0
     if not (fits and Numbers(shape[-1], epsilon / in_scale**2, centre).fits):
         return node
@@ -78,20 +82,33 @@ def _fused(
         return node
     zero_point = int(quant.zero_point[0])
     axis = len(shape) - 1
-    op = QLayerNorm(axis, in_scale, epsilon, gain, bias, out_scale, zero_point, centre)
-    return replace(node, name=last.name, op=op, inputs=source.inputs, reason="")
+    low_bits = find_low_bits(high, low[0]) if low else None
+    op = QLayerNorm(axis, in_scale, epsilon, gain, bias, out_scale, zero_point, centre, low_bits)
+    inputs = tuple(name for source in steps.sources for name in source.inputs)
+    return replace(node, name=last.name, op=op, inputs=inputs, reason="")
+
+
+def find_low_bits(high: Quant, low: Quant) -> int | None:
+    """How many bits the steps of ``low`` are below those of ``high``; None unless its zero point is
+    0 and it is what rounding ``high`` lost."""
+    fraction, bits = math.frexp(float(high.scale[0]) / float(low.scale[0]))
+    fits = fraction == 0.5 and 0 < bits - 1 < FACTOR_BITS and not low.zero_point.any()
+    return bits - 1 if fits else None
 
 
 @dataclass
 class _Steps:
     """Float operators on one tensor of int8 as one expression of its element ``x``: constants of
-    each channel are variables, and a sum along the last axis is the function "sum"."""
+    each channel are variables, and a sum along the last axis is the function "sum". With a second
+    tensor of what rounding lost, ``whole`` is the sum of both."""
 
     graph: Graph
     producers: Mapping[str, Node]
     shape: tuple[int, ...]
     x: Var = field(default_factory=lambda: Var("x", "float32"))
-    source: Node | None = None
+    whole: Var = field(default_factory=lambda: Var("whole", "float32"))
+    #: What dequantises the tensors.
+    sources: tuple[Node, ...] = ()
     channels: dict[Var, np.ndarray] = field(default_factory=dict)
     known: dict[str, Expr | None] = field(default_factory=dict)
 
@@ -105,10 +122,13 @@ class _Steps:
         node, constant = self.producers.get(name), self._constant(name)
         if constant is not None:
             return constant
+        if found := self._dequantizes(node):
+            known = self.sources[: len(found)] in ((), found[: len(self.sources)])
+            if not known or self.graph[name].shape != self.shape:
+                return None
+            self.sources = max(self.sources, found, key=len)
+            return self.whole if len(found) > 1 else self.x
         match node:
-            case Node(op=Dequantize(quant)) if is_int8(quant) and self.source in (None, node):
-                self.source = node
-                return self.x if self.graph[name].shape == self.shape else None
             case Node(op=Reduce("+", axes, True)) if axes == (len(self.shape) - 1,):
                 inner = self.value(node.inputs[0])
                 return None if inner is None else Call("sum", (inner,), "float32")
@@ -118,6 +138,23 @@ class _Steps:
                 args = (Var("a", "float32"), Var("b", "float32"))
                 return self._substituted(args, args[0] + args[1], node.inputs)
         return None
+
+    def _dequantizes(self, node: Node | None) -> tuple[Node, ...]:
+        """A node that dequantises, or the two whose sum it is, of which the second one has what
+        rounding the first one lost."""
+        match node:
+            case Node(op=Dequantize(quant)) if is_int8(quant):
+                return (node,)
+            case Node(op=Add() as op) if op == Add():
+                both = [self.producers.get(name) for name in node.inputs]
+                match both:
+                    case [Node(op=Dequantize(high)) as a, Node(op=Dequantize(low)) as b] if (
+                        is_int8(high) and is_int8(low) and find_low_bits(high, low) is not None
+                        and {self.graph[name].shape for name in node.inputs} == {self.shape}
+                        and not self.graph[b.inputs[0]].is_constant
+                    ):  # fmt: skip
+                        return a, b
+        return ()
 
     def _substituted(
         self, args: tuple[Var, ...], body: Expr, inputs: tuple[str, ...]
@@ -163,10 +200,12 @@ class _Steps:
                 pass
             case _:
                 return None
-        is_centred = above == self.x - self._mean(self.x)
-        same = (is_centred or above == self.x) and variance in (
-            self._mean(above * above),
-            self._mean(Call("pow", (above, Const(2.0, "float32")), "float32")),
+        x = self.whole if len(self.sources) > 1 else self.x
+        is_centred = above == x - self._mean(self.x)
+        apart = self.x - self._mean(self.x) if is_centred else self.x
+        same = (is_centred or above == x) and variance in (
+            self._mean(apart * apart),
+            self._mean(Call("pow", (apart, Const(2.0, "float32")), "float32")),
         )
         return (gain, bias, float(epsilon), is_centred) if same else None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from math import prod
 
@@ -12,6 +13,7 @@ from ...te.expr import Binary
 from ..arithmetic.requant import (
     INT8_MAX,
     INT8_MIN,
+    add_params,
     centre,
     defined_add_params,
     defined_mul_requant,
@@ -67,6 +69,14 @@ def is_product(node: Node) -> bool:
     return False
 
 
+def is_difference(node: Node) -> bool:
+    """Whether a node is the float difference of two tensors, element by element."""
+    match node.op:
+        case Map(args=(a, b), body=Binary("-", left, right)):
+            return left is a and right is b
+    return False
+
+
 @dataclass
 class QdqFusion:
     """Matches operands; every refusal is a VdlaError whose text is the reason."""
@@ -87,6 +97,8 @@ class QdqFusion:
                 return self.matmul(node, INT8_MIN, INT8_MAX, out)
             case Add():
                 return self.add(node, node.op, out)
+            case Map() if is_difference(node):
+                return self.sum(node, (INT8_MIN, INT8_MAX), out)
             case Map():
                 return self.scaled(node, out)
             case MaxPool() as op:
@@ -146,6 +158,8 @@ class QdqFusion:
         return QMatMul(*zeros, rescale), (a, b)
 
     def add(self, node: Node, op: Add, out: Quant) -> Fused:
+        if any(self.is_sum(name) for name in node.inputs):
+            return self.sum(node, _bounds(op, out), out)
         # A constant comes second.
         names = sorted(node.inputs, key=self.is_known)
         (a, a_quant), (b, b_quant) = (self.addend(node, name) for name in names)
@@ -155,12 +169,39 @@ class QdqFusion:
         params = defined_add_params(scales, (zero_a, zero_b, zero), *bounds)
         return QAdd(*params, zero, *bounds), (a, b)
 
+    def is_sum(self, name: str) -> bool:
+        """Whether a tensor is a sum that nothing bounds, or a difference."""
+        node = self.producers.get(name)
+        return node is not None and (node.op == Add() or is_difference(node))
+
+    def sum(self, node: Node, bounds: tuple[int, int], out: Quant) -> Fused:
+        """A sum of more than two tensors, or a difference, as one operator."""
+        shape = self.graph.result(node).shape
+        found = [(sign, *self.activation(name)) for sign, name in self.terms(node, 1)]
+        if any(self.graph[name].shape != shape for _, name, _ in found):
+            raise VdlaError("the addends have different shapes")
+        ratios = [sign * _scale(quant) / _scale(out) for sign, _, quant in found]
+        params = add_params(ratios, [int(quant.zero_point[0]) for *_, quant in found])
+        zero = int(out.zero_point[0])
+        return QAdd(*params, zero, *bounds), tuple(name for _, name, _ in found)
+
+    def terms(self, node: Node, sign: int) -> Iterator[tuple[int, str]]:
+        """The tensors that a node adds up, and whether each is added or, -1, subtracted."""
+        signs = (sign, -sign if is_difference(node) else sign)
+        for name, own in zip(node.inputs, signs, strict=True):
+            if self.is_sum(name):
+                yield from self.terms(self.producers[name], own)
+            else:
+                yield own, name
+
     def fusible(self, node: Node) -> bool:
         """Whether a float operator has an integer form, if its operands allow it: also an image
         times a value for each of its channels, which squeeze-and-excitation makes, and the product
         of two activations of one shape, as in SwiGLU. If both are functions of one tensor, their
         product is one, too, and becomes a table.
         """
+        if is_difference(node):
+            return not any(map(self.is_known, node.inputs))
         if not is_product(node):
             return isinstance(node.op, FUSIBLE)
         x, factor = sorted((self.graph[n].shape for n in node.inputs), key=prod)[::-1]

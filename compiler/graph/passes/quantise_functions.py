@@ -199,7 +199,7 @@ class _Between:
         if len(sides) == 2:
             zero = int(out.evaluate(real(np.zeros(1)))[0])
             total = self.like(first, f"{node.output}.sides", "int8")
-            add = QAdd(2, 2, 1, -2 * zero, 0)
+            add = QAdd((2, 2), 1, -2 * zero, 0)
             nodes.append(Node(f"{node.name}.sides", add, tuple(tables), total))
         nodes += self.moved(nodes[-1].output, source.moves, f"{node.output}.moved")
         return [*nodes[:-1], replace(nodes[-1], output=node.output)]

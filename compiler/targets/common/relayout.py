@@ -123,6 +123,5 @@ class Relayout(ABC):
 
     def adds(self, node: Node) -> bool:
         """Whether the operands of an addition have one shape, and one is in the other layout."""
-        a, b = node.inputs
-        same = self.graph[a].shape == self.graph[b].shape
-        return same and (a in self.moved or b in self.moved)
+        same = len({self.graph[name].shape for name in node.inputs}) == 1
+        return same and any(name in self.moved for name in node.inputs)

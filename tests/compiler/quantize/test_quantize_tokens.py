@@ -20,6 +20,7 @@ from vdla.compiler.quantize.draft import Draft
 from vdla.compiler.quantize.plan import plan
 from vdla.compiler.quantize.prepare import prepare
 from vdla.compiler.quantize.weights import Scale
+from vdla.isa.errors import VdlaError
 from vdla.isa.params import HwParams
 
 from .peers import peer
@@ -261,6 +262,39 @@ def test_a_norm_in_steps_stays_whole() -> None:
     np.testing.assert_array_equal(y, z)
     assert len(module.compiled.programs) == 1
     assert "QNormalise" in {row["op"] for row in module.report["layers"]}
+
+
+def layers(count: int) -> tuple[onnx.ModelProto, list[str]]:
+    """Sums that each of so many layers adds to, and their names."""
+    net = FloatNet("stream")
+    x, names = net.linear(net.input(1, 16, 32), 32), []
+    for _ in range(count):
+        x = net.binary("Add", x, net.mlp(net.layer_norm(x), 64))
+        names.append(x)
+    net.output(net.linear(net.layer_norm(x), 32))
+    return net.model(), names
+
+
+def test_wide_tensors() -> None:
+    """Sums of two bytes: one program, as near to the float model as what ONNX Runtime makes of the
+    file, and nearer than int8."""
+    model, names = layers(8)
+    x = np.random.default_rng(5).standard_normal((8, 16, 32)).astype(np.float32)
+    wanted, found = peer(model, x=x[:1]), {}
+    for wide in ((), names):
+        made = vdla.quantize(model, x, wide=wide)
+        module = vdla.compile(made.model, hw=HwParams(vector_table=2))
+        y, z = module.run(x[:1])[0], vdla.compile(made.model, "cpu").run(x[:1])[0]
+        np.testing.assert_array_equal(y, z)
+        assert len(module.compiled.programs) == 1
+        rows = module.report["layers"]
+        assert {row["target"] for row in rows if row["op"] in ("QAdd", "QNormalise")} == {"accel"}
+        theirs = peer(made.model, x=x[:1])
+        found[len(wide)] = [np.square(z - wanted).mean() for z in (y, theirs)]
+    assert max(found[8]) < 0.9 * min(found[0])
+    assert found[8][0] < 1.1 * found[8][1]
+    with pytest.raises(VdlaError, match="wide: expected tensors of the model, got 'x9'"):
+        vdla.quantize(model, x, wide=["x9"])
 
 
 @pytest.mark.more

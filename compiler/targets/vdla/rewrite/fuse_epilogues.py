@@ -95,12 +95,12 @@ def _fuse(graph: Graph, source: Node, node: Node, adds_image: AddsImage) -> Node
     if pair is None or not (isinstance(conv, QConv2d) and conv.groups == 1):
         return None
     if isinstance(last, QAdd):
-        a, b = last.mult_a, last.mult_b
-        is_product = graph[inputs[1]].shape[2:] == (1, 1) and a and b
+        is_sum = len(last.factors) == 2 and all(last.factors)
+        is_product = graph[inputs[1]].shape[2:] == (1, 1) and is_sum
         if not is_product or node.inputs[0] == node.inputs[1] or not adds_image(source, node):
             return None
         first, other = node.inputs
         if first != source.output:
-            other, last = first, replace(last, mult_a=b, mult_b=a)
+            other, last = first, replace(last, factors=last.factors[::-1])
         inputs = (*inputs, other)
     return replace(source, op=pair(conv, last), inputs=inputs, output=node.output)

@@ -409,10 +409,17 @@ class _Images:
         fits = whole and shape[1] <= self.limits.most_channels
         if node.op.axis != order.ndim - 1 or not fits:
             return False
+        images = [source]
+        for name in node.inputs[1:]:  # what rounding lost
+            low, places, _ = self.origin(name)
+            low = self.as_column(low)
+            if not self.is_column(low) or self[low].shape != shape or (places != order).any():
+                return False
+            images.append(low)
         op = RowDigits(node.op.numbers, self.limits.block)
         digits = self.once(f"{node.name}.factors", op, source, FACTORS)
         rest = QNormalise(replace(node.op, axis=1), self.limits.block)
-        self.on_images(node, rest, (source, digits), moves, "on the vector unit")
+        self.on_images(node, rest, (*images, digits), moves, "on the vector unit")
         return True
 
     def rotate(self, node: Node) -> bool:

@@ -1,5 +1,5 @@
-"""Element-wise operators on two tensors, on the vector unit: additions with factors of 32 bits, and
-TensorFlow Lite's addition.
+"""Element-wise operators on tensors of one shape, on the vector unit: sums with factors of 32 bits,
+and TensorFlow Lite's addition.
 
 TensorFlow Lite rescales the operands of its addition with 40 bits; the vector unit has 32. So an
 operand's factor is split into an integer and a fraction (``graph/arithmetic/lift.py``), which are
@@ -30,17 +30,18 @@ from .base import Tiled, Track, WithinBudget, blocked_shape, uniform_parameters
 
 @dataclass(frozen=True)
 class AdditionWorkload(WithinBudget):
-    """``requantize(lift(a) + lift(b))`` of ``entries`` vectors, or the difference if ``subtract``.
-    ``steps`` instructions of the vector unit come before the requantisation, each with a temporary
-    of its own. An operand without a lift adds nothing, and is not read.
+    """``requantize(lift(a) + lift(b) + ..)`` of ``entries`` vectors, or the difference of two if
+    ``subtract``. ``steps`` instructions of the vector unit come before the requantisation, each
+    with a temporary of its own. An operand without a lift adds nothing, and is not read.
     """
 
     entries: int
     steps: int
     context: Context
-    lifts: tuple[Lift | None, Lift | None] = field(compare=False)
+    lifts: tuple[Lift | None, ...] = field(compare=False)
     subtract: bool = field(compare=False)
     epilogue: Epilogue = field(compare=False)
+    operands: int = field(default=2, kw_only=True)
 
 
 class Addition(Tiled[AdditionWorkload]):
@@ -64,16 +65,18 @@ class Addition(Tiled[AdditionWorkload]):
         entries = prod(blocked_shape(graph[node.inputs[0]].shape, self.machine))
         if isinstance(node.op, QAdd):
             op, subtract = node.op, False
-            lifts = tuple(_product(factor) for factor in (op.mult_a, op.mult_b))
+            lifts = tuple(map(_product, op.factors))
             epilogue = Epilogue(op.zero_point, op.lo, op.hi)
         else:
             op = node.op_as(QAddFixed)
             lifts, subtract, epilogue = _lifts(op), op.subtract, Epilogue.from_requant(op.requant)
-        first, second = lifts
         x = placeholder((1,), "int8", "x")
-        # There is room for an operand that adds nothing.
+        # There is room for an operand that adds nothing, and for sums of the first operands.
         steps = sum(1 if found is None else len(_steps(x, found)) for found in lifts)
-        return AdditionWorkload(entries, steps, context, (first, second), subtract, epilogue)
+        steps += len(lifts) - 2
+        return AdditionWorkload(
+            entries, steps, context, lifts, subtract, epilogue, operands=len(lifts)
+        )
 
     def sizes(self, workload: AdditionWorkload) -> Mapping[str, Sequence[KnobValue]]:
         budget = workload.context.budget
@@ -83,7 +86,7 @@ class Addition(Tiled[AdditionWorkload]):
     def needs(self, workload: AdditionWorkload, knobs: Knobs) -> Mapping[str, int]:
         entries = int(knobs["size"]) * int(knobs["vthreads"])
         return {
-            "tmp": entries * workload.steps, "out": entries, "inp": 2 * entries,
+            "tmp": entries * workload.steps, "out": entries, "inp": workload.operands * entries,
             "par": REQUANT_ENTRIES * int(knobs["vthreads"]),
         }  # fmt: skip
 
@@ -99,7 +102,7 @@ class Addition(Tiled[AdditionWorkload]):
                 f"got {budget.tmp} and {budget.par}"
             )
         sizes = (budget.tmp // (workload.steps * vthreads), budget.out // vthreads)
-        size = min(workload.entries, *sizes, budget.inp // (2 * vthreads))
+        size = min(workload.entries, *sizes, budget.inp // (workload.operands * vthreads))
         knobs = {"size": int(fixed.get("size", size)), "vthreads": vthreads}
         reason = budget.lack(self.needs(workload, knobs)) or ("" if knobs["size"] else "no room")
         if reason:
@@ -110,14 +113,15 @@ class Addition(Tiled[AdditionWorkload]):
         """The vector unit passes over the vectors once for each step, and once for the
         requantisation."""
         size, vthreads = int(knobs["size"]), int(knobs["vthreads"])
-        return row_cycles(workload.entries, size, workload.steps + 1, 2, vthreads, self.machine)
+        passes, operands = workload.steps + 1, workload.operands
+        return row_cycles(workload.entries, size, passes, operands, vthreads, self.machine)
 
     def schedule(self, workload: AdditionWorkload, knobs: Knobs, name: str) -> PrimFunc:
-        """Parameters: a, b, par ([1, 3, block]: bias, multiplier, shift), out. Tile by tile,
+        """Parameters: a, b, .., par ([1, 3, block]: bias, multiplier, shift), out. Tile by tile,
         operands are in ``inp``, and steps in ``tmp``. Parameters are loaded once."""
         params = self.machine.params
         shape = (1, 1, workload.entries, params.batch, params.block)
-        operands = placeholder(shape, "int8", "a"), placeholder(shape, "int8", "b")
+        operands = [placeholder(shape, "int8", f"x{i}_") for i in range(workload.operands)]
         lifts = dict(zip(operands, workload.lifts, strict=True))
         terms = {x: _steps(x, found) for x, found in lifts.items() if found is not None}
         # The vector unit cannot write a constant; a value less itself is 0.
@@ -125,13 +129,18 @@ class Addition(Tiled[AdditionWorkload]):
         if is_zero:
             terms = {operands[0]: _steps(operands[0], Lift(1, 0, 0, 0, 0))}
 
+        first, *others = (own[-1] for own in terms.values())
+        sums: list[Tensor] = []
+        for x in others[:-1]:
+            first = _sum(first, x)
+            sums.append(first)
+
         def rule(*i: Expr) -> Expr:
-            first, *second = (own[-1][i] for own in terms.values())
             if is_zero:
-                return first - first
-            if not second:
-                return first
-            return first - second[0] if workload.subtract else first + second[0]
+                return first[i] - first[i]
+            if not others:
+                return first[i]
+            return first[i] - others[-1][i] if workload.subtract else first[i] + others[-1][i]
 
         total = compute(shape, rule, "total")
         par = placeholder((1, REQUANT_ENTRIES, params.block), "int32", "param")
@@ -139,7 +148,7 @@ class Addition(Tiled[AdditionWorkload]):
         s = create_schedule(out)
         local = s.cache_write(out, "out")
         s[total].compute_inline()
-        scopes = {step: "tmp" for own in terms.values() for step in own}
+        scopes = {step: "tmp" for own in (*terms.values(), sums) for step in own}
         for x, own in terms.items():
             scopes[s.cache_read(x, "inp", [step for step in own if x in step.inputs])] = "inp"
         s.cache_read(par, "par", [local])
@@ -155,6 +164,10 @@ class Addition(Tiled[AdditionWorkload]):
             requant = node.op_as(QAddFixed).requant
             numbers = 0, int(requant.multiplier[0]), int(requant.shift[0])
         return {"requantisation": uniform_parameters(*numbers, self.machine)}
+
+
+def _sum(a: Tensor, b: Tensor) -> Tensor:
+    return compute(a.shape, lambda *i: a[i] + b[i], f"{a.name}_{b.name}")
 
 
 def _lifts(op: QAddFixed) -> tuple[Lift | None, Lift | None]:

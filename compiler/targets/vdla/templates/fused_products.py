@@ -92,7 +92,7 @@ EPILOGUES: dict[type[FusedPair], FusedKind] = {
     ),
     QConvAdd: FusedKind(
         "an image added to its results", "addition",
-        lambda last: ((last.mult_a, last.mult_b), Epilogue(last.zero_point, last.lo, last.hi)),
+        lambda last: (last.factors, Epilogue(last.zero_point, last.lo, last.hi)),
         lambda par, params: par - REQUANT_ENTRIES,
         _add_image,
         lambda last, machine: uniform_parameters(last.const, 1, last.shift, machine),

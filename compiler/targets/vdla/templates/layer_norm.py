@@ -7,7 +7,8 @@ all that follows from them, are one entry for 16 positions. The result is their 
 bits.
 
 The second one brings the digits of a position into all lanes, as products with matrices that have
-one column of ones, and computes ``requantize(x * factor + offset)``."""
+one column of ones, and computes ``requantize(x * factor + offset)``; of a tensor in two int8, with
+what its second one adds to the product."""
 
 from __future__ import annotations
 
@@ -222,6 +223,12 @@ class NormaliseWorkload(WithinBudget):
     tiles: int
     context: Context
     epilogue: E.Epilogue = field(compare=False)
+    low_bits: int | None = field(default=None, kw_only=True)
+
+    @property
+    def inputs(self) -> int:
+        """How many images are read."""
+        return 1 if self.low_bits is None else 2
 
 
 class Normalise(Tiled[NormaliseWorkload]):
@@ -238,7 +245,8 @@ class Normalise(Tiled[NormaliseWorkload]):
     def workload(self, graph: Graph, node: Node, context: Context) -> NormaliseWorkload:
         op, x, params = node.op_as(QNormalise), graph[node.inputs[0]], self.machine.params
         sizes = blocks(x.shape[1], params), x.shape[2], blocks(x.shape[2], params)
-        return NormaliseWorkload(*sizes, context, E.Epilogue(op.norm.zero_point))
+        epilogue = E.Epilogue(op.norm.zero_point)
+        return NormaliseWorkload(*sizes, context, epilogue, low_bits=op.norm.low_bits)
 
     def sizes(self, workload: NormaliseWorkload) -> Mapping[str, Sequence[KnobValue]]:
         return {
@@ -250,7 +258,7 @@ class Normalise(Tiled[NormaliseWorkload]):
     def needs(self, workload: NormaliseWorkload, knobs: Knobs) -> Mapping[str, int]:
         tiles, some = int(knobs["tiles"]), int(knobs["channel_blocks"])
         held = workload.channel_blocks if knobs["resident"] else some
-        return _normalise_needs(tiles, some, held, self.machine.params)
+        return _normalise_needs(tiles, some, held, self.machine.params, workload.inputs)
 
     def predict(self, workload: NormaliseWorkload, knobs: Knobs) -> int:
         """As for a row of vectors, whose passes are two; and the values of each tile."""
@@ -258,22 +266,23 @@ class Normalise(Tiled[NormaliseWorkload]):
         tiles, some = int(knobs["tiles"]), int(knobs["channel_blocks"])
         entries, size = w.channel_blocks * w.places, tiles * some * params.block
         steps = -(-w.tiles // tiles)
-        row = row_cycles(entries, size, 2, 1, 2, self.machine)
+        passes = 2 if w.low_bits is None else 5
+        row = row_cycles(entries, size, passes, w.inputs, 2, self.machine)
         # Each block of channels has a PARAM and an instruction of its own.
         row += steps * w.channel_blocks * INSN_CYCLES
         row += steps * 2 * VALUES * (INSN_CYCLES + tiles * params.block)
         par_bytes = w.channel_blocks * E.REQUANT_ENTRIES * params.entry_bytes("par")
-        read_bytes = entries * params.entry_bytes("inp")
+        read_bytes = w.inputs * entries * params.entry_bytes("inp")
         read_bytes += par_bytes * (1 if knobs["resident"] else steps)
         return max(row, read_cycles(read_bytes, self.machine))
 
     def schedule(self, workload: NormaliseWorkload, knobs: Knobs, name: str) -> PrimFunc:
-        """Parameters: x; digits, [VALUES * DIGITS][tiles]; for each weight of a digit and
-        each lane a matrix whose result is that lane's digit, in all lanes; par ([channel blocks, 3,
-        block]); out."""
+        """Parameters: x, perhaps in two int8; digits, [VALUES * DIGITS][tiles]; for each weight of
+        a digit and each lane a matrix whose result is that lane's digit, in all lanes; par
+        ([channel blocks, 3, block]); out."""
         params, w, block = self.machine.params, workload, self.machine.params.block
         shape = (w.channel_blocks, w.places, 1, block)
-        x = placeholder(shape, "int8", "x")
+        images = [placeholder(shape, "int8", name) for name in ("x", "low")[: w.inputs]]
         found = placeholder((VALUES, 2, 2, w.tiles, 1, block), "int8", "digits")
         spreading = placeholder((2, block, block, block), "int8", "spreading")
         par = placeholder((w.channel_blocks, E.REQUANT_ENTRIES, block), "int32", "param")
@@ -293,27 +302,38 @@ class Normalise(Tiled[NormaliseWorkload]):
             _, p, b, i = at
             return value[number, p // block, p % block, b, i]
 
-        scaled = compute(shape, lambda *at: x[at].astype("int32") * read_position(0, at), "scaled")
-        out = E.requantized(scaled, par, w.epilogue, addend=lambda at: read_position(1, at))
+        def times_factor(x: Tensor) -> Tensor:
+            rule = lambda *at: x[at].astype("int32") * read_position(0, at)  # noqa: E731
+            return compute(shape, rule, f"{x.name}_scaled")
+
+        scaled = [times_factor(x) for x in images]
+        total, parts = scaled[0], [*scaled]
+        if (bits := w.low_bits) is not None:
+            high_part, low_part = scaled
+            shifted = compute(shape, lambda *at: low_part[at] >> bits, "shifted")
+            total = compute(shape, lambda *at: high_part[at] + shifted[at], "total")
+            parts += [shifted, total]
+        out = E.requantized(total, par, w.epilogue, addend=lambda at: read_position(1, at))
         s = create_schedule(out)
         local = s.cache_write(out, "out")
-        x_tile, par_tile = s.cache_read(x, "inp", [scaled]), s.cache_read(par, "par", [local])
+        held = [s.cache_read(x, "inp", [y]) for x, y in zip(images, scaled, strict=True)]
+        par_tile = s.cache_read(par, "par", [local])
         digit_tile = s.cache_read(found, "inp", [pairs])
         s.cache_read(spreading, "wgt", [pairs])  # it stays on chip from the start
         sizes = (int(knobs["tiles"]) * block, int(knobs["channel_blocks"]))
         (positions, channels), _ = E.split_tiles(s[out], sizes, (1, 0))
         E.attach(s, {digit_tile: "inp", pairs: "acc", value: "tmp"}, s[out], positions)
         E.attach(s, {high: "tmp"}, s[value], value.axes[0])
-        tiles = {x_tile: "inp", scaled: "tmp", local: "out"}
+        tiles = dict.fromkeys(held, "inp") | dict.fromkeys(parts, "tmp") | {local: "out"}
         if not knobs["resident"]:
             tiles[par_tile] = "par"
         E.attach(s, tiles, s[out], channels)
-        for tensor in (x_tile, local, digit_tile, pairs):
+        for tensor in (*held, local, digit_tile, pairs):
             s[tensor].double_buffer()
         if not knobs["resident"]:
             s[par_tile].double_buffer()
         E.schedule_sums(s, pairs, params)
-        return lower(s, [x, found, spreading, par, out], name)
+        return lower(s, [*images, found, spreading, par, out], name)
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
         op, params = node.op_as(QNormalise), self.machine.params
@@ -326,16 +346,18 @@ class Normalise(Tiled[NormaliseWorkload]):
         }
 
 
-def _normalise_needs(tiles: int, some: int, held: int, params: HwParams) -> dict[str, int]:
-    """Entries of the scratchpads for ``some`` blocks of channels of ``tiles`` blocks of positions,
-    and the parameters of ``held`` blocks of channels."""
+def _normalise_needs(
+    tiles: int, some: int, held: int, params: HwParams, inputs: int
+) -> dict[str, int]:
+    """Entries of the scratchpads for ``some`` blocks of channels of ``tiles`` blocks of positions
+    of so many ``inputs``, and the parameters of ``held`` blocks of channels."""
     rows, block = tiles * params.block, params.block
     copies = 1 if held > some else 2
     return {
-        "inp": 2 * some * rows + 2 * 2 * VALUES * 2 * tiles,
+        "inp": inputs * 2 * some * rows + 2 * 2 * VALUES * 2 * tiles,
         "wgt": 2 * block,
         "acc": 2 * 2 * VALUES * rows,
-        "tmp": VALUES * rows + some * rows,
+        "tmp": VALUES * rows + (1 if inputs == 1 else 4) * some * rows,
         "out": 2 * some * rows,
         "par": copies * E.REQUANT_ENTRIES * held,
         "uop": 2 * 2 * VALUES * rows,
@@ -348,7 +370,7 @@ def most_norm_channels(params: HwParams) -> int:
     if params.vector_table < 2 or params.batch > 1:
         return 0
     whole = Budget.whole(params)
-    if whole.lack(_normalise_needs(1, 1, 1, params)):
+    if whole.lack(_normalise_needs(1, 1, 1, params, 2)):
         return 0
     counts = range(1, MOST_WIDTH // params.block + 1)
     fits = (n for n in counts if not whole.lack(_digits_needs(n, 1, params)))

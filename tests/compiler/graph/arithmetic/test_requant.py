@@ -69,8 +69,8 @@ def test_scales_out_of_range_are_refused(scale: float) -> None:
 def test_add_fits_int32_and_is_close(
     ratio_a: float, ratio_b: float, zero_a: int, zero_b: int, a: int, b: int
 ) -> None:
-    mult_a, mult_b, shift, const = add_params(ratio_a, ratio_b, zero_a, zero_b)
-    terms = [a * mult_a, b * mult_b, const]
+    factors, shift, const = add_params((ratio_a, ratio_b), (zero_a, zero_b))
+    terms = [a * factors[0], b * factors[1], const]
     sums = [terms[i] + terms[j] for i in range(3) for j in range(i)] + [sum(terms)]
     assert all(abs(v) + 2 ** (shift - 1) < 2**31 for v in terms + sums)
     real = (a - zero_a) * ratio_a + (b - zero_b) * ratio_b
@@ -81,10 +81,10 @@ def test_add_fits_int32_and_is_close(
 
 def _not_as_defined(params, scales, zeros, lo, hi) -> int:
     """Pairs of int8 values whose sum is not that of ONNX's float32 operators."""
-    mult_a, mult_b, shift, const = params
+    factors, shift, const = params
     b = np.arange(-128, 128, dtype=np.int64)
     a = b[:, None]
-    first, second, third = terms = a * mult_a, b * mult_b, np.asarray(const)
+    first, second, third = terms = a * factors[0], b * factors[1], np.asarray(const)
     sums = (*terms, first + second, first + third, second + third, sum(terms))
     assert all(np.abs(value).max() + 2 ** (shift - 1) < 2**31 for value in sums)
     got = np.clip(shift_right_half_even(sum(terms), np.asarray(shift)) + zeros[2], lo, hi)
@@ -103,8 +103,8 @@ def test_sums_are_as_defined() -> None:
         zeros = tuple(int(zero) for zero in rng.integers(-128, 128, 3))
         lo = int(rng.choice([-128, zeros[2]]))
         asked = (scale_a, scale_b, scale), zeros, lo, 127
-        ratios = (float(np.float32(s)) / float(np.float32(scale)) for s in (scale_a, scale_b))
-        nearest += _not_as_defined(add_params(*ratios, *zeros[:2]), *asked)
+        ratios = [float(np.float32(s)) / float(np.float32(scale)) for s in (scale_a, scale_b)]
+        nearest += _not_as_defined(add_params(ratios, zeros[:2]), *asked)
         found += _not_as_defined(defined_add_params(*asked), *asked)
     assert nearest >= 10 and found <= nearest // 10
 
@@ -112,4 +112,4 @@ def test_sums_are_as_defined() -> None:
 @pytest.mark.parametrize("ratio", [0.0, math.inf, 2.0**25])
 def test_addends_out_of_range_are_refused(ratio: float) -> None:
     with pytest.raises(VdlaError, match="scale"):
-        add_params(ratio, 1.0, 0, 0)
+        add_params((ratio, 1.0), (0, 0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -144,7 +145,8 @@ def test_every_first_root_is_near_and_its_energy_fits() -> None:
 
 
 def float32(op: QLayerNorm, x: np.ndarray) -> np.ndarray:
-    """The normalisation of rows in float32, before it is quantised."""
+    """The normalisation of rows in float32, before it is quantised. What rounding them lost, and a
+    second tensor has, is in ``x`` then."""
     real = (x.astype(np.float32) - np.float32(op.centre or 0)) * np.float32(op.in_scale)
     mean = real.mean(-1, keepdims=True, dtype=np.float32)
     apart = real - mean if op.centre is None else real
@@ -200,6 +202,23 @@ def test_it_is_rms_normalisation(width: int, centre: int) -> None:
         assert off.max() <= 1 and (off == 0).mean() >= 0.99, (in_scale, epsilon)
         steps = np.rint(op.bias / np.float32(op.out_scale)) + op.zero_point
         assert (op.evaluate(x[:1]) == np.clip(steps, -128, 127).astype(np.int8)).all()
+
+
+@pytest.mark.parametrize("centre", [None, 0, -20])
+@pytest.mark.parametrize("low_bits", [1, 4, 8])
+def test_a_second_tensor_has_what_rounding_lost(centre: int | None, low_bits: int) -> None:
+    """Rows whose elements are a few steps of the first: with both, most results are float32's."""
+    rng = np.random.default_rng(low_bits)
+    real = np.rint(rng.standard_normal((400, 576)) * 4 * 2**low_bits) / 2**low_bits + (centre or 0)
+    x = np.rint(real)
+    low = ((real - x) * 2**low_bits).clip(-128, 127)
+    first = normalisation(x.astype(np.int8), 0.05, 1e-5, centre=centre)
+    op = replace(first, out_scale=first.out_scale * 1.1, low_bits=low_bits)
+    wanted = np.rint(float32(op, x + low / 2**low_bits) / np.float32(op.out_scale)) + op.zero_point
+    off = np.abs(op.evaluate(x.astype(np.int8), low.astype(np.int8)).astype(int) - wanted)
+    assert off.max() <= 1 and (off == 0).mean() > 0.95
+    alone = replace(op, low_bits=None).evaluate(x.astype(np.int8)).astype(int)
+    assert np.abs(alone - wanted).mean() > 5 * off.mean()
 
 
 def test_constant_rows_and_outliers() -> None:

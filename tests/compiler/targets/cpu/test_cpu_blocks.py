@@ -293,7 +293,7 @@ def test_integer_convolutions_equal_the_interpreter(data: st.DataObject) -> None
 
     first = conv("x", channels, 1, draw(st.integers(1, 3)), draw(st.integers(1, 2)))
     second = conv(first, channels, channels if depthwise else 1, draw(st.integers(1, 4)), 1)
-    total = add(QAdd(3, -2, 2, 5, 1), first, first)
+    total = add(QAdd((3, -2), 2, 5, 1), first, first)
     third = conv(second, draw(st.integers(1, 20)), 1, 1, 1)  # its source has no other reader
     pooled = add(QMaxPool((2, 2), (2, 1), (1, 0, 0, 1), lo=-100), third)
     graph = Graph("q", ("x",), (total, pooled), tuple(nodes), {t.name: t for t in tensors})

@@ -167,10 +167,10 @@ def test_dense(batch: int, size: int, outputs: int, seed: int) -> None:
 
 @pytest.mark.parametrize("ratios", [(0.3, 1.7), (1.0, 1.0), (0.01, 100.0)])
 def test_add_of_all_pairs(ratios: tuple[float, float]) -> None:
-    mult_a, mult_b, shift, const = add_params(*ratios, zero_a=-5, zero_b=17)
+    params = add_params(ratios, (-5, 17))
     everything = np.arange(-128, 128, dtype=np.int8)
     a, b = (m.reshape(1, 4, 128, 128) for m in np.meshgrid(everything, everything))
-    op = QAdd(mult_a, mult_b, shift, const, zero_point=-9, lo=-100, hi=120)
+    op = QAdd(*params, zero_point=-9, lo=-100, hi=120)
     check(op, [np.ascontiguousarray(a), np.ascontiguousarray(b)])
 
 

@@ -42,7 +42,7 @@ def residual(
     rng = np.random.default_rng(2)
     pad = kernel // 2
     conv = QConv2d((1, 1), (pad,) * 4, (1, 1), 1, 3, requant_for(depth * kernel * kernel))
-    add = QAdd(300_000, 200_000, 18, 1234, -9, -60, 127)
+    add = QAdd((300_000, 200_000), 18, 1234, -9, -60, 127)
     weight = rng.integers(-128, 128, (channels, depth, kernel, kernel)).astype(np.int8)
     result = (1, channels, *size)
     tensors = [
@@ -118,7 +118,7 @@ def test_which_images_are_added(case: str) -> None:
     graph = residual(32, 32, (4, 5), kernel, fused=False, swapped=second)
     conv, add = (replace(node, target=ACCELERATOR) for node in graph.nodes)
     if case == "a factor of 0":
-        add = replace(add, op=replace(add.op, mult_b=0))
+        add = replace(add, op=replace(add.op, factors=(300_000, 0)))
     graph = graph.with_nodes([conv, add])
     found = fuse_epilogues(graph, lambda *_: case != "chosen so").nodes
     if case not in ("first", "second"):

@@ -1,4 +1,5 @@
-"""Additions whose operands have scales so far apart that one adds nothing, or are one tensor."""
+"""Additions whose operands have scales so far apart that one adds nothing, or are one tensor; sums
+of more than two, and differences."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ from vdla.isa.params import HwParams
 from vdla.sim.model.core import simulate
 
 from ....building import build_for
+from ....quantize.peers import peer
 
 MEMORY = MemoryParams()
 #: Of an operand that adds nothing to a sum with a scale of about 0.1.
@@ -42,6 +44,36 @@ def test_a_tensor_added_to_itself(scale: float, builder: Any) -> None:
     x = builder.qdq(builder.input("a", shape), scale, 3)
     model = builder.model([builder.qdq(builder.node("Add", [x, x], "sum"), 0.1, -5)])
     check(model, [np.random.default_rng(0).normal(0, 5 * scale, shape).astype(np.float32)])
+
+
+#: Operators between operands a, b, .., whose results are named by digits.
+SUMS = {
+    "three": ["Add a b", "Add 0 c"],
+    "three, the first one last": ["Add b c", "Add a 0"],
+    "five": ["Add a b", "Add c d", "Add 0 1", "Add 2 e"],
+    "a difference": ["Sub a b"],
+    "less a difference": ["Sub a b", "Sub c 0"],
+    "less a sum": ["Add a b", "Sub c 0", "Sub 1 a"],
+}
+
+
+@pytest.mark.parametrize("case", SUMS)
+def test_sums_and_differences(case: str, builder: Any) -> None:
+    """One operator. ONNX Runtime, which adds floats, is within a step."""
+    shape, rng = [1, 16, 5, 7], np.random.default_rng(0)
+    names = sorted({name for step in SUMS[case] for name in step.split()[1:] if name.isalpha()})
+    known, arrays = {}, []
+    for i, name in enumerate(names):
+        known[name] = builder.qdq(builder.input(name, shape), 0.0213 * 3.7**-i, 3 - i)
+        arrays.append(rng.normal(0, 3.7**-i, shape).astype(np.float32))
+    for i, step in enumerate(SUMS[case]):
+        kind, *operands = step.split()
+        known[str(i)] = builder.node(kind, [known[x] for x in operands], f"step{i}")
+    model = builder.model([builder.qdq(known[str(len(SUMS[case]) - 1)], 0.0317, -7)])
+    check(model, arrays)
+    [got] = build_for("cpu", model, HwParams(), MEMORY).run(arrays, lambda program, dram: None)
+    far = np.abs(got - peer(model, **dict(zip(names, arrays, strict=True)))) / 0.0317
+    assert far.max() < 1.01 and (far < 0.01).mean() > 0.99
 
 
 def check(model: Any, inputs: list[np.ndarray]) -> None:

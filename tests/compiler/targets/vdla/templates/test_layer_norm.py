@@ -34,27 +34,32 @@ HW = HwParams(vector_table=2)
 SMALL = replace(PRESETS["4x4"], vector_table=2, par_depth=80)
 
 
-def norm_of(channels: int, epsilon: float = 1e-5, centre: int | None = None) -> QLayerNorm:
+def norm_of(
+    channels: int, epsilon: float = 1e-5, centre: int | None = None, low_bits: int | None = None
+) -> QLayerNorm:
     """A normalisation of channels, around their mean or a centre."""
     rng = np.random.default_rng(channels)
     gain, bias = (rng.standard_normal(channels).astype(np.float32) for _ in range(2))
-    return QLayerNorm(1, 0.05, epsilon, gain, bias, 0.03, 5, centre)
+    return QLayerNorm(1, 0.05, epsilon, gain, bias, 0.03, 5, centre, low_bits)
 
 
 def normalised(
-    channels: int, places: int, block: int, epsilon: float = 1e-5, centre: int | None = None
-) -> Graph:
+    channels: int, places: int, block: int, epsilon: float = 1e-5, centre: int | None = None,
+    low_bits: int | None = None,
+) -> Graph:  # fmt: skip
     """The two operators of one normalisation."""
-    norm = norm_of(channels, epsilon, centre)
-    x = Tensor("x", (1, channels, places, 1), "int8")
+    norm = norm_of(channels, epsilon, centre, low_bits)
+    names = ("x", "low")[: norm.operands]
+    inputs = [Tensor(name, (1, channels, places, 1), "int8") for name in names]
+    x = inputs[0]
     first, rest = RowDigits(norm.numbers, block), QNormalise(norm, block)
     digits = Tensor("digits", *infer(first, (x,), "factors"))
-    y = Tensor("y", *infer(rest, (x, digits), "node"))
+    y = Tensor("y", *infer(rest, (*inputs, digits), "node"))
     nodes = (
         Node("factors", first, ("x",), "digits"),
-        Node("node", rest, ("x", "digits"), "y"),
+        Node("node", rest, (*names, "digits"), "y"),
     )
-    return Graph("normalised", ("x",), ("y",), nodes, {t.name: t for t in (x, digits, y)})
+    return Graph("normalised", names, ("y",), nodes, {t.name: t for t in (*inputs, digits, y)})
 
 
 def check(graph: Graph, hw: HwParams, knobs: dict[str, Knobs] | None = None) -> int:
@@ -105,6 +110,13 @@ def test_rms_normalisation_equals_the_interpreter(centre: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("centre", [None, -7])
+@pytest.mark.parametrize("low_bits", [1, 8])
+def test_two_bytes_equal_the_interpreter(centre: int | None, low_bits: int) -> None:
+    check(normalised(64, 37, HW.block, centre=centre, low_bits=low_bits), HW)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tiles", "some", "resident"), [(1, 1, 0), (1, 3, 1), (2, 2, 1), (2, 2, 0), (2, 1, 0)]
 )
@@ -116,8 +128,9 @@ def test_tiles(tiles: int, some: int, resident: int) -> None:
 
 @pytest.mark.more
 @pytest.mark.slow
-def test_the_rtl_takes_the_same_cycles() -> None:
-    check_rtl(normalised(20, 10, 4), RTL_TABLES)
+@pytest.mark.parametrize("low_bits", [None, 8])
+def test_the_rtl_takes_the_same_cycles(low_bits: int | None) -> None:
+    check_rtl(normalised(20, 10, 4, low_bits=low_bits), RTL_TABLES)
 
 
 @pytest.mark.slow
