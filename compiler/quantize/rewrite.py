@@ -15,7 +15,7 @@ from .weights import MOST_BIAS_STEPS, Scale, Weight
 
 #: Bits that the second byte of a tensor adds to the first.
 LOW_BITS = 8
-#: Its other readers than these read the first byte.
+#: Operators that read both bytes; others read the first.
 READ_BOTH = ("Add", "LayerNormalization", "RMSNormalization")
 #: Before this operator set, the axes of a mean are an attribute.
 MEANS_BY_INPUT = 18
@@ -55,16 +55,16 @@ class _Rewriter:
             if made.op_type == "TensorScatter" and not reason:
                 self.scatter(node)
                 continue
-            if made.op_type in READ_BOTH[1:] and both.keys() & {*node.input[:1]}:
-                self.normalise(made, self.dequantized[node.input[0]])
-            else:
-                self.nodes.append(made)
             for i, name in enumerate(node.output):
-                kept = reason or name not in self.plan.groups
-                if not kept:
+                if not reason and name in self.plan.groups:
                     self.replaced.add(name)
                     made.output[i] = f"{name}.float" if name in self.draft.outputs else name
-                self.store(name, made.output[i])
+            if made.op_type != "Add" and node.input[0] in both:
+                self.normalise(made, node.input[0])
+            else:
+                self.nodes.append(made)
+            for name, real in zip(node.output, made.output, strict=True):
+                self.store(name, real)
 
     def scatter(self, node: onnx.NodeProto) -> None:
         """Let a cache have integer rows: all three tensors have one scale."""
@@ -118,10 +118,12 @@ class _Rewriter:
         self.nodes.append(helper.make_node("Add", [high, low], [whole], whole))
         self.wide[name] = whole
 
-    def normalise(self, node: onnx.NodeProto, high: str) -> None:
-        """Append the steps of a normalisation along the last axis, whose mean and variance are
-        those of the first byte; its result has its name."""
+    def normalise(self, node: onnx.NodeProto, source: str) -> None:
+        """Append the steps of a normalisation of a tensor of two bytes, whose mean and variance are
+        those of the first; its result has its name."""
         whole, gain, *bias = node.input
+        high, rank = self.dequantized[source], len(self.draft.shapes[source])
+        axes = [*range(attribute(node, "axis", -1) % rank, rank)]
         base = node.output[0]
         epsilon = np.array(attribute(node, "epsilon", 1e-5), np.float32)
 
@@ -132,9 +134,10 @@ class _Rewriter:
 
         def mean(label: str, x: str) -> str:
             if self.draft.opset >= MEANS_BY_INPUT:
-                return add("ReduceMean", label, x, self.draft.constant("last axis", np.array([-1])))
+                axes_name = self.draft.constant(f"{base}.axes", np.array(axes))
+                return add("ReduceMean", label, x, axes_name)
             name = add("ReduceMean", label, x)
-            set_attribute(self.nodes[-1], "axes", [-1])
+            set_attribute(self.nodes[-1], "axes", axes)
             return name
 
         if node.op_type == "LayerNormalization":

@@ -180,6 +180,8 @@ class QdqFusion:
         found = [(sign, *self.activation(name)) for sign, name in self.terms(node, 1)]
         if any(self.graph[name].shape != shape for _, name, _ in found):
             raise VdlaError("the addends have different shapes")
+        if any(self.graph[name].is_constant for _, name, _ in found):
+            raise VdlaError("one of more than two addends is a constant")
         ratios = [sign * _scale(quant) / _scale(out) for sign, _, quant in found]
         params = add_params(ratios, [int(quant.zero_point[0]) for *_, quant in found])
         zero = int(out.zero_point[0])
@@ -201,7 +203,10 @@ class QdqFusion:
         product is one, too, and becomes a table.
         """
         if is_difference(node):
-            return not any(map(self.is_known, node.inputs))
+            known = any(map(self.is_known, node.inputs))
+            origins = {self.graph[self.origin(name)] for name in node.inputs}
+            is_function = len(origins) == 1 and origins.pop().dtype == "int8"
+            return not (known or is_function)
         if not is_product(node):
             return isinstance(node.op, FUSIBLE)
         x, factor = sorted((self.graph[n].shape for n in node.inputs), key=prod)[::-1]

@@ -76,6 +76,18 @@ def test_sums_and_differences(case: str, builder: Any) -> None:
     assert far.max() < 1.01 and (far < 0.01).mean() > 0.99
 
 
+def test_a_constant_among_three_addends(builder: Any) -> None:
+    """Is added in float."""
+    shape = [1, 16, 5, 7]
+    a, b = (builder.qdq(builder.input(name, shape), 0.02, 3) for name in "ab")
+    c = builder.qdq(builder.constant("c", np.ones(shape, np.float32)), 0.02, 3)
+    total = builder.node("Add", [builder.node("Add", [a, c], "first"), b], "sum")
+    model = builder.model([builder.qdq(total, 0.05, -5)])
+    arrays = [np.random.default_rng(i).normal(0, 1, shape).astype(np.float32) for i in range(2)]
+    [y] = build_for("sim", model, HwParams(), MEMORY).run(arrays, lambda program, dram: None)
+    np.testing.assert_allclose(y, peer(model, a=arrays[0], b=arrays[1]), atol=1e-6)
+
+
 def check(model: Any, inputs: list[np.ndarray]) -> None:
     """The addition runs on the accelerator, and gives the values that the graph means."""
     compiled = build_for("sim", model, HwParams(), MEMORY)
