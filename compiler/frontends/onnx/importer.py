@@ -322,6 +322,8 @@ class Importer:
                 values[tensor.name] = call.value_of(tensor, "value")
         known = {*values}
         shapes = {name: tensor.shape for name, tensor in given.items()}
+        for shape in shapes.values():  # rules make numbers of some dimensions; one may be 0
+            call.check_size([max(size, 1) for size in shape])
         dtypes = {name: tensor.dtype for name, tensor in given.items()}
         parts = Parts(proto, shapes, values, dtypes)
         results = RULES[proto.op_type](parts)

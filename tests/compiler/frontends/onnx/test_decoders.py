@@ -340,3 +340,22 @@ def test_operands_that_are_refused() -> None:
     node.input.extend(["", "attention_mask"])
     with pytest.raises(vdla.VdlaError, match=r"input 10 \('attention_mask'\) is not supported"):
         vdla.compile(model, "cpu", dims=genai_dims(ROWS))
+
+
+@pytest.mark.parametrize("sizes", [(2**62, 4, 8), (2**40, 0, 2**40)])
+def test_operands_without_end_are_refused(sizes: tuple[int, ...]) -> None:
+    """As in damaged files: rules make numbers of some dimensions."""
+    table = [numpy_helper.from_array(np.ones((4, 4), np.float32), name) for name in ("cos", "sin")]
+    inputs = ["x", "position", "cos", "sin"]
+    node = helper.make_node("RotaryEmbedding", inputs, ["y"], "turn", domain="com.microsoft")
+    ends = [
+        [
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, sizes),
+            helper.make_tensor_value_info("position", TensorProto.INT64, [1]),
+        ],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+    ]
+    model = helper.make_model(helper.make_graph([node], "turn", *ends, table))
+    model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    with pytest.raises(vdla.VdlaError, match=r"^node 'turn' .*expected a tensor of at most"):
+        vdla.compile(model, "cpu")
