@@ -38,8 +38,8 @@ def stream_names(config: LlamaConfig) -> list[str]:
 
 
 def small_products(config: LlamaConfig) -> list[str]:
-    """The weights of all products but the head and ``ffn_down``, where 4 bits cost a text half of
-    what they cost in all others together."""
+    """The weights that may have 4 bits: of all products but the head and ``ffn_down``, where 4 bits
+    cost a quarter of what they cost altogether."""
     kinds = [kind for kind in LAYER if not kind.endswith("norm") and kind != "ffn_down"]
     return [weight_name(layer, kind) for layer in range(config.layers) for kind in kinds]
 

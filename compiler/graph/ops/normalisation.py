@@ -3,8 +3,8 @@ which are exact, and one inverse square root for each row, by Newton's steps.
 
 RMS normalisation is the same around the input's zero point in the place of the mean.
 
-Of a tensor in two int8 (``high + low / 2**low_bits``), sums are those of ``high``, and the element
-is ``x * factor + (low * factor >> low_bits)`` before the offset.
+A tensor may come as two of int8, ``x + low / 2**low_bits``. Sums are those of x then, and
+``low * factor >> low_bits`` is added to ``x * factor``.
 
 A row x of ``width`` = C elements, whose scale and zero point cancel out but for epsilon, is
 computed as::

@@ -89,8 +89,8 @@ def _fused(
 
 
 def find_low_bits(high: Quant, low: Quant) -> int | None:
-    """How many bits the steps of ``low`` are below those of ``high``; None unless its zero point is
-    0 and it is what rounding ``high`` lost."""
+    """How many times the steps of ``low`` are half of those of ``high``, a whole number; None for
+    any other steps, and where the zero point of ``low`` is not 0."""
     fraction, bits = math.frexp(float(high.scale[0]) / float(low.scale[0]))
     fits = fraction == 0.5 and 0 < bits - 1 < FACTOR_BITS and not low.zero_point.any()
     return bits - 1 if fits else None
