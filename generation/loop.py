@@ -136,9 +136,7 @@ class LanguageModel:
 
         @cache
         def quantised() -> QuantisedStep:
-            return quantised_step(
-                found.config, found.weights, rows, context, tokens, weight_bits, group
-            )
+            return quantised_step(found.config, found.weights, context, tokens, weight_bits, group)
 
         def made(count: int) -> Module:
             """The step of so many tokens."""
@@ -146,7 +144,7 @@ class LanguageModel:
             def make() -> Module:
                 states, caches = cache_names(found.config), {}
                 if int8:
-                    of_count = quantised().with_rows(count)
+                    of_count = quantised().with_sizes(count, context)
                     step, caches = of_count.model, of_count.caches
                 else:
                     step = step_model(found.config, found.weights, count, context)

@@ -30,6 +30,9 @@ from .tokens import Tokens
 #: Percent of a tensor's values that its scale is made for; the others, the largest, are cut. A
 #: scale that holds them, too, is coarser for all.
 PERCENTILE = 99.999
+#: Tokens of a block of the text on which ranges are measured, and places in its caches, at most: a
+#: sample has all caches, so that their size counts as often as there are blocks.
+_ROWS, _PLACES = 16, 256
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,11 +52,13 @@ class QuantisedStep:
     rows: int
     context: int
 
-    def with_rows(self, rows: int) -> QuantisedStep:
-        """The same step of a block of other ``rows``: with the same weights and scales."""
+    def with_sizes(self, rows: int, context: int) -> QuantisedStep:
+        """The same step of blocks of ``rows`` tokens and caches of ``context`` places: with the
+        same weights and scales."""
         weights = defaultdict(lambda: np.zeros((1, 1), np.float32))
         was, new = (
-            step_model(self.config, weights, n, self.context).graph for n in (self.rows, rows)
+            step_model(self.config, weights, *sizes).graph
+            for sizes in ((self.rows, self.context), (rows, context))
         )
         known = {tensor.name: tensor for tensor in was.initializer}
         changed: dict[str, Any] = {t.name: t for t in new.initializer if t != known[t.name]}
@@ -64,7 +69,15 @@ class QuantisedStep:
             for own in part:
                 if own.name in changed:
                     own.CopyFrom(changed[own.name])
-        return replace(self, model=model, rows=rows)
+        caches = {name: _with_places(cache, context) for name, cache in self.caches.items()}
+        return replace(self, model=model, caches=caches, rows=rows, context=context)
+
+
+def _with_places(cache: np.ndarray, places: int) -> np.ndarray:
+    """A cache of so many places, zeros behind its own."""
+    found = np.zeros((*cache.shape[:2], places, cache.shape[3]), cache.dtype)
+    found[:, :, : cache.shape[2]] = cache[:, :, :places]
+    return found
 
 
 def tokens_ahead(tokens: Tokens) -> list[int]:
@@ -96,7 +109,6 @@ def block_at(
 def quantised_step(
     config: LlamaConfig,
     weights: Mapping[str, np.ndarray],
-    rows: int,
     context: int,
     tokens: Tokens,
     weight_bits: int = 8,
@@ -104,7 +116,9 @@ def quantised_step(
 ) -> QuantisedStep:
     """The step of a decoder in int8, with a residual stream of two bytes. The weights of
     :func:`.llama.small_products` have ``weight_bits``, 8 or 4, the latter with a scale for each
-    ``weight_group`` of inputs (:func:`vdla.quantize`).
+    ``weight_group`` of inputs (:func:`vdla.quantize`). Ranges are measured on blocks of 16
+    tokens, in caches of at least 32 places, at most 256, and else of ``context``; steps of other
+    sizes have the same weights and scales (:meth:`QuantisedStep.with_sizes`).
 
     The first tokens of a text gather attention, and have values that are hundreds of times those of
     all others. So a text stands behind :func:`tokens_ahead`, whose keys and values are those of the
@@ -112,7 +126,8 @@ def quantised_step(
     attention sinks (Xiao et al. 2023), outliers in a prefix (PrefixQuant, Chen et al. 2024).
     """
     weights = rotated(config, weights)
-    trial = _Trial(config, weights, rows, context)
+    places = max(min(context, _PLACES) // _ROWS, 2) * _ROWS
+    trial = _Trial(config, weights, _ROWS, places)
     ahead = tokens_ahead(tokens)
     caches = trial.caches(ahead)
     text = TEXT if weight_bits == 8 else TEXT + MORE
@@ -120,11 +135,11 @@ def quantised_step(
     even = evened(config, weights, gated)
     bits = {product_name(name): weight_bits for name in small_products(config)}
     made = quantize(
-        step_model(config, even, rows, context), samples, "percentile", percentile=PERCENTILE,
+        step_model(config, even, _ROWS, places), samples, "percentile", percentile=PERCENTILE,
         measures_error=False, weight_bits=bits, weight_group=weight_group,
         wide=stream_names(config),
     )  # fmt: skip
-    return QuantisedStep(made.model, caches, config, rows, context)
+    return QuantisedStep(made.model, caches, config, _ROWS, places)
 
 
 class _Trial:
@@ -172,7 +187,9 @@ class _Trial:
                 before = {name: made[after] for name, after in self.next_names.items()}
                 tops = (np.abs(made[name]).max((0, 1)) for name in self.gated)
                 gated = [np.maximum(*pair) for pair in zip(gated, tops, strict=True)]
-        return {name: np.concatenate([one[name] for one in found]) for name in found[0]}, gated
+        # Each array of a sample is let go when it is in one with the others.
+        names = [*found[0]]
+        return {name: np.concatenate([one.pop(name) for one in found]) for name in names}, gated
 
     def step(
         self, block: np.ndarray, position: int, caches: dict[str, np.ndarray]

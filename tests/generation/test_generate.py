@@ -250,17 +250,38 @@ def with_start(tokens: Tokens, start: int | None) -> Tokens:
 
 
 def test_a_text_stands_behind_its_start_and_a_space(path: Path, monkeypatch) -> None:
-    """The caches begin with their keys, whatever the rows of a block."""
+    """The caches begin with their keys, whatever the block on which these are measured, and
+    whatever their size."""
     monkeypatch.setattr(quantised, "TEXT", PROMPT)
     file = read_llama(path)
     tokens = with_start(read_tokens(file.fields), 3)
     ahead = tokens_ahead(tokens)
     assert ahead == [3, *tokens.encode(" ")] and len(ahead) == 2
     assert tokens_ahead(with_start(read_tokens(file.fields), None)) == []
-    found = [quantised_step(file.config, file.weights, n, 32, tokens).caches for n in (1, 8)]
-    for name, cache in found[0].items():
-        np.testing.assert_allclose(cache, found[1][name], atol=1e-5)
+    found = []
+    for rows in (1, 8):
+        monkeypatch.setattr(quantised, "_ROWS", rows)
+        found.append(quantised_step(file.config, file.weights, 32, tokens))
+    for name, cache in found[0].caches.items():
+        np.testing.assert_allclose(cache, found[1].caches[name], atol=1e-5)
         assert cache[:, :, :2].any(-1).all() and not cache[:, :, 2:].any()
+        for context in (24, 64):
+            other = found[0].with_sizes(8, context).caches[name]
+            assert other.shape[2] == context and not other[:, :, 2:].any()
+            np.testing.assert_array_equal(other[:, :, :2], cache[:, :, :2])
+
+
+@pytest.mark.parametrize("rows", [1, 16])
+def test_a_long_context_has_the_weights_of_a_short_one(path: Path, rows, monkeypatch) -> None:
+    """Ranges are measured in caches of bounded size. In larger ones the same tokens are read as the
+    same integers."""
+    monkeypatch.setattr(quantised, "_PLACES", 32)
+    text = read_tokens(read_llama(path).fields).encode(PROMPT)[:20]
+    models = [LanguageModel.load(path, "cpu", context, rows, int8=True) for context in (32, 64)]
+    short, long = (model.read_all(text) for model in models)
+    np.testing.assert_array_equal(short, long)
+    blocks = [model.blocks.run(np.zeros((1, rows), np.int64), np.array([0]))[0] for model in models]
+    np.testing.assert_array_equal(*blocks)
 
 
 @pytest.mark.slow

@@ -36,7 +36,7 @@ def file() -> LlamaFile:
 @pytest.fixture(scope="module")
 def step(file: LlamaFile) -> QuantisedStep:
     """The step in int8."""
-    return quantised_step(file.config, file.weights, ROWS, CONTEXT, read_tokens(file.fields))
+    return quantised_step(file.config, file.weights, CONTEXT, read_tokens(file.fields))
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def compiled(target: str, file: LlamaFile, step: QuantisedStep) -> vdla.Module:
 
 
 def model_for(target: str, file: LlamaFile, step: QuantisedStep) -> LanguageModel:
-    module, blocks = (compiled(target, file, step.with_rows(rows)) for rows in (1, ROWS))
+    module, blocks = (compiled(target, file, step.with_sizes(rows, CONTEXT)) for rows in (1, ROWS))
     tokens = read_tokens(file.fields)
     return LanguageModel(module, blocks, tokens, ROWS, CONTEXT, True, len(tokens_ahead(tokens)))
 
@@ -110,7 +110,7 @@ def test_a_mask_without_room(model: LanguageModel, file: LlamaFile, step: Quanti
     text = model.tokens.encode("The compiler of the accelerator chooses how each operator is made.")
     wanted = model.read_all(text)
     large = replace(model_for("sim", file, step), rows=128)
-    large.blocks = compiled("sim", file, step.with_rows(128))
+    large.blocks = compiled("sim", file, step.with_sizes(128, CONTEXT))
     np.testing.assert_array_equal(large.read_all(text), wanted)
     assert len(large.blocks.compiled.programs) > 1
 
