@@ -130,7 +130,11 @@ class LanguageModel:
             raise VdlaError(f"weight bits: expected {wanted}, got {weight_bits!r}")
         group = max(GROUP, params.block)
         first = len(tokens_ahead(tokens)) if int8 else 0
-        _check_room(1, context - first)
+        if rows > context - first:
+            raise VdlaError(
+                f"context: expected room for a block of {rows} tokens behind the {first} that stand"
+                f" before a text in int8, got {context}; --context makes room, --rows small blocks"
+            )
         if prompt is not None:
             _encoded(tokens, prompt, first, context)
 

@@ -116,9 +116,9 @@ def quantised_step(
 ) -> QuantisedStep:
     """The step of a decoder in int8, with a residual stream of two bytes. The weights of
     :func:`.llama.small_products` have ``weight_bits``, 8 or 4, the latter with a scale for each
-    ``weight_group`` of inputs (:func:`vdla.quantize`). Ranges are measured on blocks of 16
-    tokens, in caches of at least 32 places, at most 256, and else of ``context``; steps of other
-    sizes have the same weights and scales (:meth:`QuantisedStep.with_sizes`).
+    ``weight_group`` of inputs (:func:`vdla.quantize`). Its scales are measured on blocks of 16
+    tokens, in caches of ``context`` places, but at least 32 and at most 256;
+    :meth:`QuantisedStep.with_sizes` gives it other sizes.
 
     The first tokens of a text gather attention, and have values that are hundreds of times those of
     all others. So a text stands behind :func:`tokens_ahead`, whose keys and values are those of the

@@ -93,6 +93,12 @@ def test_sim_writes_what_the_cpu_does(model: LanguageModel, file: LlamaFile, ste
     assert greedy[0] == greedy[1]
 
 
+def test_a_block_without_room_behind_the_first_tokens() -> None:
+    """It would have to begin before the text."""
+    with pytest.raises(vdla.VdlaError, match="a block of 16 tokens behind the 2 that stand"):
+        LanguageModel.load(WORDS, "cpu", ROWS, ROWS, int8=True)
+
+
 @pytest.mark.slow
 def test_a_token_is_that_of_a_block(model: LanguageModel) -> None:
     """The same logits, behind a full block and without one."""
