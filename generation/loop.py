@@ -133,7 +133,7 @@ class LanguageModel:
         if rows > context - first:
             raise VdlaError(
                 f"context: expected room for a block of {rows} tokens behind the {first} that stand"
-                f" before a text in int8, got {context}; --context makes room, --rows small blocks"
+                f" before a text in int8, got {context}; choose a larger --context or fewer --rows"
             )
         if prompt is not None:
             _encoded(tokens, prompt, first, context)

@@ -75,10 +75,11 @@ def test_a_step_is_one_program(kind: str, model: LanguageModel) -> None:
     assert turned == {"first.turned", "end.turned"}
 
 
-def test_a_context_that_two_tokens_fill() -> None:
-    """Those before a text."""
-    with pytest.raises(vdla.VdlaError, match="at most 0 tokens, got 1; --context makes room"):
-        LanguageModel.load(WORDS, "cpu", 2, 1, True)
+@pytest.mark.parametrize("rows", [1, ROWS])
+def test_a_block_without_room_behind_the_first_tokens(rows: int) -> None:
+    """It would have to begin before the text."""
+    with pytest.raises(vdla.VdlaError, match=rf"a block of {rows} tokens behind the 2 .* got "):
+        LanguageModel.load(WORDS, "cpu", max(2, rows), rows, True)
 
 
 @pytest.mark.slow
@@ -91,12 +92,6 @@ def test_sim_writes_what_the_cpu_does(model: LanguageModel, file: LlamaFile, ste
         assert len(found) == 170 and len(set(found)) > 40
     greedy = [[piece.token for piece in m.write(PROMPTS[0], 60)] for m in (model, host)]
     assert greedy[0] == greedy[1]
-
-
-def test_a_block_without_room_behind_the_first_tokens() -> None:
-    """It would have to begin before the text."""
-    with pytest.raises(vdla.VdlaError, match="a block of 16 tokens behind the 2 that stand"):
-        LanguageModel.load(WORDS, "cpu", ROWS, ROWS, int8=True)
 
 
 @pytest.mark.slow
