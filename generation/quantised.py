@@ -30,8 +30,8 @@ from .tokens import Tokens
 #: Percent of a tensor's values that its scale is made for; the others, the largest, are cut. A
 #: scale that holds them, too, is coarser for all.
 PERCENTILE = 99.999
-#: Tokens of a block of the text on which ranges are measured, and places in its caches, at most: a
-#: sample has all caches, so that their size counts as often as there are blocks.
+#: The text from which scales come is read in blocks of so many tokens, and in caches of at most so
+#: many places. Each block is a sample, which holds all caches: larger ones would fill the memory.
 _ROWS, _PLACES = 16, 256
 
 

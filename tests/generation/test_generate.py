@@ -273,8 +273,8 @@ def test_a_text_stands_behind_its_start_and_a_space(path: Path, monkeypatch) -> 
 
 @pytest.mark.parametrize("rows", [1, 16])
 def test_a_long_context_has_the_weights_of_a_short_one(path: Path, rows, monkeypatch) -> None:
-    """Ranges are measured in caches of bounded size. In larger ones the same tokens are read as the
-    same integers."""
+    """Scales come from caches of bounded size. With larger caches the same text has the same
+    logits."""
     monkeypatch.setattr(quantised, "_PLACES", 32)
     text = read_tokens(read_llama(path).fields).encode(PROMPT)[:20]
     models = [LanguageModel.load(path, "cpu", context, rows, int8=True) for context in (32, 64)]
